@@ -1,0 +1,22 @@
+//! Codecs and state machines of the protocols, without sockets, clocks, threads or files.
+//!
+//! A codec turns frames into messages and back. A [`Machine`] is told what happened and when, and says what to send,
+//! what to tell the user and when to wake it; whoever owns the sockets drives it.
+#![forbid(unsafe_code)]
+
+pub mod cdtp;
+mod error;
+mod machine;
+pub mod msgpack;
+
+pub use error::{DecodeError, ErrorKind};
+pub use machine::{
+    Backlog, Curve, Event, Incoming, Machine, Nanos, Open, OptionValue, Output, SendId, SocketEvent, SocketKind,
+    SocketOptions, Unsent, Weight,
+};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+/// The frames of one message, in order. Most messages of the protocols have up to three.
+pub type Frames = SmallVec<[Bytes; 3]>;

@@ -1,0 +1,303 @@
+//! The doors between a protocol and whoever owns its sockets.
+//!
+//! **Every mutation is followed by a complete drain of [`Machine::poll_output`] and [`Machine::poll_event`] before the
+//! next mutation; then the driver waits for a socket or for [`Machine::poll_timeout`].**
+
+use std::fmt;
+use std::hash::Hash;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{ErrorKind, Frames};
+
+/// Monotonic nanoseconds since an origin of the driver's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Add<Duration> for Nanos {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A protocol role as a deterministic state machine.
+///
+/// Nothing a peer sends makes a method fail or panic: what cannot be used becomes an event.
+pub trait Machine {
+    /// The machine's own name for each of its sockets.
+    type Socket: Copy + Eq + Hash + fmt::Debug + Send + 'static;
+    /// What the user is told.
+    type Event: Event;
+    /// What the user asks for.
+    type Verb: Send + 'static;
+    /// Counters, as the user sees them.
+    type Stats: Clone + Default + Send + 'static;
+
+    /// Takes one whole message. The kind is set when the bytes were not a message of the protocol.
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Option<ErrorKind>;
+
+    /// Takes what happened to a socket.
+    fn handle_socket(&mut self, now: Nanos, socket: Self::Socket, event: SocketEvent);
+
+    /// Acts on whatever is due. Calls before the time are harmless.
+    fn handle_timeout(&mut self, now: Nanos);
+
+    /// Does what the user asked for.
+    fn handle_verb(&mut self, now: Nanos, verb: Self::Verb);
+
+    /// Begins an orderly end that takes at most `grace`: [`is_closed`](Self::is_closed) turns true at its end.
+    fn handle_close(&mut self, now: Nanos, grace: Duration);
+
+    /// The next thing to do on a socket, until there is none.
+    #[must_use]
+    fn poll_output(&mut self) -> Option<Output<Self::Socket>>;
+
+    /// The next thing to tell the user, until there is none.
+    #[must_use]
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
+    fn poll_timeout(&self) -> Option<Nanos>;
+
+    /// Whether messages of this socket are wanted now; the driver leaves them where they are otherwise.
+    fn reads(&self, _socket: Self::Socket) -> bool {
+        true
+    }
+
+    /// What the machine still holds of the verbs it was given: count and bytes.
+    fn backlog(&self) -> Backlog {
+        Backlog::default()
+    }
+
+    /// Counters at this moment.
+    fn stats(&self) -> Self::Stats;
+
+    /// Whether the orderly end is over, every socket closed.
+    fn is_closed(&self) -> bool;
+}
+
+/// How an event counts against the queue between the driver and the user.
+pub trait Event: Send + 'static {
+    /// The event's class and size in bytes.
+    fn weight(&self) -> Weight;
+}
+
+/// What a full queue does to an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Never lost: a full queue stops the reading of sockets.
+    Lossless(usize),
+    /// Lost, and counted, when the user does not keep up.
+    Notice(usize),
+}
+
+/// An amount of queued work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// How many.
+    pub messages: usize,
+    /// Their frames' bytes.
+    pub bytes: usize,
+}
+
+/// One whole message that came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incoming<S> {
+    /// The socket it came in on.
+    pub socket: S,
+    /// The sender's routing id (ROUTER) or address (UDP).
+    pub peer: Option<Bytes>,
+    /// What authentication found the sender to be.
+    pub user_id: Option<Bytes>,
+    /// The frames, without routing id.
+    pub frames: Frames,
+}
+
+/// The machine's own number of a send whose fate it wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SendId(pub u64);
+
+/// What happened to a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketEvent {
+    /// It listens, at this real endpoint.
+    Bound(String),
+    /// It could not be opened, bound or connected.
+    OpenFailed {
+        /// The endpoint in question; empty when the socket itself failed.
+        endpoint: String,
+        /// The transport's words for the reason.
+        reason: String,
+    },
+    /// A peer is connected and has shaken hands.
+    Connected(String),
+    /// A connected peer is gone.
+    Disconnected(String),
+    /// A peer was refused, or refused us.
+    HandshakeFailed {
+        /// Our endpoint.
+        endpoint: String,
+        /// The transport's words for the reason.
+        reason: String,
+    },
+    /// The transport took a send.
+    Sent(SendId),
+    /// The transport will not take a send any more.
+    Unsent(SendId, Unsent),
+    /// The socket is closed.
+    Closed,
+}
+
+/// Why a send was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// No such peer.
+    Unreachable,
+    /// The peer's outbox is full.
+    PeerFull,
+    /// It was not taken before its deadline.
+    Expired,
+    /// The socket closed first.
+    Closed,
+}
+
+/// What to do on a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<S> {
+    /// Send one message.
+    Send {
+        /// Set when the machine wants a [`SocketEvent::Sent`] or [`SocketEvent::Unsent`].
+        id: Option<SendId>,
+        /// The socket to send on.
+        socket: S,
+        /// The routing id (ROUTER) or address (UDP) of the receiver.
+        to: Option<Bytes>,
+        /// The frames, without routing id.
+        frames: Frames,
+        /// When to give up.
+        until: Option<Nanos>,
+    },
+    /// Open a socket.
+    Open(Open<S>),
+    /// Connect an open socket to one more endpoint.
+    Connect {
+        /// The socket.
+        socket: S,
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// Let go of an endpoint.
+    Disconnect {
+        /// The socket.
+        socket: S,
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// Close a socket; [`SocketEvent::Closed`] follows.
+    Close {
+        /// The socket.
+        socket: S,
+        /// How long the transport may go on sending what it has taken.
+        linger: Duration,
+    },
+}
+
+/// A socket to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open<S> {
+    /// The machine's name for it.
+    pub socket: S,
+    /// The ZeroMQ pattern.
+    pub kind: SocketKind,
+    /// Endpoints to listen on.
+    pub bind: Vec<String>,
+    /// Endpoints to dial.
+    pub connect: Vec<String>,
+    /// Everything that is set before.
+    pub options: SocketOptions,
+}
+
+/// The ZeroMQ pattern of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names are ZeroMQ's own
+pub enum SocketKind {
+    Dealer,
+    Pull,
+    Push,
+    Rep,
+    Req,
+    Router,
+}
+
+/// What is set on a socket before it is bound or connected; `None` keeps the transport's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Messages the transport may hold for sending, a peer.
+    pub send_hwm: Option<u32>,
+    /// Messages the transport may hold that were received, a peer.
+    pub receive_hwm: Option<u32>,
+    /// The largest frame taken from a peer.
+    pub max_message_bytes: Option<u64>,
+    /// Queue for connected peers only.
+    pub immediate: bool,
+    /// A ROUTER reports peers it cannot reach, and lets a reconnecting peer keep its routing id.
+    pub mandatory: bool,
+    /// ZMTP heartbeats: interval and time-out.
+    pub heartbeat: Option<(Duration, Duration)>,
+    /// Our routing id.
+    pub routing_id: Option<Bytes>,
+    /// Encryption and authentication.
+    pub curve: Option<Curve>,
+    /// Options by the transport's own number.
+    pub extra: Vec<(i32, OptionValue)>,
+}
+
+/// The value of a transport's own option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OptionValue {
+    /// A number; the transport knows its width.
+    Int(i64),
+    /// A string or blob.
+    Bytes(Bytes),
+}
+
+/// CURVE keys of one socket, 32 bytes each.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Curve {
+    /// The listening side; every client key is asked for over ZAP.
+    Server {
+        /// Its secret key.
+        secret: [u8; 32],
+    },
+    /// The dialling side.
+    Client {
+        /// Its public key.
+        public: [u8; 32],
+        /// Its secret key.
+        secret: [u8; 32],
+        /// The key the server must prove to have.
+        server: [u8; 32],
+    },
+}
+
+impl fmt::Debug for Curve {
+    /// Never shows a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server { .. } => "Curve::Server",
+            Self::Client { .. } => "Curve::Client",
+        })
+    }
+}
