@@ -9,7 +9,7 @@ mod error;
 mod machine;
 pub mod msgpack;
 
-pub use error::{DecodeError, ErrorKind};
+pub use error::{DecodeError, ErrorKind, Fault};
 pub use machine::{
     Backlog, Curve, Event, Incoming, Machine, Nanos, Open, OptionValue, Output, SendId, SocketEvent, SocketKind,
     SocketOptions, Unsent, Weight,

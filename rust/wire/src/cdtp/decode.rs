@@ -1,0 +1,194 @@
+//! Reading messages. Every byte is checked, in order: of two faults the earlier is reported, the number of frames last.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::{Batch, Head, Layout, MessageType, Record, Settings, Variant};
+use crate::{
+    error::{DecodeError, ErrorKind, Fault},
+    msgpack::{self, Reader},
+};
+
+/// The tags lie in no map or array, what is in them lies in one.
+const IN_TAGS: usize = 1;
+
+/// Above this many tags, equal names are found by sorting.
+const FEW_TAGS: usize = 16;
+
+/// The fewest bytes a record can have: array, sequence number, tags, payload.
+const SMALLEST_RECORD: usize = 4;
+
+/// Decodes the frames of one message.
+pub fn decode(frames: &[impl AsRef<[u8]>], settings: &Settings) -> Result<Layout, DecodeError> {
+    let Some(header) = frames.first() else {
+        return Err(DecodeError { kind: ErrorKind::MissingPayload, frame: 0, offset: 0 });
+    };
+    decode_header(header.as_ref(), Some(frames.len()), settings)
+}
+
+/// Decodes the header frame of a message of `frames` frames. Where that is `None` their number is not checked.
+#[inline]
+pub fn decode_header(header: &[u8], frames: Option<usize>, settings: &Settings) -> Result<Layout, DecodeError> {
+    let layout = layout(header, *settings).map_err(|fault| fault.in_frame(0))?;
+    if let Some(frames) = frames {
+        check_frames(&layout, frames)?;
+    }
+    Ok(layout)
+}
+
+fn layout(header: &[u8], settings: Settings) -> Result<Layout, Fault> {
+    let mut reader = Reader::new(header, ErrorKind::BadHeader);
+    let version = version(&mut reader, settings)?;
+    let sender = text(&mut reader)?;
+    if version == Variant::Two.version() {
+        batch(&mut reader, sender, settings).map(Layout::Batch)
+    } else {
+        single(&mut reader, sender, settings).map(Layout::Single)
+    }
+}
+
+/// The version byte of the first object, which releases write as a string and may write as a binary.
+fn version(reader: &mut Reader<'_>, settings: Settings) -> Result<u8, Fault> {
+    let start = reader.position();
+    let id = match reader.peek() {
+        Some(msgpack::Head::Binary(_)) => reader.binary(ErrorKind::BadHeader)?,
+        _ => reader.string_bytes(ErrorKind::BadHeader)?,
+    };
+    match id {
+        &[b'C', b'D', b'T', b'P', version] if settings.accept.contains_version(version) => Ok(version),
+        [b'C', b'D', b'T', b'P', _] => Err(Fault { kind: ErrorKind::UnsupportedVersion, offset: start }),
+        _ => Err(Fault { kind: ErrorKind::BadProtocol, offset: start }),
+    }
+}
+
+/// CDTP1 after the sender: the third object, and the kind of the fourth, tell the variants apart.
+#[inline]
+fn single(reader: &mut Reader<'_>, sender: Range<usize>, settings: Settings) -> Result<Head, Fault> {
+    let third = reader.position();
+    let (variant, timestamp) = if reader.peek().is_some_and(msgpack::Head::is_integer) {
+        let mut ahead = reader.clone();
+        ahead.skip(0)?;
+        // A plain integer that some write where the timestamp belongs.
+        if matches!(ahead.peek(), Some(msgpack::Head::Map(_))) {
+            return Err(Fault { kind: ErrorKind::BadTimestamp, offset: third });
+        }
+        (Variant::B, None)
+    } else {
+        let timestamp = reader.timestamp(ErrorKind::BadHeader)?;
+        match reader.peek() {
+            Some(msgpack::Head::Map(_)) => (Variant::S, Some(timestamp)),
+            Some(head) if head.is_integer() => (Variant::A, Some(timestamp)),
+            Some(_) => return Err(Fault { kind: ErrorKind::BadHeader, offset: reader.position() }),
+            None => return Err(Fault { kind: ErrorKind::Truncated, offset: reader.position() }),
+        }
+    };
+    if !settings.accept.contains(variant) {
+        return Err(Fault { kind: ErrorKind::UnsupportedVersion, offset: third });
+    }
+    let (message_type, sequence) = match variant {
+        Variant::S => (None, None),
+        Variant::A | Variant::B | Variant::Two => {
+            (Some(message_type(reader)?), Some(reader.unsigned(ErrorKind::BadSequence)?))
+        }
+    };
+    let (tags, duplicate_keys) = tags(reader)?;
+    let trailing = trailing(reader, settings)?;
+    Ok(Head { variant, sender, timestamp, message_type, sequence, tags, duplicate_keys, trailing })
+}
+
+/// CDTP2 after the sender.
+fn batch(reader: &mut Reader<'_>, sender: Range<usize>, settings: Settings) -> Result<Batch, Fault> {
+    if !reader.peek().is_none_or(msgpack::Head::is_integer) {
+        return Err(Fault { kind: ErrorKind::BadHeader, offset: reader.position() });
+    }
+    let message_type = message_type(reader)?;
+    let claimed = reader.array(ErrorKind::BadHeader)?;
+    let possible = reader.rest().len() / SMALLEST_RECORD;
+    let mut records = Vec::with_capacity(possible.min(usize::try_from(claimed).unwrap_or(possible)));
+    for _ in 0..claimed {
+        records.push(record(reader)?);
+    }
+    let trailing = trailing(reader, settings)?;
+    Ok(Batch { sender, message_type, records, trailing })
+}
+
+fn record(reader: &mut Reader<'_>) -> Result<Record, Fault> {
+    let start = reader.position();
+    if reader.array(ErrorKind::BadRecord)? != 3 {
+        return Err(Fault { kind: ErrorKind::BadRecord, offset: start });
+    }
+    let sequence = reader.unsigned(ErrorKind::BadSequence)?;
+    let (tags, duplicate_keys) = tags(reader)?;
+    let start = reader.position();
+    let blocks = reader.array(ErrorKind::BadRecord)?;
+    let mut block_bytes = 0;
+    for _ in 0..blocks {
+        block_bytes += reader.binary(ErrorKind::BadRecord)?.len();
+    }
+    let payload = start..reader.position();
+    Ok(Record { sequence, tags, duplicate_keys, payload, blocks, block_bytes })
+}
+
+#[inline]
+fn text(reader: &mut Reader<'_>) -> Result<Range<usize>, Fault> {
+    let length = reader.string(ErrorKind::BadHeader)?.len();
+    let end = reader.position();
+    Ok(end - length..end)
+}
+
+#[inline]
+fn message_type(reader: &mut Reader<'_>) -> Result<MessageType, Fault> {
+    let bad = Fault { kind: ErrorKind::BadType, offset: reader.position() };
+    MessageType::from_number(reader.unsigned(ErrorKind::BadType)?).ok_or(bad)
+}
+
+/// Passes the tags, and counts those whose name occurs again.
+#[inline]
+fn tags(reader: &mut Reader<'_>) -> Result<(Range<usize>, usize), Fault> {
+    let start = reader.position();
+    let pairs = reader.map(ErrorKind::BadHeader)?;
+    let mut names = SmallVec::<[&str; FEW_TAGS]>::new();
+    for _ in 0..pairs {
+        names.push(reader.string(ErrorKind::BadMapKey)?);
+        reader.skip(IN_TAGS)?;
+    }
+    Ok((start..reader.position(), duplicates(&mut names)))
+}
+
+/// How many names are equal to a later one.
+#[inline]
+fn duplicates(names: &mut [&str]) -> usize {
+    if names.len() <= FEW_TAGS {
+        let repeated = |at: &usize| names[at + 1..].contains(&names[*at]);
+        (0..names.len()).filter(repeated).count()
+    } else {
+        names.sort_unstable();
+        names.windows(2).filter(|pair| pair[0] == pair[1]).count()
+    }
+}
+
+#[inline]
+fn trailing(reader: &Reader<'_>, settings: Settings) -> Result<usize, Fault> {
+    match reader.rest().len() {
+        trailing if trailing > 0 && settings.strict => {
+            Err(Fault { kind: ErrorKind::TrailingBytes, offset: reader.position() })
+        }
+        trailing => Ok(trailing),
+    }
+}
+
+/// S has a payload, the begin and the end of a run of A and B have one frame of it, CDTP2 has all in its header.
+#[inline]
+fn check_frames(layout: &Layout, frames: usize) -> Result<(), DecodeError> {
+    let at = |kind, frame| Err(DecodeError { kind, frame, offset: 0 });
+    match layout {
+        _ if frames == 0 => at(ErrorKind::MissingPayload, 0),
+        Layout::Single(Head { variant: Variant::S, .. }) if frames < 2 => at(ErrorKind::MissingPayload, 1),
+        Layout::Single(Head { message_type: Some(MessageType::Bor | MessageType::Eor), .. }) if frames != 2 => {
+            at(ErrorKind::BadPayloadCount, frames.min(2))
+        }
+        Layout::Batch(_) if frames > 1 => at(ErrorKind::BadPayloadCount, 1),
+        Layout::Single(_) | Layout::Batch(_) => Ok(()),
+    }
+}

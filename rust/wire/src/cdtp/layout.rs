@@ -1,0 +1,117 @@
+//! Where the parts of a decoded message lie: ranges of bytes and numbers, so that one decoder serves owned frames,
+//! borrowed buffers and columns alike.
+
+use std::ops::Range;
+
+use super::{MessageType, Variant};
+use crate::{
+    error::ErrorKind,
+    msgpack::{Reader, Timestamp},
+};
+
+/// A decoded message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// CDTP1: a header, the payload in the frames after it.
+    Single(Head),
+    /// CDTP2: records in one frame.
+    Batch(Batch),
+}
+
+impl Layout {
+    /// Which header it has.
+    pub const fn variant(&self) -> Variant {
+        match self {
+            Self::Single(head) => head.variant,
+            Self::Batch(_) => Variant::Two,
+        }
+    }
+
+    /// Where in frame 0 the name of the sender is.
+    pub fn sender(&self) -> Range<usize> {
+        match self {
+            Self::Single(Head { sender, .. }) | Self::Batch(Batch { sender, .. }) => sender.clone(),
+        }
+    }
+
+    /// How many messages it makes: one a record.
+    pub fn messages(&self) -> usize {
+        match self {
+            Self::Single(_) => 1,
+            Self::Batch(batch) => batch.records.len(),
+        }
+    }
+
+    /// How many tags have a name that occurs again later in the same map.
+    pub fn duplicate_keys(&self) -> usize {
+        match self {
+            Self::Single(head) => head.duplicate_keys,
+            Self::Batch(batch) => batch.records.iter().map(|record| record.duplicate_keys).sum(),
+        }
+    }
+}
+
+/// The header of a CDTP1 message. Ranges are of frame 0; the payload is the frames after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Which CDTP1 header.
+    pub variant: Variant,
+    /// The name of the sender, UTF-8 without its length.
+    pub sender: Range<usize>,
+    /// When it was sent; B has none.
+    pub timestamp: Option<Timestamp>,
+    /// What it is for; S does not say.
+    pub message_type: Option<MessageType>,
+    /// Its number in the run; S has none.
+    pub sequence: Option<u64>,
+    /// The tags, a MessagePack map whose keys are strings.
+    pub tags: Range<usize>,
+    /// How many tags have a name that occurs again later; the last one counts.
+    pub duplicate_keys: usize,
+    /// How many bytes follow the header.
+    pub trailing: usize,
+}
+
+/// A CDTP2 message. Ranges are of its one frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The name of the sender, UTF-8 without its length.
+    pub sender: Range<usize>,
+    /// What all its records are for.
+    pub message_type: MessageType,
+    /// The records, in order.
+    pub records: Vec<Record>,
+    /// How many bytes follow the records.
+    pub trailing: usize,
+}
+
+/// A record of a CDTP2 message. Ranges are of the message's frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its number in the run.
+    pub sequence: u64,
+    /// The tags, a MessagePack map whose keys are strings.
+    pub tags: Range<usize>,
+    /// How many tags have a name that occurs again later; the last one counts.
+    pub duplicate_keys: usize,
+    /// The payload, a MessagePack array of binaries.
+    pub payload: Range<usize>,
+    /// How many blocks the payload has.
+    pub blocks: u32,
+    /// How many bytes the blocks have between them.
+    pub block_bytes: usize,
+}
+
+impl Record {
+    /// Where in `frame`, the one it was decoded from, its blocks lie.
+    pub fn blocks<'a>(&self, frame: &'a [u8]) -> impl Iterator<Item = Range<usize>> + use<'a> {
+        let start = self.payload.start;
+        let mut reader = Reader::new(frame.get(self.payload.clone()).unwrap_or_default(), ErrorKind::BadRecord);
+        let blocks = reader.array(ErrorKind::BadRecord).unwrap_or(0);
+        (0..blocks).map_while(move |_| {
+            let block = reader.binary(ErrorKind::BadRecord).ok()?;
+            let end = start + reader.position();
+            Some(end - block.len()..end)
+        })
+    }
+}

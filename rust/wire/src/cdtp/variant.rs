@@ -1,0 +1,165 @@
+//! The forms a header may take, and which of them are welcome.
+
+use std::str::FromStr;
+
+/// The four headers on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// CDTP1 as specified: sender, timestamp, tags.
+    S,
+    /// CDTP1 of releases 0.1 to 0.3: sender, timestamp, type, sequence number, tags.
+    A,
+    /// CDTP1 of releases 0.4 to 0.5.1: sender, type, sequence number, tags.
+    B,
+    /// CDTP2, of releases from 0.6: one frame with the sender, the type and records, each with its payload.
+    Two,
+}
+
+impl Variant {
+    /// Every variant, in the order they came about.
+    pub const ALL: [Self; 4] = [Self::S, Self::A, Self::B, Self::Two];
+
+    /// The name users know it by.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::S => "S",
+            Self::A => "A",
+            Self::B => "B",
+            Self::Two => "2",
+        }
+    }
+
+    /// The version byte after `CDTP`.
+    pub const fn version(self) -> u8 {
+        match self {
+            Self::S | Self::A | Self::B => 0x01,
+            Self::Two => 0x02,
+        }
+    }
+}
+
+impl FromStr for Variant {
+    type Err = ();
+
+    fn from_str(slug: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|variant| variant.slug() == slug).ok_or(())
+    }
+}
+
+/// What a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageType {
+    /// Data of a run.
+    Dat = 0,
+    /// A run begins; the payload is its configuration.
+    Bor = 1,
+    /// A run ends; the payload says what came of it.
+    Eor = 2,
+}
+
+impl MessageType {
+    /// Every type, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Dat, Self::Bor, Self::Eor];
+
+    /// The name users know it by.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::Dat => "DAT",
+            Self::Bor => "BOR",
+            Self::Eor => "EOR",
+        }
+    }
+
+    /// The type with this number.
+    #[inline]
+    pub const fn from_number(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Self::Dat),
+            1 => Some(Self::Bor),
+            2 => Some(Self::Eor),
+            _ => None,
+        }
+    }
+
+    /// The number it has on the wire.
+    pub const fn number(self) -> u64 {
+        self as u64
+    }
+}
+
+impl FromStr for MessageType {
+    type Err = ();
+
+    fn from_str(slug: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|kind| kind.slug() == slug).ok_or(())
+    }
+}
+
+/// A set of variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Accept(u8);
+
+impl Accept {
+    /// All of them.
+    pub const ALL: Self = Self(0b1111);
+
+    /// Whether `variant` is in the set.
+    #[inline]
+    pub const fn contains(self, variant: Variant) -> bool {
+        self.0 & 1 << variant as u8 != 0
+    }
+
+    /// Whether a variant of this version is in the set.
+    #[inline]
+    pub(super) fn contains_version(self, version: u8) -> bool {
+        Variant::ALL.into_iter().any(|variant| variant.version() == version && self.contains(variant))
+    }
+}
+
+impl FromIterator<Variant> for Accept {
+    fn from_iter<I: IntoIterator<Item = Variant>>(variants: I) -> Self {
+        Self(variants.into_iter().fold(0, |set, variant| set | 1 << variant as u8))
+    }
+}
+
+/// What the decoder is to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// The variants it takes; others are [`UnsupportedVersion`](crate::ErrorKind::UnsupportedVersion).
+    pub accept: Accept,
+    /// Whether bytes after the header are an error. If not, they are counted.
+    pub strict: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { accept: Accept::ALL, strict: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_name_their_variant() {
+        for variant in Variant::ALL {
+            assert_eq!(variant.slug().parse(), Ok(variant));
+        }
+        for kind in MessageType::ALL {
+            assert_eq!(kind.slug().parse(), Ok(kind));
+            assert_eq!(MessageType::from_number(kind.number()), Some(kind));
+        }
+        assert_eq!("s".parse::<Variant>(), Err(()));
+    }
+
+    #[test]
+    fn a_set_holds_what_was_put_in() {
+        let accept: Accept = [Variant::S, Variant::Two].into_iter().collect();
+        let held = Variant::ALL.map(|variant| accept.contains(variant));
+        assert_eq!(held, [true, false, false, true]);
+        assert_eq!(Variant::ALL.into_iter().collect::<Accept>(), Accept::ALL);
+        let ones: Accept = [Variant::B].into_iter().collect();
+        assert!(ones.contains_version(1) && !ones.contains_version(2));
+    }
+}
