@@ -1,1 +1,16 @@
-//! placeholder
+//! Runs the machines of `trunkline-wire` over real sockets: one thread a role, a queue to and from its user.
+
+mod engine;
+mod handle;
+pub mod libzmq;
+mod outbox;
+mod shared;
+mod signal;
+mod tap;
+mod transport;
+
+pub use handle::{Capture, Handle, Settings, StartError, Waker};
+pub use shared::{Bounds, End, Offered, Snapshot};
+pub use signal::Signal;
+pub use tap::CaptureOverflow;
+pub use transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};

@@ -81,6 +81,11 @@ pub trait Machine {
         Backlog::default()
     }
 
+    /// Messages taken in since the start: what a user can wait for.
+    fn progress(&self) -> u64 {
+        0
+    }
+
     /// Counters at this moment.
     fn stats(&self) -> Self::Stats;
 

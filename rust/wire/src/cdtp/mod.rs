@@ -3,9 +3,13 @@
 mod decode;
 mod encode;
 mod layout;
+mod receiver;
+mod sender;
 mod variant;
 
 pub use decode::{decode, decode_header};
 pub use encode::{encode_batch, encode_header};
 pub use layout::{Batch, Head, Layout, Record};
+pub use receiver::{Data, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
+pub use sender::{DataOut, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 pub use variant::{Accept, MessageType, Settings, Variant};

@@ -1,0 +1,523 @@
+//! The loop that runs a machine over real sockets.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trunkline_capture::{Direction, Progress};
+use trunkline_wire::{
+    Backlog, ErrorKind, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, Unsent,
+};
+
+use crate::handle::StartError;
+use crate::outbox::{Outboxes, Pending};
+use crate::shared::{End, Order, Shared, Snapshot};
+use crate::tap::Tap;
+use crate::transport::{Interest, Received, Taken, Transport, TransportError};
+
+/// Messages read off one socket before the others have their turn.
+const BURST: usize = 256;
+
+/// Sends given to one full peer before the others have their turn.
+const RETRIES: usize = 64;
+
+/// The engine of one role, on its own thread.
+pub(crate) struct Engine<M: Machine, T: Transport> {
+    machine: M,
+    transport: T,
+    slots: Vec<Slot<M::Socket, T::Socket>>,
+    shared: Arc<Shared<M>>,
+    tap: Option<Tap>,
+    origin: Instant,
+    events: Vec<M::Event>,
+    verbs: Vec<M::Verb>,
+    orders: Vec<Order>,
+    room: Backlog,
+    peer_full: u64,
+    unroutable: u64,
+    asked: Option<u64>,
+    /// Set until the role's first sockets are open: a failure there fails the start.
+    starting: bool,
+    failure: Option<StartError>,
+}
+
+/// A socket of the machine.
+struct Slot<I, S> {
+    id: I,
+    kind: SocketKind,
+    socket: S,
+    /// The endpoint in the rows of a capture: none where there are several.
+    endpoint: Option<Arc<str>>,
+    bound: Vec<String>,
+    outboxes: Outboxes,
+    readable: bool,
+    writable: bool,
+    monitored: bool,
+}
+
+impl<M: Machine, T: Transport> Engine<M, T> {
+    pub(crate) fn new(machine: M, transport: T, shared: Arc<Shared<M>>, tap: Option<Tap>) -> Self {
+        Self {
+            machine,
+            transport,
+            slots: vec![],
+            room: Backlog { messages: shared.bounds.messages, bytes: shared.bounds.bytes },
+            shared,
+            tap,
+            origin: Instant::now(),
+            events: vec![],
+            verbs: vec![],
+            orders: vec![],
+            peer_full: 0,
+            unroutable: 0,
+            asked: None,
+            starting: true,
+            failure: None,
+        }
+    }
+
+    /// Opens the sockets the machine asks for at its birth.
+    pub(crate) fn start(&mut self) -> Result<(), StartError> {
+        self.drain(self.now());
+        self.starting = false;
+        self.publish();
+        match self.failure.take() {
+            None => Ok(()),
+            Some(failure) => {
+                self.close_all();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Runs until the machine is closed or can go on no more.
+    pub(crate) fn run(mut self) {
+        let end = loop {
+            if let Err(end) = self.round() {
+                break end;
+            }
+            if self.machine.is_closed() {
+                break End::Closed;
+            }
+        };
+        self.close_all();
+        let (capture, end) = match self.tap.as_mut().map(Tap::close) {
+            Some(Ok(progress)) => (progress, end),
+            Some(Err(error)) => (None, if end == End::Closed { End::Capture(error.to_string()) } else { end }),
+            None => (None, end),
+        };
+        self.publish();
+        let capture = capture.or_else(|| self.tap.as_ref().and_then(Tap::progress));
+        self.shared.set_snapshot(self.snapshot(u64::MAX, u64::MAX, capture));
+        self.shared.finish(end);
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(0) + self.origin.elapsed()
+    }
+
+    /// One pass: the user's wishes, what is due, what has come in; then a wait if there was nothing.
+    fn round(&mut self) -> Result<(), End> {
+        self.look_at_capture()?;
+        self.take_orders();
+        let mut busy = self.monitor();
+        busy |= self.retry()?;
+        busy |= self.receive()?;
+        let now = self.now();
+        if self.machine.poll_timeout().is_some_and(|at| at <= now) {
+            self.machine.handle_timeout(now);
+            self.drain(now);
+        }
+        self.publish();
+        if self.machine.is_closed() {
+            return Ok(());
+        }
+        self.wait(busy)
+    }
+
+    fn take_orders(&mut self) {
+        let (mut verbs, mut orders) = (std::mem::take(&mut self.verbs), std::mem::take(&mut self.orders));
+        self.shared.take_outbox(&mut verbs, &mut orders);
+        for verb in verbs.drain(..) {
+            let now = self.now();
+            self.machine.handle_verb(now, verb);
+            self.drain(now);
+        }
+        for order in orders.drain(..) {
+            match order {
+                Order::Close(grace) => {
+                    let now = self.now();
+                    self.machine.handle_close(now, grace);
+                    self.drain(now);
+                }
+                Order::Flush { ticket, publish } => match &mut self.tap {
+                    Some(tap) => tap.flush(ticket, publish),
+                    None => self.asked = self.asked.max(Some(0)),
+                },
+                Order::Snapshot(number) => self.asked = self.asked.max(Some(number)),
+            }
+        }
+        self.verbs = verbs;
+        self.orders = orders;
+    }
+
+    fn look_at_capture(&mut self) -> Result<(), End> {
+        let Some(tap) = &mut self.tap else { return Ok(()) };
+        let flushed = tap.flushed();
+        tap.look().map_err(|error| End::Capture(error.to_string()))?;
+        if tap.flushed() != flushed {
+            self.asked = self.asked.max(Some(0));
+        }
+        Ok(())
+    }
+
+    fn monitor(&mut self) -> bool {
+        let mut busy = false;
+        for at in 0..self.slots.len() {
+            while let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.monitored) {
+                let Some(event) = self.transport.poll_monitor(&mut slot.socket) else {
+                    slot.monitored = false;
+                    break;
+                };
+                let (id, now) = (slot.id, self.now());
+                self.machine.handle_socket(now, id, event);
+                self.drain(now);
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    /// Gives waiting sends another try.
+    fn retry(&mut self) -> Result<bool, End> {
+        let mut busy = false;
+        for at in 0..self.slots.len() {
+            let now = self.now();
+            let Some(slot) = self.slots.get_mut(at).filter(|slot| !slot.outboxes.is_empty()) else { continue };
+            let mut expired = vec![];
+            slot.outboxes.expire(now, |pending| expired.push(pending));
+            let due = slot.outboxes.due(now, slot.writable);
+            for pending in expired {
+                self.unsent(now, at, pending.id, Unsent::Expired);
+            }
+            for to in due {
+                busy |= self.retry_peer(now, at, &to)?;
+            }
+            self.drain(now);
+        }
+        Ok(busy)
+    }
+
+    fn retry_peer(&mut self, now: Nanos, at: usize, to: &Option<Bytes>) -> Result<bool, End> {
+        for tries in 0..RETRIES {
+            let Some(slot) = self.slots.get_mut(at) else { break };
+            let Some(pending) = slot.outboxes.front(to) else { break };
+            let frames = pending.frames.clone();
+            match self.transport.send(&mut slot.socket, to.as_ref(), &frames) {
+                Ok(Taken::Full) => {
+                    slot.writable = false;
+                    slot.outboxes.postpone(now, to);
+                    return Ok(tries > 0);
+                }
+                result => {
+                    let id = slot.outboxes.pop(to).and_then(|pending| pending.id);
+                    self.settle(now, at, id, to.as_ref(), &frames, result)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive(&mut self) -> Result<bool, End> {
+        let mut busy = false;
+        for at in 0..self.slots.len() {
+            for _ in 0..BURST {
+                if !self.may_read(at) {
+                    break;
+                }
+                let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.readable) else { break };
+                match self.transport.receive(&mut slot.socket) {
+                    Ok(Some(received)) => {
+                        busy = true;
+                        self.take_in(at, received);
+                    }
+                    Ok(None) => slot.readable = false,
+                    Err(error) => return Err(ended(error)),
+                }
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Pressure leaves messages where they are, so that the sender feels it.
+    fn may_read(&self, at: usize) -> bool {
+        let room = self.events.len() < self.room.messages && self.room.bytes > 0;
+        room && self.tap.as_ref().is_none_or(Tap::has_room)
+            && self.slots.get(at).is_some_and(|slot| slot.kind != SocketKind::Push && self.machine.reads(slot.id))
+    }
+
+    fn take_in(&mut self, at: usize, received: Received) {
+        let (Some(slot), now) = (self.slots.get(at), self.now()) else { return };
+        let Received { peer, user_id, frames } = received;
+        let record = self.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
+        let size = frames.iter().map(Bytes::len).sum();
+        let error = self.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
+        if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.tap, record) {
+            tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, error);
+        }
+        self.room.bytes = self.room.bytes.saturating_sub(size);
+        self.drain(now);
+    }
+
+    /// Does what the machine wants done, and collects what it has to say.
+    fn drain(&mut self, now: Nanos) {
+        while let Some(output) = self.machine.poll_output() {
+            self.act(now, output);
+        }
+        while let Some(event) = self.machine.poll_event() {
+            self.events.push(event);
+        }
+    }
+
+    fn act(&mut self, now: Nanos, output: Output<M::Socket>) {
+        match output {
+            Output::Send { id, socket, to, frames, until } => {
+                let Some(at) = self.slots.iter().position(|slot| slot.id == socket) else {
+                    if let Some(id) = id {
+                        self.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
+                    }
+                    return;
+                };
+                self.send(now, at, id, to, frames, until);
+            }
+            Output::Open(open) => self.open(now, open),
+            Output::Connect { socket, endpoint } => {
+                let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == socket) else { return };
+                if let Err(error) = self.transport.connect(&mut slot.socket, &endpoint) {
+                    self.open_failed(now, socket, endpoint, error);
+                }
+            }
+            Output::Disconnect { socket, endpoint } => {
+                if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == socket) {
+                    // An endpoint that is gone already is as good as let go of.
+                    let _ = self.transport.disconnect(&mut slot.socket, &endpoint);
+                }
+            }
+            Output::Close { socket, linger } => {
+                if let Some(at) = self.slots.iter().position(|slot| slot.id == socket) {
+                    let mut slot = self.slots.swap_remove(at);
+                    for id in slot.outboxes.clear().filter_map(|pending| pending.id) {
+                        self.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
+                    }
+                    self.transport.close(slot.socket, linger);
+                }
+                self.machine.handle_socket(now, socket, SocketEvent::Closed);
+            }
+        }
+    }
+
+    fn open(&mut self, now: Nanos, open: Open<M::Socket>) {
+        let id = open.socket;
+        let mut socket = match self.transport.open(open.kind, &open.options) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.open_failed(now, id, String::new(), error);
+                return;
+            }
+        };
+        let mut bound = vec![];
+        let mut failed = vec![];
+        for endpoint in &open.bind {
+            match self.transport.bind(&mut socket, endpoint) {
+                Ok(real) => bound.push(real),
+                Err(error) => failed.push((endpoint.clone(), error)),
+            }
+        }
+        for endpoint in &open.connect {
+            if let Err(error) = self.transport.connect(&mut socket, endpoint) {
+                failed.push((endpoint.clone(), error));
+            }
+        }
+        let mut endpoints = bound.iter().chain(&open.connect);
+        let endpoint = match (endpoints.next(), endpoints.next()) {
+            (Some(only), None) => Some(Arc::from(only.as_str())),
+            _ => None,
+        };
+        self.slots.push(Slot {
+            id,
+            kind: open.kind,
+            socket,
+            endpoint,
+            bound: bound.clone(),
+            outboxes: Outboxes::default(),
+            readable: true,
+            writable: true,
+            monitored: true,
+        });
+        self.shared.set_endpoints(self.slots.iter().flat_map(|slot| slot.bound.clone()).collect());
+        for real in bound {
+            self.machine.handle_socket(now, id, SocketEvent::Bound(real));
+        }
+        for (endpoint, error) in failed {
+            self.open_failed(now, id, endpoint, error);
+        }
+    }
+
+    fn open_failed(&mut self, now: Nanos, socket: M::Socket, endpoint: String, error: TransportError) {
+        let event = SocketEvent::OpenFailed { endpoint: endpoint.clone(), reason: error.to_string() };
+        if self.starting {
+            self.failure.get_or_insert(StartError::Open { endpoint, error });
+        }
+        self.machine.handle_socket(now, socket, event);
+    }
+
+    fn send(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        id: Option<SendId>,
+        to: Option<Bytes>,
+        frames: Frames,
+        until: Option<Nanos>,
+    ) {
+        let slot = &mut self.slots[at];
+        let result = if slot.outboxes.holds(to.as_ref()) {
+            Ok(Taken::Full)
+        } else {
+            self.transport.send(&mut slot.socket, to.as_ref(), &frames)
+        };
+        if result == Ok(Taken::Full) {
+            slot.writable = false;
+            if let Err(reason) = slot.outboxes.push(now, to, Pending { id, frames, until }) {
+                self.unsent(now, at, id, reason);
+            }
+            return;
+        }
+        // A transport that is gone says so to the next receive.
+        let _ = self.settle(now, at, id, to.as_ref(), &frames, result);
+    }
+
+    fn settle(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        id: Option<SendId>,
+        to: Option<&Bytes>,
+        frames: &Frames,
+        result: Result<Taken, TransportError>,
+    ) -> Result<(), End> {
+        match result {
+            Ok(Taken::Yes) => {
+                let slot = &self.slots[at];
+                if let Some(tap) = &mut self.tap {
+                    tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, None::<ErrorKind>);
+                }
+                if let Some(id) = id {
+                    self.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
+                }
+            }
+            Ok(Taken::Full | Taken::Unreachable) => self.unsent(now, at, id, Unsent::Unreachable),
+            Err(TransportError::Terminated) => {
+                self.unsent(now, at, id, Unsent::Closed);
+                return Err(End::Terminated);
+            }
+            // The message itself is refused, as one with a bad address is.
+            Err(_) => self.unsent(now, at, id, Unsent::Unreachable),
+        }
+        Ok(())
+    }
+
+    fn unsent(&mut self, now: Nanos, at: usize, id: Option<SendId>, reason: Unsent) {
+        match reason {
+            Unsent::PeerFull => self.peer_full += 1,
+            Unsent::Unreachable => self.unroutable += 1,
+            Unsent::Expired | Unsent::Closed => {}
+        }
+        if let (Some(id), Some(slot)) = (id, self.slots.get(at)) {
+            self.machine.handle_socket(now, slot.id, SocketEvent::Unsent(id, reason));
+        }
+    }
+
+    /// Lets the user see what has happened, and wakes one who waits for it.
+    fn publish(&mut self) {
+        let shared = &self.shared;
+        let mut wake = !self.events.is_empty();
+        self.room = shared.publish(&mut self.events);
+        wake |= shared.set_backlog(self.machine.backlog());
+        let progress = self.machine.progress();
+        shared.progress.store(progress, Ordering::SeqCst);
+        wake |= progress >= shared.awaited.load(Ordering::SeqCst);
+        if let Some(number) = self.asked.take() {
+            let capture = self.tap.as_ref().and_then(Tap::progress);
+            let flushed = self.tap.as_ref().map_or(u64::MAX, Tap::flushed);
+            self.shared.set_snapshot(self.snapshot(number, flushed, capture));
+            wake = true;
+        }
+        if wake {
+            self.shared.user.notify();
+        }
+    }
+
+    fn snapshot(&self, number: u64, flushed: u64, capture: Option<Progress>) -> Snapshot<M::Stats> {
+        Snapshot {
+            machine: self.machine.stats(),
+            capture,
+            capture_lost: self.tap.as_ref().map_or(0, |tap| tap.lost),
+            peer_full: self.peer_full,
+            unroutable: self.unroutable,
+            number,
+            flushed,
+            ..Snapshot::default()
+        }
+    }
+
+    fn wait(&mut self, busy: bool) -> Result<(), End> {
+        let capture = self.tap.as_mut().and_then(Tap::idle);
+        let now = self.now();
+        let machine = self.machine.poll_timeout();
+        let outboxes = self.slots.iter().filter_map(|slot| slot.outboxes.deadline());
+        let deadline = machine.into_iter().chain(outboxes).min().map(|at| at - now);
+        let capture = capture.map(|at| at.saturating_duration_since(self.origin + (now - Nanos(0))));
+        let mut timeout = deadline.into_iter().chain(capture).min();
+        self.shared.engine.arm();
+        if busy || !self.shared.is_outbox_empty() {
+            timeout = Some(Duration::ZERO);
+        }
+        let readable: Vec<bool> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();
+        let mut interests: Vec<_> = self
+            .slots
+            .iter_mut()
+            .zip(readable)
+            .map(|(slot, read)| Interest {
+                read,
+                write: slot.outboxes.wants_writable(),
+                readable: false,
+                writable: false,
+                monitored: false,
+                socket: &mut slot.socket,
+            })
+            .collect();
+        let waited = self.transport.wait(&mut interests, self.shared.engine.as_fd(), timeout);
+        let ready: Vec<_> = interests.iter().map(|i| (i.readable, i.writable, i.monitored)).collect();
+        for (slot, (readable, writable, monitored)) in self.slots.iter_mut().zip(ready) {
+            (slot.readable, slot.writable, slot.monitored) = (readable, writable, monitored);
+        }
+        self.shared.engine.clear();
+        waited.map_err(ended)
+    }
+
+    fn close_all(&mut self) {
+        for slot in self.slots.drain(..) {
+            self.transport.close(slot.socket, Duration::ZERO);
+        }
+    }
+}
+
+fn ended(error: TransportError) -> End {
+    match error {
+        TransportError::Terminated => End::Terminated,
+        TransportError::Unsupported(_) | TransportError::Failed { .. } => End::Transport(error.to_string()),
+    }
+}

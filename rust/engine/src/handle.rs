@@ -1,0 +1,317 @@
+//! The user's hold on a running role.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use trunkline_wire::Machine;
+
+use crate::engine::Engine;
+use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
+use crate::tap::{CaptureOverflow, Tap};
+use crate::transport::{Transport, TransportError};
+
+/// Where a role's traffic is recorded.
+pub struct Capture {
+    /// Opens the writer, on the engine's thread; the argument wakes the engine.
+    pub open: Box<dyn FnOnce(Waker) -> Result<trunkline_capture::Writer, trunkline_capture::CaptureError> + Send>,
+    /// The protocol in its rows.
+    pub protocol: trunkline_capture::Protocol,
+    /// What happens when it cannot keep up.
+    pub overflow: CaptureOverflow,
+}
+
+/// Wakes an engine.
+pub type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// Everything about a role that is not its protocol.
+#[derive(Default)]
+pub struct Settings {
+    /// What may wait between engine and user.
+    pub bounds: Bounds,
+    /// Where to record.
+    pub capture: Option<Capture>,
+    /// Dropped when the engine has ended: what its transport needs alive.
+    pub keep_alive: Option<Box<dyn Any + Send>>,
+    /// The thread's name.
+    pub name: String,
+}
+
+/// Why a role did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The transport could not be set up.
+    Transport(TransportError),
+    /// An endpoint could not be bound or connected; empty when the socket itself could not be opened.
+    Open {
+        /// The endpoint.
+        endpoint: String,
+        /// Why.
+        error: TransportError,
+    },
+    /// The capture could not be opened.
+    Capture(trunkline_capture::CaptureError),
+    /// The operating system gave no thread or descriptor.
+    System(std::io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transport(error) => error.fmt(f),
+            Self::Open { endpoint, error } if endpoint.is_empty() => error.fmt(f),
+            Self::Open { endpoint, error } => write!(f, "{endpoint}: {error}"),
+            Self::Capture(error) => error.fmt(f),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<std::io::Error> for StartError {
+    fn from(error: std::io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// A role that runs on its own thread.
+///
+/// Dropping it asks the role to end and does not wait; [`join`](Self::join) does.
+pub struct Handle<M: Machine> {
+    shared: Arc<Shared<M>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    tickets: AtomicU64,
+}
+
+impl<M: Machine + Send + 'static> Handle<M> {
+    /// Starts a role; returns once its sockets are open.
+    ///
+    /// # Errors
+    /// When they cannot be, or the capture cannot.
+    pub fn start<T: Transport>(
+        machine: M,
+        transport: impl FnOnce() -> Result<T, TransportError> + Send + 'static,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        let shared = Arc::new(Shared::new(settings.bounds)?);
+        let (report, started) = mpsc::sync_channel(1);
+        let engine_shared = Arc::clone(&shared);
+        let body = move || {
+            let shared = Arc::clone(&engine_shared);
+            let run = AssertUnwindSafe(|| run(machine, transport, engine_shared, settings.capture, &report));
+            if catch_unwind(run).is_err() {
+                shared.finish(End::Panicked);
+            }
+            drop(settings.keep_alive);
+        };
+        let thread = spawn(settings.name, body)?;
+        match started.recv() {
+            Ok(Ok(())) => Ok(Self { shared, thread: Mutex::new(Some(thread)), tickets: AtomicU64::new(0) }),
+            Ok(Err(error)) => {
+                // It has nothing left to do but to end.
+                let _ = thread.join();
+                Err(error)
+            }
+            Err(_) => Err(StartError::System(std::io::Error::other("the engine's thread panicked"))),
+        }
+    }
+
+    /// Moves what has come in to `events`, which is empty. False when the role is over and nothing is left.
+    pub fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
+        self.shared.read(events)
+    }
+
+    /// Hands a verb over if there is room; `bytes` is its size.
+    pub fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
+        self.shared.offer(verb, bytes)
+    }
+
+    /// Hands over a verb that never waits for room.
+    pub fn ask(&self, verb: M::Verb) {
+        self.shared.ask(verb);
+    }
+
+    /// Asks the role to end within `grace`.
+    pub fn close(&self, grace: Duration) {
+        self.shared.order(Order::Close(grace));
+    }
+
+    /// Asks for the capture to be safe on disk, and with `publish` visible to readers of Parquet. Gives the number that
+    /// [`flushed`](Self::flushed) reaches.
+    pub fn flush(&self, publish: bool) -> u64 {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
+        self.shared.order(Order::Flush { ticket, publish });
+        ticket
+    }
+
+    /// Whether a flush is done.
+    pub fn flushed(&self, ticket: u64) -> bool {
+        self.shared.snapshot_number().1 >= ticket
+    }
+
+    /// Asks for fresh counters. Gives the number that [`is_fresh`](Self::is_fresh) wants.
+    pub fn ask_snapshot(&self) -> u64 {
+        let number = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
+        self.shared.order(Order::Snapshot(number));
+        number
+    }
+
+    /// Whether the counters are as fresh as was asked.
+    pub fn is_fresh(&self, number: u64) -> bool {
+        self.shared.snapshot_number().0 >= number
+    }
+
+    /// Counters as last taken.
+    pub fn snapshot(&self) -> Snapshot<M::Stats> {
+        self.shared.snapshot()
+    }
+
+    /// Fresh counters, or the last ones when the role is over. Waits for the engine, which answers at once.
+    pub fn stats(&self) -> Snapshot<M::Stats> {
+        let number = self.ask_snapshot();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !self.is_fresh(number) && !self.is_over() && Instant::now() < deadline {
+            self.wait(|| self.is_fresh(number) || self.is_over(), Some(Duration::from_millis(50)));
+        }
+        self.snapshot()
+    }
+
+    /// Messages taken in since the start.
+    pub fn progress(&self) -> u64 {
+        self.shared.progress.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the user when so many messages have been taken in; `None` for never.
+    pub fn await_progress(&self, count: Option<u64>) {
+        self.shared.awaited.store(count.unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// Whether [`offer`](Self::offer) would find room.
+    pub fn has_room(&self) -> bool {
+        self.shared.has_room()
+    }
+
+    /// Whether there are events to read.
+    pub fn has_events(&self) -> bool {
+        self.shared.has_events()
+    }
+
+    /// Whether the role is over.
+    pub fn is_over(&self) -> bool {
+        self.shared.is_over()
+    }
+
+    /// Why the role is over, once it is.
+    pub fn end(&self) -> Option<End> {
+        self.shared.end()
+    }
+
+    /// The endpoints it listens on.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.shared.endpoints()
+    }
+
+    /// The descriptor that is readable once something has happened that was waited for.
+    pub fn fd(&self) -> RawFd {
+        self.shared.user.raw_fd()
+    }
+
+    /// Announces a wait on [`fd`](Self::fd); look once more before waiting.
+    pub fn arm(&self) {
+        self.shared.user.arm();
+    }
+
+    /// Ends a wait on [`fd`](Self::fd).
+    pub fn disarm(&self) {
+        self.shared.user.clear();
+    }
+
+    /// Waits until `ready` or for so long at most; may return early.
+    pub fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) {
+        self.arm();
+        if !ready() {
+            let timeout = timeout.map_or(-1, |timeout| {
+                libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+            });
+            let mut fd = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one pollfd. Any error ends the wait early, which is allowed.
+            unsafe { libc::poll(&raw mut fd, 1, timeout) };
+        }
+        self.disarm();
+    }
+
+    /// Waits until the engine's thread has ended.
+    pub fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // Its panics are caught inside.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<M: Machine> Drop for Handle<M> {
+    fn drop(&mut self) {
+        self.shared.order(Order::Close(Duration::ZERO));
+    }
+}
+
+fn run<M: Machine, T: Transport>(
+    machine: M,
+    transport: impl FnOnce() -> Result<T, TransportError>,
+    shared: Arc<Shared<M>>,
+    capture: Option<Capture>,
+    report: &mpsc::SyncSender<Result<(), StartError>>,
+) where
+    M: Send + 'static,
+{
+    let tap = match capture {
+        None => None,
+        Some(capture) => {
+            let wake = Arc::clone(&shared);
+            match (capture.open)(Box::new(move || wake.engine.notify())) {
+                Ok(writer) => Some(Tap::new(writer, capture.protocol, capture.overflow)),
+                Err(error) => {
+                    let _ = report.send(Err(StartError::Capture(error)));
+                    return;
+                }
+            }
+        }
+    };
+    let transport = match transport() {
+        Ok(transport) => transport,
+        Err(error) => {
+            let _ = report.send(Err(StartError::Transport(error)));
+            return;
+        }
+    };
+    let mut engine = Engine::new(machine, transport, shared, tap);
+    let started = engine.start();
+    let runs = started.is_ok();
+    // The starter waits for this.
+    let _ = report.send(started);
+    if runs {
+        engine.run();
+    }
+}
+
+/// Starts a thread that no signal is delivered to: they are Python's.
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    // SAFETY: both sets are initialised by the calls; the mask of this thread is put back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let thread = thread::Builder::new().name(name).spawn(body);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        thread
+    }
+}

@@ -1,0 +1,359 @@
+//! libzmq as a transport.
+
+mod context;
+mod ffi;
+
+use std::collections::VecDeque;
+use std::ffi::{CString, c_int};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trunkline_wire::{Curve, Frames, OptionValue, SocketEvent, SocketKind, SocketOptions};
+
+pub use context::{Context, load, terminate};
+pub use ffi::{ContextPtr, Libzmq, SocketPtr};
+
+use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
+use ffi::{FrameReader, event, option};
+
+/// Monitors meet their sockets at an endpoint of this number within the context.
+static MONITORS: AtomicU64 = AtomicU64::new(0);
+
+/// libzmq, in one context.
+pub struct LibzmqTransport {
+    zmq: &'static Libzmq,
+    context: ContextPtr,
+    private: bool,
+    adopted: VecDeque<SocketPtr>,
+    reader: FrameReader,
+    poll: Vec<libc::pollfd>,
+}
+
+/// A socket and the monitor of its connections.
+pub struct Socket {
+    data: SocketPtr,
+    kind: SocketKind,
+    monitor: SocketPtr,
+    data_fd: c_int,
+    monitor_fd: c_int,
+    authenticated: bool,
+    adopted: bool,
+    /// A failed handshake is followed by a disconnection of somebody who never was connected.
+    refused: usize,
+    bound: Vec<String>,
+}
+
+impl LibzmqTransport {
+    /// A transport whose sockets live in `context`. The first sockets it is asked for are the `adopted` ones.
+    ///
+    /// # Errors
+    /// When libzmq cannot make a context.
+    pub fn new(zmq: &'static Libzmq, context: Context, adopted: Vec<SocketPtr>) -> Result<Self, TransportError> {
+        let pointer = match context {
+            Context::Process => context::process(zmq)?,
+            Context::Private => zmq.context()?,
+            Context::Borrowed(context) => context,
+        };
+        Ok(Self {
+            zmq,
+            context: pointer,
+            private: context == Context::Private,
+            adopted: adopted.into(),
+            reader: FrameReader::new(zmq),
+            poll: Vec::new(),
+        })
+    }
+
+    fn set(&self, socket: SocketPtr, options: &SocketOptions) -> Result<(), TransportError> {
+        let int = |option, value: i64| self.zmq.set_int(socket, option, value);
+        int(option::LINGER, 0)?;
+        int(option::IPV6, 1)?;
+        if let Some(messages) = options.send_hwm {
+            int(option::SNDHWM, messages.into())?;
+        }
+        if let Some(messages) = options.receive_hwm {
+            int(option::RCVHWM, messages.into())?;
+        }
+        if let Some(bytes) = options.max_message_bytes {
+            int(option::MAXMSGSIZE, i64::try_from(bytes).unwrap_or(-1))?;
+        }
+        if options.immediate {
+            int(option::IMMEDIATE, 1)?;
+        }
+        if options.mandatory {
+            int(option::ROUTER_MANDATORY, 1)?;
+            int(option::ROUTER_HANDOVER, 1)?;
+        }
+        if let Some((interval, timeout)) = options.heartbeat {
+            int(option::HEARTBEAT_IVL, milliseconds(interval))?;
+            int(option::HEARTBEAT_TIMEOUT, milliseconds(timeout))?;
+        }
+        if let Some(id) = &options.routing_id {
+            self.zmq.set_bytes(socket, option::ROUTING_ID, id)?;
+        }
+        match &options.curve {
+            None => {}
+            Some(Curve::Server { secret }) => {
+                int(option::CURVE_SERVER, 1)?;
+                self.zmq.set_bytes(socket, option::CURVE_SECRETKEY, secret)?;
+            }
+            Some(Curve::Client { public, secret, server }) => {
+                self.zmq.set_bytes(socket, option::CURVE_SERVERKEY, server)?;
+                self.zmq.set_bytes(socket, option::CURVE_PUBLICKEY, public)?;
+                self.zmq.set_bytes(socket, option::CURVE_SECRETKEY, secret)?;
+            }
+        }
+        for (number, value) in &options.extra {
+            match value {
+                OptionValue::Int(value) => int(*number, *value)?,
+                OptionValue::Bytes(value) => self.zmq.set_bytes(socket, *number, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches the socket's connections; the endpoint is of our making and unique within the process.
+    fn watch(&self, socket: SocketPtr) -> Result<SocketPtr, TransportError> {
+        let number = MONITORS.fetch_add(1, Ordering::Relaxed);
+        let endpoint = format!("inproc://trunkline-monitor-{}-{number}", std::process::id());
+        let monitor = self.zmq.socket(self.context, PAIR)?;
+        let name = CString::new(endpoint.as_str()).unwrap_or_default();
+        let watched = self
+            .zmq
+            .set_int(monitor, option::LINGER, 0)
+            .and_then(|()| self.zmq.monitor(socket, Some(&name)))
+            .and_then(|()| self.zmq.connect(monitor, &endpoint));
+        match watched {
+            Ok(()) => Ok(monitor),
+            Err(error) => {
+                self.zmq.close(monitor);
+                Err(error)
+            }
+        }
+    }
+
+    fn ready(&self, socket: SocketPtr, event: c_int) -> Result<bool, TransportError> {
+        Ok(self.zmq.int(socket, option::EVENTS)? & event != 0)
+    }
+
+    /// Asks each socket what it can do; true when any can do what it is waited for.
+    fn look(&self, sockets: &mut [Interest<'_, Socket>]) -> Result<bool, TransportError> {
+        let mut any = false;
+        for interest in sockets {
+            let events = self.zmq.int(interest.socket.data, option::EVENTS)?;
+            interest.readable = interest.read && events & ffi::POLLIN != 0;
+            interest.writable = interest.write && events & ffi::POLLOUT != 0;
+            interest.monitored = self.ready(interest.socket.monitor, ffi::POLLIN)?;
+            any |= interest.readable || interest.writable || interest.monitored;
+        }
+        Ok(any)
+    }
+}
+
+const PAIR: c_int = 0;
+
+fn number(kind: SocketKind) -> c_int {
+    match kind {
+        SocketKind::Req => 3,
+        SocketKind::Rep => 4,
+        SocketKind::Dealer => 5,
+        SocketKind::Router => 6,
+        SocketKind::Pull => 7,
+        SocketKind::Push => 8,
+    }
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Transport for LibzmqTransport {
+    type Socket = Socket;
+
+    fn capabilities(&self) -> Capabilities {
+        let curve = self.zmq.has(c"curve");
+        Capabilities { name: "libzmq", curve, zap: curve, inproc: true, full_peer_refuses: true }
+    }
+
+    fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Socket, TransportError> {
+        if options.curve.is_some() && !self.capabilities().curve {
+            return Err(TransportError::Unsupported("CURVE"));
+        }
+        let adopted = self.adopted.pop_front();
+        let data = match adopted {
+            Some(socket) => socket,
+            None => self.zmq.socket(self.context, number(kind))?,
+        };
+        let finish = || {
+            if adopted.is_none() {
+                self.set(data, options)?;
+            }
+            let monitor = self.watch(data)?;
+            Ok(Socket {
+                data,
+                kind,
+                monitor,
+                data_fd: self.zmq.int(data, option::FD)?,
+                monitor_fd: self.zmq.int(monitor, option::FD)?,
+                authenticated: matches!(options.curve, Some(Curve::Server { .. })),
+                adopted: adopted.is_some(),
+                refused: 0,
+                bound: vec![],
+            })
+        };
+        finish().inspect_err(|_| {
+            if adopted.is_none() {
+                self.zmq.close(data);
+            }
+        })
+    }
+
+    fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
+        self.zmq.bind(socket.data, endpoint)?;
+        let real = self.zmq.text(socket.data, option::LAST_ENDPOINT)?;
+        socket.bound.push(real.clone());
+        Ok(real)
+    }
+
+    fn connect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
+        self.zmq.connect(socket.data, endpoint)
+    }
+
+    fn disconnect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
+        match socket.bound.iter().position(|bound| bound == endpoint) {
+            Some(at) => {
+                socket.bound.swap_remove(at);
+                self.zmq.unbind(socket.data, endpoint)
+            }
+            None => self.zmq.disconnect(socket.data, endpoint),
+        }
+    }
+
+    fn receive(&mut self, socket: &mut Socket) -> Result<Option<Received>, TransportError> {
+        let mut received = Received::default();
+        let Some((first, mut more)) = self.reader.receive(socket.data)? else { return Ok(None) };
+        if socket.authenticated {
+            received.user_id = self.reader.property(c"User-Id");
+        }
+        if socket.kind == SocketKind::Router {
+            received.peer = Some(first);
+        } else {
+            received.frames.push(first);
+        }
+        while more {
+            // The frames of a message arrive together.
+            let Some((frame, another)) = self.reader.receive(socket.data)? else { break };
+            received.frames.push(frame);
+            more = another;
+        }
+        Ok(Some(received))
+    }
+
+    fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError> {
+        let parts = to.into_iter().chain(frames);
+        let last = frames.len() + usize::from(to.is_some()) - 1;
+        for (at, frame) in parts.enumerate() {
+            match self.zmq.send(socket.data, frame, at < last) {
+                Ok(true) => {}
+                // Only the first frame of a message can be refused.
+                Ok(false) => return Ok(Taken::Full),
+                Err(TransportError::Failed { errno: libc::EHOSTUNREACH, .. }) => return Ok(Taken::Unreachable),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Taken::Yes)
+    }
+
+    fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
+        loop {
+            let (head, more) = self.reader.receive(socket.monitor).ok()??;
+            let endpoint = if more { self.reader.receive(socket.monitor).ok()??.0 } else { Bytes::new() };
+            let (Some(&[low, high]), Some(value)) = (head.first_chunk::<2>(), head.get(2..6)) else { continue };
+            let value = i32::from_ne_bytes(value.try_into().unwrap_or_default());
+            let endpoint = String::from_utf8_lossy(&endpoint).into_owned();
+            let refused = |reason: String| SocketEvent::HandshakeFailed { endpoint: endpoint.clone(), reason };
+            return Some(match u16::from_ne_bytes([low, high]) {
+                event::HANDSHAKE_SUCCEEDED => SocketEvent::Connected(endpoint),
+                event::DISCONNECTED if socket.refused > 0 => {
+                    socket.refused -= 1;
+                    continue;
+                }
+                event::DISCONNECTED => SocketEvent::Disconnected(endpoint),
+                event::ACCEPT_FAILED => refused(std::io::Error::from_raw_os_error(value).to_string()),
+                event::HANDSHAKE_FAILED_NO_DETAIL => {
+                    socket.refused += 1;
+                    refused("the peer hung up during the handshake".to_owned())
+                }
+                event::HANDSHAKE_FAILED_PROTOCOL => {
+                    socket.refused += 1;
+                    refused("the peer does not speak ZMTP as we do".to_owned())
+                }
+                event::HANDSHAKE_FAILED_AUTH => {
+                    socket.refused += 1;
+                    refused(format!("authentication failed with status {value}"))
+                }
+                _ => continue,
+            });
+        }
+    }
+
+    fn wait(
+        &mut self,
+        sockets: &mut [Interest<'_, Socket>],
+        wake: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<(), TransportError> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        while !self.look(sockets)? {
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if remaining.is_some_and(|remaining| remaining.is_zero()) {
+                return Ok(());
+            }
+            self.poll.clear();
+            let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            self.poll.push(readable(wake.as_raw_fd()));
+            for interest in sockets.iter() {
+                self.poll.push(readable(interest.socket.data_fd));
+                self.poll.push(readable(interest.socket.monitor_fd));
+            }
+            // Rounded up: a wait must not end just before its time.
+            let timeout = remaining.map_or(-1, |remaining| {
+                c_int::try_from(remaining.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
+            });
+            // SAFETY: pointer and length are those of the vector.
+            let ready = unsafe { libc::poll(self.poll.as_mut_ptr(), self.poll.len() as libc::nfds_t, timeout) };
+            if ready < 0 {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    let errno = error.raw_os_error().unwrap_or_default();
+                    return Err(TransportError::Failed { errno, reason: error.to_string() });
+                }
+            }
+            if self.poll[0].revents != 0 {
+                self.look(sockets)?;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, socket: Socket, linger: Duration) {
+        // A socket that fails here is closed all the same.
+        let _ = self.zmq.monitor(socket.data, None);
+        self.zmq.close(socket.monitor);
+        if !socket.adopted {
+            let _ = self.zmq.set_int(socket.data, option::LINGER, milliseconds(linger));
+            self.zmq.close(socket.data);
+        }
+    }
+}
+
+impl Drop for LibzmqTransport {
+    fn drop(&mut self) {
+        if self.private {
+            self.zmq.terminate(self.context);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Sends that a transport did not take at once.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use trunkline_wire::{Frames, Nanos, SendId, Unsent};
+
+/// What one peer of a ROUTER may have waiting; beyond it the newest is dropped.
+const PEER_MESSAGES: usize = 10_000;
+const PEER_BYTES: usize = 16 << 20;
+
+/// A full peer is tried again after this long, twice as long each time: libzmq never says when it drains.
+const FIRST_RETRY: Duration = Duration::from_millis(1);
+const LAST_RETRY: Duration = Duration::from_millis(50);
+
+/// A send that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) id: Option<SendId>,
+    pub(crate) frames: Frames,
+    pub(crate) until: Option<Nanos>,
+}
+
+impl Pending {
+    fn size(&self) -> usize {
+        self.frames.iter().map(Bytes::len).sum()
+    }
+}
+
+#[derive(Debug)]
+struct Peer {
+    queue: VecDeque<Pending>,
+    bytes: usize,
+    retry_at: Nanos,
+    retry: Duration,
+}
+
+/// The sends that wait, a queue for each peer of a ROUTER, one queue on other sockets.
+#[derive(Debug, Default)]
+pub(crate) struct Outboxes {
+    peers: HashMap<Option<Bytes>, Peer>,
+}
+
+impl Outboxes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    pub(crate) fn holds(&self, to: Option<&Bytes>) -> bool {
+        !self.peers.is_empty() && self.peers.contains_key(&to.cloned())
+    }
+
+    /// Whether a send to nobody in particular waits for the socket to be writable.
+    pub(crate) fn wants_writable(&self) -> bool {
+        self.peers.contains_key(&None)
+    }
+
+    /// Queues a send, or says why not.
+    pub(crate) fn push(&mut self, now: Nanos, to: Option<Bytes>, pending: Pending) -> Result<(), Unsent> {
+        let bounded = to.is_some();
+        let peer = self.peers.entry(to).or_insert_with(|| Peer {
+            queue: VecDeque::new(),
+            bytes: 0,
+            retry_at: now + FIRST_RETRY,
+            retry: FIRST_RETRY,
+        });
+        let size = pending.size();
+        let full = peer.queue.len() >= PEER_MESSAGES || peer.bytes + size > PEER_BYTES;
+        if bounded && full && !peer.queue.is_empty() {
+            return Err(Unsent::PeerFull);
+        }
+        peer.bytes += size;
+        peer.queue.push_back(pending);
+        Ok(())
+    }
+
+    /// When a peer wants another try, or a send is given up.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        let retries = self.peers.iter().filter(|(to, _)| to.is_some()).map(|(_, peer)| peer.retry_at);
+        let limits = self.peers.values().filter_map(|peer| peer.queue.iter().filter_map(|pending| pending.until).min());
+        retries.chain(limits).min()
+    }
+
+    /// Takes out what is past its time.
+    pub(crate) fn expire(&mut self, now: Nanos, mut expired: impl FnMut(Pending)) {
+        for peer in self.peers.values_mut() {
+            let late = |pending: &Pending| pending.until.is_some_and(|until| until <= now);
+            if peer.queue.iter().any(late) {
+                for pending in std::mem::take(&mut peer.queue) {
+                    if late(&pending) {
+                        peer.bytes -= pending.size();
+                        expired(pending);
+                    } else {
+                        peer.queue.push_back(pending);
+                    }
+                }
+            }
+        }
+        self.peers.retain(|_, peer| !peer.queue.is_empty());
+    }
+
+    /// The peers whose turn it is to be tried again.
+    pub(crate) fn due(&self, now: Nanos, writable: bool) -> Vec<Option<Bytes>> {
+        let is_due = |(to, peer): &(&Option<Bytes>, &Peer)| if to.is_some() { peer.retry_at <= now } else { writable };
+        self.peers.iter().filter(is_due).map(|(to, _)| to.clone()).collect()
+    }
+
+    pub(crate) fn front(&self, to: &Option<Bytes>) -> Option<&Pending> {
+        self.peers.get(to)?.queue.front()
+    }
+
+    /// Takes out a peer's first send, which is settled.
+    pub(crate) fn pop(&mut self, to: &Option<Bytes>) -> Option<Pending> {
+        let peer = self.peers.get_mut(to)?;
+        let pending = peer.queue.pop_front()?;
+        peer.bytes -= pending.size();
+        peer.retry = FIRST_RETRY;
+        if peer.queue.is_empty() {
+            self.peers.remove(to);
+        }
+        Some(pending)
+    }
+
+    /// The peer is still full.
+    pub(crate) fn postpone(&mut self, now: Nanos, to: &Option<Bytes>) {
+        if let Some(peer) = self.peers.get_mut(to) {
+            peer.retry_at = now + peer.retry;
+            peer.retry = (peer.retry * 2).min(LAST_RETRY);
+        }
+    }
+
+    /// Takes out everything.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = Pending> + use<> {
+        std::mem::take(&mut self.peers).into_values().flat_map(|peer| peer.queue)
+    }
+}

@@ -1,0 +1,353 @@
+//! What an engine's thread and its user's threads have in common.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use trunkline_capture::Progress;
+use trunkline_wire::{Backlog, Event, Machine, Weight};
+
+use crate::signal::Signal;
+
+/// Notices a user who does not keep up may have waiting; more are counted and lost.
+const NOTICES: usize = 65_536;
+
+/// Bytes of frames that waiting notices may hold.
+const NOTICE_BYTES: usize = 64 << 20;
+
+/// Events a reader takes at one time.
+const READ_AHEAD: usize = 1024;
+
+/// How much may wait between an engine and its user, either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes of their frames; one larger message is taken when nothing waits.
+    pub bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { messages: 100_000, bytes: 256 << 20 }
+    }
+}
+
+impl Bounds {
+    fn hold(self, backlog: Backlog) -> bool {
+        backlog.messages < self.messages && (backlog.bytes < self.bytes || backlog.messages == 0)
+    }
+
+    fn half_empty(self, backlog: Backlog) -> bool {
+        backlog.messages <= self.messages / 2 && backlog.bytes <= self.bytes / 2
+    }
+}
+
+/// Why a role is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was closed.
+    Closed,
+    /// Its ZeroMQ context was terminated.
+    Terminated,
+    /// Its transport failed in a way that cannot be mended.
+    Transport(String),
+    /// Its capture could not be written.
+    Capture(String),
+    /// A bug: the engine's thread panicked.
+    Panicked,
+}
+
+/// What came of an attempt to hand a verb over.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Offered<V> {
+    /// The engine has it.
+    Taken,
+    /// There is no room now.
+    Full(V),
+    /// The role is over.
+    Over(V),
+}
+
+/// Something the engine itself is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// End in an orderly way, within the grace.
+    Close(Duration),
+    /// Make the capture safe on disk; `publish` closes the segment too.
+    Flush { ticket: u64, publish: bool },
+    /// Take a snapshot of the counters.
+    Snapshot(u64),
+}
+
+pub(crate) struct Inbox<E> {
+    events: VecDeque<E>,
+    queued: Backlog,
+    /// Events a reader has taken and may not have handed out yet.
+    taken: Backlog,
+    notices: usize,
+    notice_bytes: usize,
+    lost_notices: u64,
+}
+
+pub(crate) struct Outbox<V> {
+    pub(crate) verbs: Vec<V>,
+    pub(crate) orders: Vec<Order>,
+    /// What waits here, and what the machine still holds.
+    pending: Backlog,
+    backlog: Backlog,
+}
+
+/// The state between an engine's thread and its user's threads.
+pub(crate) struct Shared<M: Machine> {
+    pub(crate) bounds: Bounds,
+    inbox: Mutex<Inbox<M::Event>>,
+    outbox: Mutex<Outbox<M::Verb>>,
+    snapshot: Mutex<Snapshot<M::Stats>>,
+    endpoints: Mutex<Vec<String>>,
+    end: Mutex<Option<End>>,
+    over: AtomicBool,
+    /// Set while a full inbox keeps the engine from reading.
+    pub(crate) pressed: AtomicBool,
+    /// What the machine has taken in, and how much of it a user waits for.
+    pub(crate) progress: AtomicU64,
+    pub(crate) awaited: AtomicU64,
+    /// Wakes the user.
+    pub(crate) user: Signal,
+    /// Wakes the engine.
+    pub(crate) engine: Signal,
+}
+
+/// Counters of a role at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot<S> {
+    /// The machine's.
+    pub machine: S,
+    /// The capture's, where there is one.
+    pub capture: Option<Progress>,
+    /// Rows a capture that could not keep up has lost.
+    pub capture_lost: u64,
+    /// Sends refused because a peer's outbox was full.
+    pub peer_full: u64,
+    /// Sends to peers that are not there.
+    pub unroutable: u64,
+    /// Events that wait for the user.
+    pub queued: Backlog,
+    /// Notices the user was too slow for.
+    pub lost_notices: u64,
+    pub(crate) number: u64,
+    pub(crate) flushed: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while a lock was held leaves counters and queues that are still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: Machine> Shared<M> {
+    pub(crate) fn new(bounds: Bounds) -> std::io::Result<Self> {
+        Ok(Self {
+            bounds,
+            inbox: Mutex::new(Inbox {
+                events: VecDeque::new(),
+                queued: Backlog::default(),
+                taken: Backlog::default(),
+                notices: 0,
+                notice_bytes: 0,
+                lost_notices: 0,
+            }),
+            outbox: Mutex::new(Outbox {
+                verbs: vec![],
+                orders: vec![],
+                pending: Backlog::default(),
+                backlog: Backlog::default(),
+            }),
+            snapshot: Mutex::new(Snapshot::default()),
+            endpoints: Mutex::new(vec![]),
+            end: Mutex::new(None),
+            over: AtomicBool::new(false),
+            pressed: AtomicBool::new(false),
+            progress: AtomicU64::new(0),
+            awaited: AtomicU64::new(u64::MAX),
+            user: Signal::new()?,
+            engine: Signal::new()?,
+        })
+    }
+
+    // The engine's side.
+
+    /// Hands a burst of events to the user; gives the room that is left.
+    pub(crate) fn publish(&self, burst: &mut Vec<M::Event>) -> Backlog {
+        let mut inbox = lock(&self.inbox);
+        for event in burst.drain(..) {
+            match event.weight() {
+                Weight::Lossless(bytes) => {
+                    inbox.queued.messages += 1;
+                    inbox.queued.bytes += bytes;
+                }
+                Weight::Notice(bytes) => {
+                    if inbox.notices >= NOTICES || inbox.notice_bytes + bytes > NOTICE_BYTES {
+                        inbox.lost_notices += 1;
+                        continue;
+                    }
+                    inbox.notices += 1;
+                    inbox.notice_bytes += bytes;
+                }
+            }
+            inbox.events.push_back(event);
+        }
+        let waiting = waiting(&inbox);
+        if !self.bounds.hold(waiting) {
+            self.pressed.store(true, Ordering::SeqCst);
+            return Backlog::default();
+        }
+        Backlog {
+            messages: self.bounds.messages - waiting.messages,
+            bytes: self.bounds.bytes.saturating_sub(waiting.bytes).max(1),
+        }
+    }
+
+    pub(crate) fn take_outbox(&self, verbs: &mut Vec<M::Verb>, orders: &mut Vec<Order>) {
+        let mut outbox = lock(&self.outbox);
+        mem::swap(&mut outbox.verbs, verbs);
+        mem::swap(&mut outbox.orders, orders);
+        outbox.backlog.messages += outbox.pending.messages;
+        outbox.backlog.bytes += outbox.pending.bytes;
+        outbox.pending = Backlog::default();
+    }
+
+    pub(crate) fn is_outbox_empty(&self) -> bool {
+        let outbox = lock(&self.outbox);
+        outbox.verbs.is_empty() && outbox.orders.is_empty()
+    }
+
+    /// Says what the machine still holds; wakes a user who waits for room once there is plenty.
+    pub(crate) fn set_backlog(&self, backlog: Backlog) -> bool {
+        let mut outbox = lock(&self.outbox);
+        outbox.backlog = backlog;
+        self.bounds.half_empty(sum(outbox.backlog, outbox.pending))
+    }
+
+    pub(crate) fn set_snapshot(&self, mut snapshot: Snapshot<M::Stats>) {
+        {
+            let inbox = lock(&self.inbox);
+            snapshot.queued = inbox.queued;
+            snapshot.lost_notices = inbox.lost_notices;
+        }
+        *lock(&self.snapshot) = snapshot;
+        self.user.notify();
+    }
+
+    pub(crate) fn set_endpoints(&self, endpoints: Vec<String>) {
+        *lock(&self.endpoints) = endpoints;
+    }
+
+    pub(crate) fn finish(&self, end: End) {
+        lock(&self.end).get_or_insert(end);
+        self.over.store(true, Ordering::SeqCst);
+        self.user.latch();
+    }
+
+    // The user's side.
+
+    /// Moves what has come in to `events`, which the user has emptied. False when the role is over and nothing is left.
+    pub(crate) fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
+        let over = self.over.load(Ordering::SeqCst);
+        let relieved = {
+            let mut inbox = lock(&self.inbox);
+            inbox.taken = Backlog::default();
+            if inbox.events.len() <= READ_AHEAD {
+                mem::swap(&mut inbox.events, events);
+            } else {
+                events.extend(inbox.events.drain(..READ_AHEAD));
+            }
+            for event in events.iter() {
+                match event.weight() {
+                    Weight::Lossless(bytes) => {
+                        inbox.queued.messages -= 1;
+                        inbox.queued.bytes -= bytes;
+                        inbox.taken.messages += 1;
+                        inbox.taken.bytes += bytes;
+                    }
+                    Weight::Notice(bytes) => {
+                        inbox.notices -= 1;
+                        inbox.notice_bytes -= bytes;
+                    }
+                }
+            }
+            self.bounds.half_empty(waiting(&inbox))
+        };
+        if relieved && self.pressed.swap(false, Ordering::SeqCst) {
+            self.engine.notify();
+        }
+        !(over && events.is_empty())
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !lock(&self.inbox).events.is_empty()
+    }
+
+    pub(crate) fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
+        if self.over.load(Ordering::SeqCst) {
+            return Offered::Over(verb);
+        }
+        {
+            let mut outbox = lock(&self.outbox);
+            if !self.bounds.hold(sum(outbox.backlog, outbox.pending)) {
+                return Offered::Full(verb);
+            }
+            outbox.verbs.push(verb);
+            outbox.pending.messages += 1;
+            outbox.pending.bytes += bytes;
+        }
+        self.engine.notify();
+        Offered::Taken
+    }
+
+    /// Hands over a verb that is not a message and so never waits for room.
+    pub(crate) fn ask(&self, verb: M::Verb) {
+        lock(&self.outbox).verbs.push(verb);
+        self.engine.notify();
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        lock(&self.outbox).orders.push(order);
+        self.engine.notify();
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        let outbox = lock(&self.outbox);
+        self.bounds.hold(sum(outbox.backlog, outbox.pending))
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot<M::Stats> {
+        lock(&self.snapshot).clone()
+    }
+
+    pub(crate) fn snapshot_number(&self) -> (u64, u64) {
+        let snapshot = lock(&self.snapshot);
+        (snapshot.number, snapshot.flushed)
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        lock(&self.endpoints).clone()
+    }
+
+    pub(crate) fn end(&self) -> Option<End> {
+        lock(&self.end).clone()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+fn waiting<E>(inbox: &Inbox<E>) -> Backlog {
+    sum(inbox.queued, inbox.taken)
+}
+
+fn sum(one: Backlog, other: Backlog) -> Backlog {
+    Backlog { messages: one.messages + other.messages, bytes: one.bytes + other.bytes }
+}

@@ -1,0 +1,132 @@
+//! Feeds what a role receives and sends to its capture.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use trunkline_capture::{CaptureError, Direction, Progress, Protocol, Row, Ticket, Writer};
+use trunkline_wire::{ErrorKind, Frames};
+
+/// What a role does when its capture cannot keep up, or fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaptureOverflow {
+    /// Goes on, and counts the rows that are lost.
+    #[default]
+    Count,
+    /// Stops reading until there is room; goes on, and counts, when the capture fails.
+    Block,
+    /// Stops reading until there is room; ends when the capture fails.
+    End,
+}
+
+/// A capture that is being written, and where its rows come from.
+pub(crate) struct Tap {
+    writer: Option<Writer>,
+    protocol: Protocol,
+    overflow: CaptureOverflow,
+    /// The wall clock at `origin`; rows are stamped with monotonic time, which never goes back.
+    wall_ns: i64,
+    origin: Instant,
+    flushes: Vec<(u64, Ticket)>,
+    flushed: u64,
+    pub(crate) lost: u64,
+}
+
+impl Tap {
+    pub(crate) fn new(writer: Writer, protocol: Protocol, overflow: CaptureOverflow) -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            writer: Some(writer),
+            protocol,
+            overflow,
+            wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
+            origin: Instant::now(),
+            flushes: vec![],
+            flushed: 0,
+            lost: 0,
+        }
+    }
+
+    /// Whether sockets may be read.
+    pub(crate) fn has_room(&self) -> bool {
+        self.overflow == CaptureOverflow::Count || self.writer.as_ref().is_none_or(Writer::has_room)
+    }
+
+    pub(crate) fn record(
+        &mut self,
+        direction: Direction,
+        endpoint: Option<&str>,
+        peer: Option<&Bytes>,
+        frames: &Frames,
+        error: Option<ErrorKind>,
+    ) {
+        let writer = match &mut self.writer {
+            Some(writer) if self.overflow != CaptureOverflow::Count || writer.has_room() => writer,
+            _ => {
+                self.lost += 1;
+                return;
+            }
+        };
+        let elapsed = i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        writer.append(&Row {
+            received_at_ns: self.wall_ns.saturating_add(elapsed),
+            protocol: self.protocol,
+            endpoint,
+            peer: peer.map(|peer| &peer[..]),
+            direction,
+            topic: None,
+            reply_to: None,
+            frames,
+            error: error.map(ErrorKind::slug),
+        });
+    }
+
+    /// What the engine calls before it waits.
+    pub(crate) fn idle(&mut self) -> Option<Instant> {
+        let writer = self.writer.as_mut()?;
+        writer.idle();
+        writer.deadline()
+    }
+
+    pub(crate) fn flush(&mut self, number: u64, publish: bool) {
+        match &mut self.writer {
+            Some(writer) => {
+                let ticket = if publish { writer.publish() } else { writer.flush() };
+                self.flushes.push((number, ticket));
+            }
+            None => self.flushed = self.flushed.max(number),
+        }
+    }
+
+    /// Looks at how far the writer has come. An error ends the role.
+    pub(crate) fn look(&mut self) -> Result<(), CaptureError> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let progress = writer.progress();
+        if let Some(failure) = progress.failure {
+            if self.overflow == CaptureOverflow::End {
+                return Err(failure);
+            }
+            self.writer = None;
+            return Ok(());
+        }
+        let done = progress.done;
+        self.flushes.retain(|&(number, ticket)| {
+            if ticket <= done {
+                self.flushed = self.flushed.max(number);
+            }
+            ticket > done
+        });
+        Ok(())
+    }
+
+    pub(crate) fn flushed(&self) -> u64 {
+        self.flushed
+    }
+
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        self.writer.as_ref().map(Writer::progress)
+    }
+
+    pub(crate) fn close(&mut self) -> Result<Option<Progress>, CaptureError> {
+        self.writer.take().map(Writer::close).transpose()
+    }
+}

@@ -1,0 +1,132 @@
+//! What the engine asks of a ZeroMQ implementation.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use bytes::Bytes;
+use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
+
+/// A ZeroMQ implementation, owned and driven by one thread. No method waits but [`wait`](Self::wait).
+pub trait Transport {
+    /// An open socket.
+    type Socket;
+
+    /// What this transport can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Opens a socket and sets its options.
+    fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Self::Socket, TransportError>;
+
+    /// Listens; gives the real endpoint, where the port was left open.
+    fn bind(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<String, TransportError>;
+
+    /// Dials, and dials again whenever the connection is lost.
+    fn connect(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<(), TransportError>;
+
+    /// Stops listening at, or lets go of, an endpoint.
+    fn disconnect(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<(), TransportError>;
+
+    /// The next whole message that has arrived, if any.
+    fn receive(&mut self, socket: &mut Self::Socket) -> Result<Option<Received>, TransportError>;
+
+    /// Hands over one whole message, or leaves it untouched. `to` is the routing id a ROUTER sends to.
+    fn send(&mut self, socket: &mut Self::Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError>;
+
+    /// The next connection that came, went or was refused, if any.
+    fn poll_monitor(&mut self, socket: &mut Self::Socket) -> Option<SocketEvent>;
+
+    /// Waits until a socket can do what it is asked about, `wake` is readable, or the time is up; notes who can.
+    fn wait(
+        &mut self,
+        sockets: &mut [Interest<'_, Self::Socket>],
+        wake: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<(), TransportError>;
+
+    /// Closes a socket; what it has taken to send it may go on sending for `linger`.
+    fn close(&mut self, socket: Self::Socket, linger: Duration);
+}
+
+/// What a socket is waited for, and what came of it.
+#[derive(Debug)]
+pub struct Interest<'a, S> {
+    /// The socket.
+    pub socket: &'a mut S,
+    /// Wait until there is a message.
+    pub read: bool,
+    /// Wait until a message can be sent.
+    pub write: bool,
+    /// There is a message.
+    pub readable: bool,
+    /// A message can be sent.
+    pub writable: bool,
+    /// A connection came, went or was refused.
+    pub monitored: bool,
+}
+
+/// One whole message off a socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// The sender's routing id, on a ROUTER.
+    pub peer: Option<Bytes>,
+    /// What authentication found the sender to be.
+    pub user_id: Option<Bytes>,
+    /// The frames, without routing id.
+    pub frames: Frames,
+}
+
+/// What became of a message that was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The transport has it.
+    Yes,
+    /// Not now: try again when the socket is writable.
+    Full,
+    /// A ROUTER knows no such peer.
+    Unreachable,
+}
+
+/// What a transport can do beyond TCP and Unix sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
+pub struct Capabilities {
+    /// The transport's name.
+    pub name: &'static str,
+    /// CURVE encryption.
+    pub curve: bool,
+    /// Authentication by ZAP.
+    pub zap: bool,
+    /// Endpoints within the process.
+    pub inproc: bool,
+    /// A full peer refuses a send instead of making it wait.
+    pub full_peer_refuses: bool,
+}
+
+/// Why a transport did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransportError {
+    /// The context was terminated: every socket is lost.
+    Terminated,
+    /// It can do no such thing; named.
+    Unsupported(&'static str),
+    /// The transport's own error.
+    Failed {
+        /// Its number.
+        errno: i32,
+        /// Its words.
+        reason: String,
+    },
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Terminated => f.write_str("the ZeroMQ context was terminated"),
+            Self::Unsupported(what) => write!(f, "this transport has no {what}"),
+            Self::Failed { reason, .. } => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for TransportError {}

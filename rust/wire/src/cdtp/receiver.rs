@@ -1,0 +1,378 @@
+//! The receiving role: takes messages in, one PULL socket an endpoint.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use super::{Layout, MessageType, Settings, decode};
+use crate::{
+    DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind,
+    SocketOptions, Weight,
+};
+
+/// A socket that has been empty this long has given up what had arrived.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// Senders that are told apart in the statistics; names come from the network, memory does not grow with them.
+const SENDERS: usize = 1000;
+
+/// Bytes of a sender's name that the statistics keep.
+const NAME_BYTES: usize = 200;
+
+/// How a receiver is set up.
+#[derive(Clone, Debug)]
+pub struct ReceiverSettings {
+    /// Endpoints to listen on.
+    pub bind: Vec<String>,
+    /// Endpoints to dial.
+    pub connect: Vec<String>,
+    /// What is set on every socket.
+    pub options: SocketOptions,
+    /// Which headers are messages.
+    pub decode: Settings,
+    /// Whether good messages become events; a recorder only counts them.
+    pub deliver: bool,
+    /// Stop reading after so many messages, good or bad.
+    pub limit: Option<u64>,
+}
+
+/// One of the receiver's sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Data(pub u32);
+
+/// What a receiver tells its user.
+#[derive(Clone, Debug)]
+pub enum ReceiverEvent {
+    /// A good message; a CDTP2 one with all its records.
+    Message {
+        /// The message, bit for bit.
+        frames: Frames,
+        /// Where everything is in it.
+        layout: Layout,
+    },
+    /// Bytes that are not a message (CDTP-17).
+    Dropped {
+        /// What is wrong, and where.
+        error: DecodeError,
+        /// The bytes, bit for bit.
+        frames: Frames,
+    },
+    /// A sender is connected.
+    Connected(String),
+    /// A connection has ended.
+    Disconnected(String),
+    /// An endpoint could not be used.
+    Failed {
+        /// The endpoint.
+        endpoint: String,
+        /// The transport's words for the reason.
+        reason: String,
+    },
+}
+
+impl Event for ReceiverEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Message { frames, .. } => Weight::Lossless(size(frames)),
+            Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
+            Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => Weight::Notice(0),
+        }
+    }
+}
+
+/// Counters of a receiver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverStats {
+    /// Whole messages off the sockets.
+    pub received: u64,
+    /// Good ones.
+    pub accepted: u64,
+    /// Bad ones, by kind.
+    pub dropped: BTreeMap<ErrorKind, u64>,
+    /// Bytes of all frames, good or bad.
+    pub bytes: u64,
+    /// Messages for the user: a CDTP2 one counts once a record.
+    pub messages: u64,
+    /// Keys that a tags map held more than once; the last one wins.
+    pub duplicate_keys: u64,
+    /// By sender's name, cut at 200 bytes; the first thousand.
+    pub senders: BTreeMap<String, SenderCount>,
+}
+
+/// Counters of one sender, as its receiver sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderCount {
+    /// Messages, a CDTP2 one once a record.
+    pub messages: u64,
+    /// Bytes of all frames.
+    pub bytes: u64,
+    /// Sequence numbers that were skipped (CDTP-21).
+    pub missed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sender {
+    name: Box<[u8]>,
+    count: SenderCount,
+    last: Option<u64>,
+}
+
+impl Sender {
+    /// `missed += seq − 1 − last`; an EOR bears the number of the last DAT or the one after (CDTP-21).
+    fn follow(&mut self, message_type: Option<MessageType>, sequence: Option<u64>) {
+        let Some(sequence) = sequence else { return };
+        if message_type == Some(MessageType::Bor) {
+            self.last = Some(sequence);
+            return;
+        }
+        if let Some(last) = self.last {
+            self.count.missed += sequence.saturating_sub(last).saturating_sub(1);
+        }
+        self.last = self.last.max(Some(sequence));
+    }
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    bind: bool,
+    address: String,
+    active: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Draining { quiet: Nanos, until: Nanos },
+    Closing,
+}
+
+/// The receiving role of CDTP.
+#[derive(Debug)]
+pub struct Receiver {
+    settings: ReceiverSettings,
+    endpoints: Vec<Endpoint>,
+    open: usize,
+    state: State,
+    stats: ReceiverStats,
+    senders: Vec<Sender>,
+    by_name: HashMap<Box<[u8]>, usize>,
+    recent: usize,
+    outputs: VecDeque<Output<Data>>,
+    events: VecDeque<ReceiverEvent>,
+}
+
+impl Receiver {
+    /// A receiver that asks for its sockets at once.
+    pub fn new(settings: ReceiverSettings) -> Self {
+        let endpoint = |bind| move |address: &String| Endpoint { bind, address: address.clone(), active: false };
+        let endpoints: Vec<_> =
+            settings.bind.iter().map(endpoint(true)).chain(settings.connect.iter().map(endpoint(false))).collect();
+        let outputs = (0..)
+            .zip(&endpoints)
+            .map(|(number, endpoint)| {
+                let one = vec![endpoint.address.clone()];
+                let (bind, connect) = if endpoint.bind { (one, vec![]) } else { (vec![], one) };
+                Output::Open(Open {
+                    socket: Data(number),
+                    kind: SocketKind::Pull,
+                    bind,
+                    connect,
+                    options: settings.options.clone(),
+                })
+            })
+            .collect();
+        Self {
+            open: endpoints.len(),
+            endpoints,
+            settings,
+            state: State::Open,
+            stats: ReceiverStats::default(),
+            senders: vec![],
+            by_name: HashMap::new(),
+            recent: 0,
+            outputs,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Stops reading for good after so many messages in all; `None` reads on.
+    pub fn set_limit(&mut self, limit: Option<u64>) {
+        self.settings.limit = limit;
+    }
+
+    fn limit_reached(&self) -> bool {
+        self.settings.limit.is_some_and(|limit| self.stats.received >= limit)
+    }
+
+    fn accept(&mut self, frames: Frames, layout: Layout, bytes: u64) {
+        self.stats.accepted += 1;
+        self.stats.messages += layout.messages() as u64;
+        self.stats.duplicate_keys += layout.duplicate_keys() as u64;
+        if let Some(sender) = self.sender(&frames[0][layout.sender()]) {
+            sender.count.messages += layout.messages() as u64;
+            sender.count.bytes += bytes;
+            match &layout {
+                Layout::Single(head) => sender.follow(head.message_type, head.sequence),
+                Layout::Batch(batch) => {
+                    for record in &batch.records {
+                        sender.follow(Some(batch.message_type), Some(record.sequence));
+                    }
+                }
+            }
+        }
+        if self.settings.deliver {
+            self.events.push_back(ReceiverEvent::Message { frames, layout });
+        }
+    }
+
+    fn sender(&mut self, name: &[u8]) -> Option<&mut Sender> {
+        if self.senders.get(self.recent).is_none_or(|sender| &*sender.name != name) {
+            self.recent = match self.by_name.get(name) {
+                Some(&at) => at,
+                None if self.senders.len() < SENDERS => {
+                    self.senders.push(Sender { name: name.into(), ..Sender::default() });
+                    self.by_name.insert(name.into(), self.senders.len() - 1);
+                    self.senders.len() - 1
+                }
+                None => return None,
+            };
+        }
+        self.senders.get_mut(self.recent)
+    }
+
+    fn close(&mut self) {
+        self.state = State::Closing;
+        for number in (0..).take(self.endpoints.len()) {
+            self.outputs.push_back(Output::Close { socket: Data(number), linger: Duration::ZERO });
+        }
+    }
+}
+
+impl Machine for Receiver {
+    type Socket = Data;
+    type Event = ReceiverEvent;
+    type Verb = ReceiverVerb;
+    type Stats = ReceiverStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Data>) -> Option<ErrorKind> {
+        let frames = incoming.frames;
+        let bytes = size(&frames) as u64;
+        self.stats.received += 1;
+        self.stats.bytes += bytes;
+        if let State::Draining { quiet, .. } = &mut self.state {
+            *quiet = now + QUIET;
+        }
+        match decode(&frames, &self.settings.decode) {
+            Ok(layout) => {
+                self.accept(frames, layout, bytes);
+                None
+            }
+            Err(error) => {
+                *self.stats.dropped.entry(error.kind).or_default() += 1;
+                self.events.push_back(ReceiverEvent::Dropped { error, frames });
+                Some(error.kind)
+            }
+        }
+    }
+
+    fn handle_socket(&mut self, _now: Nanos, socket: Data, event: SocketEvent) {
+        match event {
+            SocketEvent::Bound(endpoint) => {
+                if let Some(known) = self.endpoints.get_mut(socket.0 as usize) {
+                    known.address = endpoint;
+                }
+            }
+            SocketEvent::Connected(endpoint) => {
+                if let Some(known) = self.endpoints.get_mut(socket.0 as usize) {
+                    known.active = true;
+                }
+                self.events.push_back(ReceiverEvent::Connected(endpoint));
+            }
+            SocketEvent::Disconnected(endpoint) => self.events.push_back(ReceiverEvent::Disconnected(endpoint)),
+            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
+                self.events.push_back(ReceiverEvent::Failed { endpoint, reason });
+            }
+            SocketEvent::Sent(_) | SocketEvent::Unsent(..) => {}
+            SocketEvent::Closed => self.open = self.open.saturating_sub(1),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if let State::Draining { quiet, until } = self.state
+            && now >= quiet.min(until)
+        {
+            self.close();
+        }
+    }
+
+    fn handle_verb(&mut self, _now: Nanos, verb: ReceiverVerb) {
+        match verb {
+            ReceiverVerb::Limit(limit) => self.set_limit(limit),
+        }
+    }
+
+    /// Reads what has arrived first: ZeroMQ throws it away when a connection is closed, and the sender counts it as sent.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        if self.state == State::Closing {
+            return;
+        }
+        if grace.is_zero() || self.limit_reached() || !self.endpoints.iter().any(|endpoint| endpoint.active) {
+            self.close();
+            return;
+        }
+        self.state = State::Draining { quiet: now + QUIET, until: now + grace };
+        for (number, listening) in (0..).zip(&self.endpoints).filter(|(_, endpoint)| endpoint.bind) {
+            self.outputs.push_back(Output::Disconnect { socket: Data(number), endpoint: listening.address.clone() });
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Data>> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        match self.state {
+            State::Draining { quiet, until } => Some(quiet.min(until)),
+            State::Open | State::Closing => None,
+        }
+    }
+
+    fn reads(&self, _socket: Data) -> bool {
+        self.state != State::Closing && !self.limit_reached()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.received
+    }
+
+    fn stats(&self) -> ReceiverStats {
+        let mut stats = self.stats.clone();
+        for sender in &self.senders {
+            let end = sender.name.len().min(NAME_BYTES);
+            let name = String::from_utf8_lossy(&sender.name[..end]).into_owned();
+            let count = stats.senders.entry(name).or_default();
+            count.messages += sender.count.messages;
+            count.bytes += sender.count.bytes;
+            count.missed += sender.count.missed;
+        }
+        stats
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state == State::Closing && self.open == 0
+    }
+}
+
+/// What the user of a receiver may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiverVerb {
+    /// Read no more after so many messages in all.
+    Limit(Option<u64>),
+}
+
+pub(super) fn size(frames: &Frames) -> usize {
+    frames.iter().map(bytes::Bytes::len).sum()
+}
