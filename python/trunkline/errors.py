@@ -1,0 +1,129 @@
+"""Everything trunkline raises.
+
+```
+TrunklineError
+├── DecodeError(ValueError)      these bytes are not a message
+├── LocalProtocolError           you asked for what the spec, or this transport, forbids
+├── RemoteProtocolError          the peer did
+├── TimeoutError                 every wait that runs out; also a builtins.TimeoutError
+├── CaptureError                 a capture is locked, missing, corrupt or full
+├── PeerLostError                the peer went away
+├── LeaseRefusedError            the peer refused a lease
+├── MiddlewareError              the middleware answered with an error
+├── ConfigError                  the store answered with an error
+└── ClosedError                  the role is over
+```
+"""
+
+from __future__ import annotations
+
+import builtins
+
+__all__ = [
+    "CaptureError",
+    "ClosedError",
+    "ConfigError",
+    "DecodeError",
+    "LeaseRefusedError",
+    "LocalProtocolError",
+    "MiddlewareError",
+    "PeerLostError",
+    "RemoteProtocolError",
+    "TimeoutError",
+    "TrunklineError",
+]
+
+
+class TrunklineError(Exception):
+    """The base of everything trunkline raises."""
+
+
+class DecodeError(TrunklineError, ValueError):
+    """These bytes are not a message.
+
+    Attributes:
+        protocol: The protocol they were to be a message of, as ``"cdtp"``.
+        kind: What is wrong with them, a slug of ``trunkline.error_kinds()``.
+        frame: The frame the fault is in, from 0.
+        offset: The byte of that frame the fault is at, from 0.
+    """
+
+    def __init__(self, protocol: str, kind: str, frame: int, offset: int) -> None:
+        super().__init__(protocol, kind, frame, offset)
+        self.protocol = protocol
+        self.kind = kind
+        self.frame = frame
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return f"{self.kind} in frame {self.frame} at byte {self.offset} of a {self.protocol.upper()} message"
+
+
+class LocalProtocolError(TrunklineError):
+    """You asked for what the spec, or this transport, forbids."""
+
+
+class RemoteProtocolError(TrunklineError):
+    """The peer did what the spec forbids.
+
+    Attributes:
+        clause: The requirement it broke, as ``"DCP-41"``; None when there is no single one.
+    """
+
+    def __init__(self, message: str, clause: str | None = None) -> None:
+        super().__init__(message)
+        self.clause = clause
+
+
+class TimeoutError(TrunklineError, builtins.TimeoutError):  # noqa: A001 - it is one, under the name users look for
+    """A wait ran out.
+
+    Attributes:
+        unsent: How many messages were given up, where the wait was for sending; else None.
+    """
+
+    def __init__(self, message: str, unsent: int | None = None) -> None:
+        super().__init__(message)
+        self.unsent = unsent
+
+
+class CaptureError(TrunklineError):
+    """A capture is locked, missing, corrupt or full."""
+
+
+class PeerLostError(TrunklineError):
+    """The peer went away."""
+
+
+class LeaseRefusedError(TrunklineError):
+    """The peer refused a lease.
+
+    Attributes:
+        status: The status it answered with.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class MiddlewareError(TrunklineError):
+    """The middleware answered with an error."""
+
+
+class ConfigError(TrunklineError):
+    """The store answered with an error.
+
+    Attributes:
+        status_code: The status it answered with.
+        reason_phrase: Its words for it.
+    """
+
+    def __init__(self, status_code: int, reason_phrase: str) -> None:
+        super().__init__(f"{status_code} {reason_phrase}")
+        self.status_code = status_code
+        self.reason_phrase = reason_phrase
+
+
+class ClosedError(TrunklineError):
+    """The role is over: it was closed, or what it ran on was."""
