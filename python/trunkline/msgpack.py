@@ -1,0 +1,76 @@
+"""MessagePack values that Python has no type for, and the codec of all others.
+
+``None``, ``bool``, ``int``, ``float``, ``str``, ``bytes``, ``list`` and ``dict`` stand for themselves. A map whose keys
+a ``dict`` cannot hold is read as a list of pairs.
+
+>>> from trunkline import msgpack
+>>> msgpack.decode(msgpack.encode({"run": 7, "began": msgpack.Timestamp(1_700_000_000)}))
+{'run': 7, 'began': Timestamp(seconds=1700000000, nanoseconds=0)}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trunkline._native.msgpack import decode, encode
+
+__all__ = ["Ext", "Timestamp", "decode", "encode"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ext:
+    """An extension of MessagePack other than a timestamp.
+
+    Attributes:
+        code: Its type, from -128 to 127; -1 is taken, by `Timestamp`.
+        data: Its bytes.
+    """
+
+    code: int
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if not -128 <= self.code <= 127 or self.code == -1:
+            message = f"an extension has a type from -128 to 127, and -1 is a Timestamp, not {self.code}"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """A moment, to the nanosecond.
+
+    Attributes:
+        seconds: Whole seconds since 1970, rounded down.
+        nanoseconds: Nanoseconds after that second, also before 1970.
+    """
+
+    seconds: int
+    nanoseconds: int = 0
+
+    _SECOND_NS: ClassVar[int] = 1_000_000_000
+
+    def __post_init__(self) -> None:
+        if not -(2**63) <= self.seconds < 2**63:
+            message = f"a timestamp has 64 bits of seconds, which cannot hold {self.seconds}"
+            raise ValueError(message)
+        if not 0 <= self.nanoseconds < self._SECOND_NS:
+            message = f"a second has nanoseconds from 0 to 999999999, not {self.nanoseconds}"
+            raise ValueError(message)
+
+    @classmethod
+    def from_ns(cls, ns: int) -> Timestamp:
+        """The moment so many nanoseconds after 1970.
+
+        >>> Timestamp.from_ns(-500_000_000)
+        Timestamp(seconds=-1, nanoseconds=500000000)
+        """
+        return cls(*divmod(ns, cls._SECOND_NS))
+
+    def to_ns(self) -> int:
+        """Nanoseconds since 1970.
+
+        >>> Timestamp(-1, 500_000_000).to_ns()
+        -500000000
+        """
+        return self.seconds * self._SECOND_NS + self.nanoseconds
