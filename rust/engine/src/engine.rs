@@ -12,7 +12,7 @@ use trunkline_wire::{
 };
 
 use crate::handle::StartError;
-use crate::outbox::{Outboxes, Pending};
+use crate::outbox::{Outboxes, Pending, To};
 use crate::shared::{End, Order, Shared, Snapshot};
 use crate::tap::Tap;
 use crate::transport::{Interest, Received, Taken, Transport, TransportError};
@@ -210,12 +210,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         Ok(busy)
     }
 
-    fn retry_peer(&mut self, now: Nanos, at: usize, to: &Option<Bytes>) -> Result<bool, End> {
+    fn retry_peer(&mut self, now: Nanos, at: usize, to: &To) -> Result<bool, End> {
         for tries in 0..RETRIES {
             let Some(slot) = self.slots.get_mut(at) else { break };
             let Some(pending) = slot.outboxes.front(to) else { break };
             let frames = pending.frames.clone();
-            match self.transport.send(&mut slot.socket, to.as_ref(), &frames) {
+            match self.transport.send(&mut slot.socket, to.0.as_ref(), &frames) {
                 Ok(Taken::Full) => {
                     slot.writable = false;
                     slot.outboxes.postpone(now, to);
@@ -223,7 +223,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 }
                 result => {
                     let id = slot.outboxes.pop(to).and_then(|pending| pending.id);
-                    self.settle(now, at, id, to.as_ref(), &frames, result)?;
+                    self.settle(now, at, id, to.0.as_ref(), &frames, &result)?;
                 }
             }
         }
@@ -244,7 +244,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                         self.take_in(at, received);
                     }
                     Ok(None) => slot.readable = false,
-                    Err(error) => return Err(ended(error)),
+                    Err(error) => return Err(ended(&error)),
                 }
             }
         }
@@ -292,7 +292,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 };
                 self.send(now, at, id, to, frames, until);
             }
-            Output::Open(open) => self.open(now, open),
+            Output::Open(open) => self.open(now, &open),
             Output::Connect { socket, endpoint } => {
                 let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == socket) else { return };
                 if let Err(error) = self.transport.connect(&mut slot.socket, &endpoint) {
@@ -318,7 +318,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
     }
 
-    fn open(&mut self, now: Nanos, open: Open<M::Socket>) {
+    fn open(&mut self, now: Nanos, open: &Open<M::Socket>) {
         let id = open.socket;
         let mut socket = match self.transport.open(open.kind, &open.options) {
             Ok(socket) => socket,
@@ -390,13 +390,13 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         };
         if result == Ok(Taken::Full) {
             slot.writable = false;
-            if let Err(reason) = slot.outboxes.push(now, to, Pending { id, frames, until }) {
+            if let Err(reason) = slot.outboxes.push(now, To(to), Pending { id, frames, until }) {
                 self.unsent(now, at, id, reason);
             }
             return;
         }
         // A transport that is gone says so to the next receive.
-        let _ = self.settle(now, at, id, to.as_ref(), &frames, result);
+        let _ = self.settle(now, at, id, to.as_ref(), &frames, &result);
     }
 
     fn settle(
@@ -406,7 +406,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         id: Option<SendId>,
         to: Option<&Bytes>,
         frames: &Frames,
-        result: Result<Taken, TransportError>,
+        result: &Result<Taken, TransportError>,
     ) -> Result<(), End> {
         match result {
             Ok(Taken::Yes) => {
@@ -418,13 +418,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                     self.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
                 }
             }
-            Ok(Taken::Full | Taken::Unreachable) => self.unsent(now, at, id, Unsent::Unreachable),
             Err(TransportError::Terminated) => {
                 self.unsent(now, at, id, Unsent::Closed);
                 return Err(End::Terminated);
             }
-            // The message itself is refused, as one with a bad address is.
-            Err(_) => self.unsent(now, at, id, Unsent::Unreachable),
+            // No such peer, or the message itself is refused, as one with a bad address is.
+            Ok(Taken::Full | Taken::Unreachable)
+            | Err(TransportError::Unsupported(_) | TransportError::Failed { .. }) => {
+                self.unsent(now, at, id, Unsent::Unreachable)
+            }
         }
         Ok(())
     }
@@ -443,9 +445,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     /// Lets the user see what has happened, and wakes one who waits for it.
     fn publish(&mut self) {
         let shared = &self.shared;
-        let mut wake = !self.events.is_empty();
+        let news = !self.events.is_empty();
         self.room = shared.publish(&mut self.events);
-        wake |= shared.set_backlog(self.machine.backlog());
+        if news {
+            shared.events.notify();
+        }
+        let mut wake = shared.set_backlog(self.machine.backlog());
         let progress = self.machine.progress();
         shared.progress.store(progress, Ordering::SeqCst);
         wake |= progress >= shared.awaited.load(Ordering::SeqCst);
@@ -505,7 +510,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             (slot.readable, slot.writable, slot.monitored) = (readable, writable, monitored);
         }
         self.shared.engine.clear();
-        waited.map_err(ended)
+        waited.map_err(|error| ended(&error))
     }
 
     fn close_all(&mut self) {
@@ -515,7 +520,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     }
 }
 
-fn ended(error: TransportError) -> End {
+fn ended(error: &TransportError) -> End {
     match error {
         TransportError::Terminated => End::Terminated,
         TransportError::Unsupported(_) | TransportError::Failed { .. } => End::Transport(error.to_string()),

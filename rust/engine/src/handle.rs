@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -14,6 +13,7 @@ use trunkline_wire::Machine;
 
 use crate::engine::Engine;
 use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
+use crate::signal::Signal;
 use crate::tap::{CaptureOverflow, Tap};
 use crate::transport::{Transport, TransportError};
 
@@ -41,6 +41,8 @@ pub struct Settings {
     pub keep_alive: Option<Box<dyn Any + Send>>,
     /// The thread's name.
     pub name: String,
+    /// How long a role that is dropped and not closed may take to end.
+    pub grace: Duration,
 }
 
 /// Why a role did not start.
@@ -88,6 +90,25 @@ pub struct Handle<M: Machine> {
     shared: Arc<Shared<M>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     tickets: AtomicU64,
+    grace: Duration,
+    process: u32,
+}
+
+/// Threads of roles that were dropped and not joined.
+static ORPHANS: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(vec![]);
+
+/// Waits for the roles of this process that were dropped and have not ended yet.
+pub fn join_orphans() {
+    let orphans = std::mem::take(&mut *ORPHANS.lock().unwrap_or_else(PoisonError::into_inner));
+    for (process, thread) in orphans {
+        if process == std::process::id() {
+            // Its panics are caught inside.
+            let _ = thread.join();
+        } else {
+            // A thread of the parent, which does not exist here.
+            std::mem::forget(thread);
+        }
+    }
 }
 
 impl<M: Machine + Send + 'static> Handle<M> {
@@ -103,6 +124,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
         let shared = Arc::new(Shared::new(settings.bounds)?);
         let (report, started) = mpsc::sync_channel(1);
         let engine_shared = Arc::clone(&shared);
+        let grace = settings.grace;
         let body = move || {
             let shared = Arc::clone(&engine_shared);
             let run = AssertUnwindSafe(|| run(machine, transport, engine_shared, settings.capture, &report));
@@ -113,7 +135,13 @@ impl<M: Machine + Send + 'static> Handle<M> {
         };
         let thread = spawn(settings.name, body)?;
         match started.recv() {
-            Ok(Ok(())) => Ok(Self { shared, thread: Mutex::new(Some(thread)), tickets: AtomicU64::new(0) }),
+            Ok(Ok(())) => Ok(Self {
+                shared,
+                thread: Mutex::new(Some(thread)),
+                tickets: AtomicU64::new(0),
+                grace,
+                process: std::process::id(),
+            }),
             Ok(Err(error)) => {
                 // It has nothing left to do but to end.
                 let _ = thread.join();
@@ -178,7 +206,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
         let number = self.ask_snapshot();
         let deadline = Instant::now() + Duration::from_secs(5);
         while !self.is_fresh(number) && !self.is_over() && Instant::now() < deadline {
-            self.wait(|| self.is_fresh(number) || self.is_over(), Some(Duration::from_millis(50)));
+            self.changes().wait(|| self.is_fresh(number) || self.is_over(), Some(Duration::from_millis(50)));
         }
         self.snapshot()
     }
@@ -218,33 +246,24 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.endpoints()
     }
 
-    /// The descriptor that is readable once something has happened that was waited for.
-    pub fn fd(&self) -> RawFd {
-        self.shared.user.raw_fd()
+    /// What wakes a reader of events.
+    pub fn events(&self) -> &Signal {
+        &self.shared.events
     }
 
-    /// Announces a wait on [`fd`](Self::fd); look once more before waiting.
-    pub fn arm(&self) {
-        self.shared.user.arm();
+    /// What wakes those who wait for room, a flush or counters.
+    pub fn changes(&self) -> &Signal {
+        &self.shared.user
     }
 
-    /// Ends a wait on [`fd`](Self::fd).
-    pub fn disarm(&self) {
-        self.shared.user.clear();
+    /// How long it may take to end when nobody says.
+    pub fn grace(&self) -> Duration {
+        self.grace
     }
 
-    /// Waits until `ready` or for so long at most; may return early.
-    pub fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) {
-        self.arm();
-        if !ready() {
-            let timeout = timeout.map_or(-1, |timeout| {
-                libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
-            });
-            let mut fd = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one pollfd. Any error ends the wait early, which is allowed.
-            unsafe { libc::poll(&raw mut fd, 1, timeout) };
-        }
-        self.disarm();
+    /// Whether this process started the role; a child after fork has only a memory of it.
+    pub fn is_ours(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// Waits until the engine's thread has ended.
@@ -259,19 +278,27 @@ impl<M: Machine + Send + 'static> Handle<M> {
 
 impl<M: Machine> Drop for Handle<M> {
     fn drop(&mut self) {
-        self.shared.order(Order::Close(Duration::ZERO));
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return };
+        if self.process != std::process::id() {
+            // After fork the thread is the parent's, and a lock of ours may be held for ever.
+            std::mem::forget(thread);
+            return;
+        }
+        self.shared.order(Order::Close(self.grace));
+        let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+        orphans.retain(|(_, thread)| !thread.is_finished());
+        orphans.push((self.process, thread));
     }
 }
 
-fn run<M: Machine, T: Transport>(
+fn run<M: Machine + Send + 'static, T: Transport>(
     machine: M,
     transport: impl FnOnce() -> Result<T, TransportError>,
     shared: Arc<Shared<M>>,
     capture: Option<Capture>,
     report: &mpsc::SyncSender<Result<(), StartError>>,
-) where
-    M: Send + 'static,
-{
+) {
     let tap = match capture {
         None => None,
         Some(capture) => {

@@ -9,7 +9,7 @@ mod signal;
 mod tap;
 mod transport;
 
-pub use handle::{Capture, Handle, Settings, StartError, Waker};
+pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};
 pub use shared::{Bounds, End, Offered, Snapshot};
 pub use signal::Signal;
 pub use tap::CaptureOverflow;

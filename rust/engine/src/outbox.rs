@@ -14,6 +14,10 @@ const PEER_BYTES: usize = 16 << 20;
 const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(50);
 
+/// Whom a send goes to: a routing id, or nobody in particular.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct To(pub(crate) Option<Bytes>);
+
 /// A send that waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
@@ -39,7 +43,7 @@ struct Peer {
 /// The sends that wait, a queue for each peer of a ROUTER, one queue on other sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Outboxes {
-    peers: HashMap<Option<Bytes>, Peer>,
+    peers: HashMap<To, Peer>,
 }
 
 impl Outboxes {
@@ -48,17 +52,17 @@ impl Outboxes {
     }
 
     pub(crate) fn holds(&self, to: Option<&Bytes>) -> bool {
-        !self.peers.is_empty() && self.peers.contains_key(&to.cloned())
+        !self.peers.is_empty() && self.peers.contains_key(&To(to.cloned()))
     }
 
     /// Whether a send to nobody in particular waits for the socket to be writable.
     pub(crate) fn wants_writable(&self) -> bool {
-        self.peers.contains_key(&None)
+        self.peers.contains_key(&To(None))
     }
 
     /// Queues a send, or says why not.
-    pub(crate) fn push(&mut self, now: Nanos, to: Option<Bytes>, pending: Pending) -> Result<(), Unsent> {
-        let bounded = to.is_some();
+    pub(crate) fn push(&mut self, now: Nanos, to: To, pending: Pending) -> Result<(), Unsent> {
+        let bounded = to.0.is_some();
         let peer = self.peers.entry(to).or_insert_with(|| Peer {
             queue: VecDeque::new(),
             bytes: 0,
@@ -77,7 +81,7 @@ impl Outboxes {
 
     /// When a peer wants another try, or a send is given up.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        let retries = self.peers.iter().filter(|(to, _)| to.is_some()).map(|(_, peer)| peer.retry_at);
+        let retries = self.peers.iter().filter(|(to, _)| to.0.is_some()).map(|(_, peer)| peer.retry_at);
         let limits = self.peers.values().filter_map(|peer| peer.queue.iter().filter_map(|pending| pending.until).min());
         retries.chain(limits).min()
     }
@@ -101,17 +105,17 @@ impl Outboxes {
     }
 
     /// The peers whose turn it is to be tried again.
-    pub(crate) fn due(&self, now: Nanos, writable: bool) -> Vec<Option<Bytes>> {
-        let is_due = |(to, peer): &(&Option<Bytes>, &Peer)| if to.is_some() { peer.retry_at <= now } else { writable };
+    pub(crate) fn due(&self, now: Nanos, writable: bool) -> Vec<To> {
+        let is_due = |(to, peer): &(&To, &Peer)| if to.0.is_some() { peer.retry_at <= now } else { writable };
         self.peers.iter().filter(is_due).map(|(to, _)| to.clone()).collect()
     }
 
-    pub(crate) fn front(&self, to: &Option<Bytes>) -> Option<&Pending> {
+    pub(crate) fn front(&self, to: &To) -> Option<&Pending> {
         self.peers.get(to)?.queue.front()
     }
 
     /// Takes out a peer's first send, which is settled.
-    pub(crate) fn pop(&mut self, to: &Option<Bytes>) -> Option<Pending> {
+    pub(crate) fn pop(&mut self, to: &To) -> Option<Pending> {
         let peer = self.peers.get_mut(to)?;
         let pending = peer.queue.pop_front()?;
         peer.bytes -= pending.size();
@@ -123,7 +127,7 @@ impl Outboxes {
     }
 
     /// The peer is still full.
-    pub(crate) fn postpone(&mut self, now: Nanos, to: &Option<Bytes>) {
+    pub(crate) fn postpone(&mut self, now: Nanos, to: &To) {
         if let Some(peer) = self.peers.get_mut(to) {
             peer.retry_at = now + peer.retry;
             peer.retry = (peer.retry * 2).min(LAST_RETRY);

@@ -114,7 +114,9 @@ pub(crate) struct Shared<M: Machine> {
     /// What the machine has taken in, and how much of it a user waits for.
     pub(crate) progress: AtomicU64,
     pub(crate) awaited: AtomicU64,
-    /// Wakes the user.
+    /// Wakes whoever reads events.
+    pub(crate) events: Signal,
+    /// Wakes whoever waits for anything else: room, a flush, counters.
     pub(crate) user: Signal,
     /// Wakes the engine.
     pub(crate) engine: Signal,
@@ -171,6 +173,7 @@ impl<M: Machine> Shared<M> {
             pressed: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             awaited: AtomicU64::new(u64::MAX),
+            events: Signal::new()?,
             user: Signal::new()?,
             engine: Signal::new()?,
         })
@@ -247,6 +250,7 @@ impl<M: Machine> Shared<M> {
     pub(crate) fn finish(&self, end: End) {
         lock(&self.end).get_or_insert(end);
         self.over.store(true, Ordering::SeqCst);
+        self.events.latch();
         self.user.latch();
     }
 

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Wakes whoever waits on its descriptor, and costs no system call while nobody does.
 ///
@@ -58,6 +59,20 @@ impl Signal {
         }
         let mut bytes = [0; 64];
         while matches!((&self.waiting).read(&mut bytes), Ok(64)) {}
+    }
+
+    /// Waits until `ready` or for so long at most; may return early.
+    pub fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) {
+        self.arm();
+        if !ready() {
+            let timeout = timeout.map_or(-1, |timeout| {
+                libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
+            });
+            let mut fd = libc::pollfd { fd: self.raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one pollfd. Any error ends the wait early, which is allowed.
+            unsafe { libc::poll(&raw mut fd, 1, timeout) };
+        }
+        self.clear();
     }
 
     /// The descriptor's number, for event loops.

@@ -31,7 +31,8 @@ pub trait Transport {
     fn receive(&mut self, socket: &mut Self::Socket) -> Result<Option<Received>, TransportError>;
 
     /// Hands over one whole message, or leaves it untouched. `to` is the routing id a ROUTER sends to.
-    fn send(&mut self, socket: &mut Self::Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError>;
+    fn send(&mut self, socket: &mut Self::Socket, to: Option<&Bytes>, frames: &Frames)
+    -> Result<Taken, TransportError>;
 
     /// The next connection that came, went or was refused, if any.
     fn poll_monitor(&mut self, socket: &mut Self::Socket) -> Option<SocketEvent>;

@@ -1,1 +1,57 @@
-//! placeholder
+//! `trunkline._native`: conversion between Python and the crates that do the work, and nothing else.
+
+use pyo3::prelude::*;
+
+mod cdtp;
+mod errors;
+mod frames;
+mod msgpack;
+mod names;
+mod role;
+
+/// The native part of trunkline; use the package around it.
+#[pymodule(gil_used = false)]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::role::{Role, shutdown, use_libzmq};
+
+    /// "release", or "debug" for a build that is many times slower.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)] // Python's name
+    const build_profile: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
+    /// The version of trunkline.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)] // Python's name
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// What is wrong with bytes that are not a message, by slug.
+    #[pyfunction]
+    fn error_kinds() -> Vec<&'static str> {
+        trunkline_wire::ErrorKind::ALL.iter().map(|kind| kind.slug()).collect()
+    }
+
+    #[pymodule]
+    mod cdtp {
+        #[pymodule_export]
+        use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore};
+    }
+
+    #[pymodule]
+    mod msgpack {
+        #[pymodule_export]
+        use crate::msgpack::{decode, encode};
+    }
+
+    /// Makes `import trunkline._native.cdtp` work as for any package.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let modules = module.py().import("sys")?.getattr("modules")?;
+        for name in ["cdtp", "msgpack"] {
+            modules.set_item(format!("trunkline._native.{name}"), module.getattr(name)?)?;
+        }
+        Ok(())
+    }
+}

@@ -38,7 +38,6 @@ pub(super) mod option {
     pub(in crate::libzmq) const LAST_ENDPOINT: c_int = 32;
     pub(in crate::libzmq) const ROUTER_MANDATORY: c_int = 33;
     pub(in crate::libzmq) const IMMEDIATE: c_int = 39;
-    pub(in crate::libzmq) const IPV6: c_int = 42;
     pub(in crate::libzmq) const CURVE_SERVER: c_int = 47;
     pub(in crate::libzmq) const CURVE_PUBLICKEY: c_int = 48;
     pub(in crate::libzmq) const CURVE_SECRETKEY: c_int = 49;
@@ -293,10 +292,8 @@ impl Libzmq {
         if result >= 0 {
             return Ok(true);
         }
-        match self.error() {
-            TransportError::Failed { errno: libc::EAGAIN, .. } => Ok(false),
-            error => Err(error),
-        }
+        let error = self.error();
+        if matches!(error, TransportError::Failed { errno: libc::EAGAIN, .. }) { Ok(false) } else { Err(error) }
     }
 
     fn send_shared(&self, socket: SocketPtr, frame: &Bytes, flags: c_int) -> Result<bool, TransportError> {
@@ -342,13 +339,13 @@ impl FrameReader {
         // SAFETY: the message is initialised; msg_recv frees what it held.
         let size = unsafe { (zmq.msg_recv)(&raw mut self.message, socket.0.as_ptr(), DONTWAIT) };
         if size < 0 {
-            return match zmq.error() {
-                TransportError::Failed { errno: libc::EAGAIN | libc::EINTR, .. } => Ok(None),
-                error => Err(error),
-            };
+            let error = zmq.error();
+            let nothing = matches!(error, TransportError::Failed { errno: libc::EAGAIN | libc::EINTR, .. });
+            return if nothing { Ok(None) } else { Err(error) };
         }
         // SAFETY: the message holds a frame now.
-        let (more, size) = unsafe { ((zmq.msg_more)(&raw const self.message) != 0, (zmq.msg_size)(&raw const self.message)) };
+        let (more, size) =
+            unsafe { ((zmq.msg_more)(&raw const self.message) != 0, (zmq.msg_size)(&raw const self.message)) };
         if size < COPY_BELOW {
             if self.slab.capacity() - self.slab.len() < size {
                 self.slab = BytesMut::with_capacity(SLAB);

@@ -69,7 +69,6 @@ impl LibzmqTransport {
     fn set(&self, socket: SocketPtr, options: &SocketOptions) -> Result<(), TransportError> {
         let int = |option, value: i64| self.zmq.set_int(socket, option, value);
         int(option::LINGER, 0)?;
-        int(option::IPV6, 1)?;
         if let Some(messages) = options.send_hwm {
             int(option::SNDHWM, messages.into())?;
         }
@@ -319,9 +318,8 @@ impl Transport for LibzmqTransport {
                 self.poll.push(readable(interest.socket.monitor_fd));
             }
             // Rounded up: a wait must not end just before its time.
-            let timeout = remaining.map_or(-1, |remaining| {
-                c_int::try_from(remaining.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
-            });
+            let timeout = remaining
+                .map_or(-1, |remaining| c_int::try_from(remaining.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX));
             // SAFETY: pointer and length are those of the vector.
             let ready = unsafe { libc::poll(self.poll.as_mut_ptr(), self.poll.len() as libc::nfds_t, timeout) };
             if ready < 0 {

@@ -1,0 +1,67 @@
+"""Message protocols over ZeroMQ, from a live socket to a Spark table.
+
+A room for each protocol (`trunkline.cdtp`), one for what is recorded (`trunkline.capture`) and one for Spark
+(`trunkline.spark`); each is imported when it is first used. What all of them raise is in `trunkline.errors`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from trunkline._native import __version__, build_profile, error_kinds
+from trunkline._notices import Dropped
+from trunkline.errors import (
+    CaptureError,
+    ClosedError,
+    ConfigError,
+    DecodeError,
+    LeaseRefusedError,
+    LocalProtocolError,
+    MiddlewareError,
+    PeerLostError,
+    RemoteProtocolError,
+    TimeoutError,  # noqa: A004 - it is one, under the name users look for
+    TrunklineError,
+)
+
+if TYPE_CHECKING:
+    from trunkline import capture, cdtp, msgpack, spark
+
+__all__ = [
+    "CaptureError",
+    "ClosedError",
+    "ConfigError",
+    "DecodeError",
+    "Dropped",
+    "LeaseRefusedError",
+    "LocalProtocolError",
+    "MiddlewareError",
+    "PeerLostError",
+    "RemoteProtocolError",
+    "TimeoutError",
+    "TrunklineError",
+    "__version__",
+    "capture",
+    "cdtp",
+    "error_kinds",
+    "msgpack",
+    "spark",
+]
+
+_ROOMS = frozenset({"capture", "cdtp", "msgpack", "spark"})
+
+if build_profile == "debug":
+    warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"trunkline.{name}")
+    message = f"module 'trunkline' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | _ROOMS)

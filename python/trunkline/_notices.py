@@ -1,0 +1,189 @@
+"""What roles tell besides messages: to the log, and to callbacks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from trunkline.errors import ClosedError, DecodeError
+
+__all__ = ["Dropped", "Notices", "stop", "unwatch", "watch"]
+
+_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A message that came to nothing.
+
+    Attributes:
+        error: What is wrong with its bytes; None for a good message that went nowhere.
+        kind: The reason, a slug.
+        frames: The message, bit for bit.
+        peer: The routing id it came from, where the socket has such.
+    """
+
+    error: DecodeError | None
+    kind: str
+    frames: tuple[bytes, ...]
+    peer: bytes | None = None
+
+
+class Notices:
+    """The log and the callbacks of one role. At most one line a second and kind reaches the log."""
+
+    def __init__(self, protocol: str, who: str, on_drop: Callable[[Dropped], object] | None) -> None:
+        self._logger = logging.getLogger(f"trunkline.{protocol}")
+        self._who = who
+        self._on_drop = on_drop
+        self._next: dict[str, float] = {}
+        self._silent: dict[str, int] = {}
+
+    def dropped(self, dropped: Dropped) -> None:
+        """Logs a drop and hands it to the callback; one that raises is logged."""
+        self.log(logging.WARNING, f"dropped {dropped.kind}", str(dropped.error or dropped.kind))
+        if self._on_drop is None:
+            return
+        try:
+            self._on_drop(dropped)
+        except Exception:
+            self._logger.exception("%s: on_drop raised", self._who)
+
+    def log(self, level: int, kind: str, text: str) -> None:
+        """Logs, unless something of this kind was logged within the last second."""
+        now = time.monotonic()
+        if now < self._next.get(kind, 0.0):
+            self._silent[kind] = self._silent.get(kind, 0) + 1
+            return
+        self._next[kind] = now + _INTERVAL_S
+        silent = self._silent.pop(kind, 0)
+        more = f" (and {silent} more like it)" if silent else ""
+        _thread.log(self._logger, level, f"{self._who}: {text}{more}")
+
+
+class _Watched(Protocol):
+    """A role whose events the notices thread reads."""
+
+    def fileno(self) -> int: ...
+    def arm(self) -> bool: ...
+    def disarm(self) -> None: ...
+
+
+class _Thread:
+    """The one thread of a process that reads the notices of roles nobody reads, and writes every role's log."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._watched: dict[int, tuple[_Watched, Callable[[], None]]] = {}
+        self._records: deque[tuple[logging.Logger, int, str]] = deque(maxlen=65_536)
+        self._wake: tuple[int, int] | None = None
+        self._stopping = False
+
+    def watch(self, role: _Watched, read: Callable[[], None]) -> None:
+        self._start()
+        with self._lock:
+            self._watched[id(role)] = (role, read)
+        self._notify()
+
+    def unwatch(self, role: _Watched) -> None:
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            watched = self._watched.pop(id(role), None)
+        if watched is not None:
+            _read(watched[1])
+            self._notify()
+
+    def log(self, logger: logging.Logger, level: int, text: str) -> None:
+        if not logger.isEnabledFor(level):
+            return
+        self._start()
+        self._records.append((logger, level, text))
+        if threading.current_thread() is not self._thread:
+            self._notify()
+
+    def stop(self) -> None:
+        if self._process != os.getpid() or self._thread is None:
+            return
+        self._stopping = True
+        self._notify()
+        self._thread.join(timeout=5)
+        self._write()
+
+    def _start(self) -> None:
+        if self._process != os.getpid():
+            self._reset()
+        with self._lock:
+            if self._thread is None and not self._stopping:
+                self._wake = os.pipe()
+                for end in self._wake:
+                    os.set_blocking(end, False)
+                self._thread = threading.Thread(target=self._run, name="trunkline-notices", daemon=True)
+                self._thread.start()
+
+    def _notify(self) -> None:
+        if self._wake is not None:
+            try:
+                os.write(self._wake[1], b"\0")
+            except BlockingIOError:
+                pass
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        assert self._wake is not None
+        wake = self._wake[0]
+        while not self._stopping:
+            self._write()
+            with self._lock:
+                watched = list(self._watched.values())
+            poll = select.poll()
+            poll.register(wake, select.POLLIN)
+            ready = False
+            for role, _ in watched:
+                try:
+                    ready |= role.arm()
+                    poll.register(role.fileno(), select.POLLIN)
+                except ClosedError:
+                    continue
+            if not ready:
+                poll.poll()
+            try:
+                os.read(wake, 4096)
+            except BlockingIOError:
+                pass
+            for role, read in watched:
+                role.disarm()
+                _read(read)
+
+    def _write(self) -> None:
+        while self._records:
+            logger, level, text = self._records.popleft()
+            logger.log(level, text)
+
+
+def _read(read: Callable[[], None]) -> None:
+    try:
+        read()
+    except ClosedError:
+        pass
+    except Exception:
+        logging.getLogger("trunkline").exception("a notice could not be told")
+
+
+_thread = _Thread()
+watch = _thread.watch
+unwatch = _thread.unwatch
+stop = _thread.stop

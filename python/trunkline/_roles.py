@@ -1,0 +1,219 @@
+"""What the roles of all protocols share: options, waits, endings."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+
+from trunkline import _native, _notices
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+
+if TYPE_CHECKING:
+    import zmq
+
+__all__ = ["AsyncRole", "BlockingRole", "Endpoints", "Overflow", "RoleOptions", "TimeoutError", "until"]
+
+Endpoints = str | Sequence[str]
+Overflow = Literal["block", "raise"]
+
+
+class RoleOptions(TypedDict, total=False):
+    """What every role takes.
+
+    Attributes:
+        bind: One endpoint to listen on, or several, as ``"tcp://127.0.0.1:*"``.
+        connect: One endpoint to dial, or several.
+        options: Socket options by their number, as ``{zmq.TCP_KEEPALIVE: 1}``.
+        socket: A pyzmq socket of yours to use; do not close it while the role lives.
+        context: A pyzmq Context to share, for ``inproc://``; do not close it while the role lives.
+        queue_messages: Messages that may wait between the role and you.
+        queue_bytes: Bytes of frames that may wait; one larger message is taken when nothing waits.
+        max_message_bytes: The largest frame that is taken.
+        capture: A directory to record everything in that is received and sent.
+    """
+
+    bind: Endpoints
+    connect: Endpoints
+    options: Mapping[int, int | bytes | str]
+    socket: zmq.Socket[bytes] | None
+    context: zmq.Context[Any] | None
+    queue_messages: int
+    queue_bytes: int
+    max_message_bytes: int
+    capture: str | os.PathLike[str] | None
+
+
+_ready = threading.Lock()
+_library: str | None = None
+
+
+def _use_pyzmq() -> None:
+    """Finds libzmq in what pyzmq has loaded, and sees to a clean end of the process: after pyzmq, so it runs before."""
+    global _library  # noqa: PLW0603 - once a process
+    with _ready:
+        if _library is None:
+            from zmq.backend.cython import _zmq
+
+            _library = _zmq.__file__
+            _native.use_libzmq(_library)
+            atexit.register(_native.shutdown)
+            atexit.register(_notices.stop)
+
+
+def endpoints(given: Endpoints) -> list[str]:
+    """One endpoint or several, as a list."""
+    return [given] if isinstance(given, str) else list(given)
+
+
+def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[str, Any]:
+    """The options as the native role takes them."""
+    _use_pyzmq()
+    unknown = set(given) - set(RoleOptions.__annotations__)
+    if unknown:
+        message = f"unexpected keyword argument {unknown.pop()!r}"
+        raise TypeError(message)
+    socket, context = given.get("socket"), given.get("context")
+    bind, connect = endpoints(given.get("bind", ())), endpoints(given.get("connect", ()))
+    if socket is None and not bind and not connect:
+        message = "a role needs an endpoint to bind or to connect, or a socket"
+        raise LocalProtocolError(message)
+    keep_alive: list[object] = []
+    if socket is not None:
+        if context is not None:
+            message = "socket= brings its own context: leave out context="
+            raise LocalProtocolError(message)
+        context = socket.context
+        keep_alive.append(socket)
+    if context is not None:
+        keep_alive.append(context)
+    capture = given.get("capture")
+    return {
+        "bind": bind,
+        "connect": connect,
+        "options": {int(number): value for number, value in given.get("options", {}).items()},
+        "socket": None if socket is None else socket.underlying,
+        "context": None if context is None else context.underlying,
+        "keep_alive": keep_alive,
+        "queue_messages": given.get("queue_messages", 100_000),
+        "queue_bytes": given.get("queue_bytes", 256 << 20),
+        "max_message_bytes": given.get("max_message_bytes", 1 << 30),
+        "capture": None if capture is None else os.fspath(capture),
+        "grace_s": grace_s,
+        **more,
+    }
+
+
+async def readable(fd: int, timeout_s: float | None) -> None:
+    """Waits until a descriptor is readable, or for so long."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, lambda: future.done() or future.set_result(None))
+    try:
+        await asyncio.wait([future], timeout=timeout_s)
+    finally:
+        loop.remove_reader(fd)
+
+
+async def until(role: _native.Role, ready: Callable[[], bool], timeout_s: float | None) -> bool:
+    """Waits for a change of a role; false when the time is up."""
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    while not ready():
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        role.arm_changes()
+        if not ready():
+            await readable(role.fileno(changes=True), left)
+        role.disarm_changes()
+    return True
+
+
+class _Role:
+    """The part of a role's public face that blocking and asyncio share."""
+
+    _native: _native.Role | None = None
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints it listens on, ports filled in."""
+        return tuple(self._role.endpoints)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self._native is not None and self._native.closed
+
+    @property
+    def _role(self) -> _native.Role:
+        if self._native is None:
+            message = f"{type(self).__name__} is not open yet: use `async with`"
+            raise LocalProtocolError(message)
+        return self._native
+
+    def __del__(self) -> None:
+        native = self._native
+        if native is not None and not native.closed:
+            warnings.warn(f"unclosed {type(self).__name__}", ResourceWarning, source=self, stacklevel=1)
+            _notices.unwatch(native)
+
+    def __repr__(self) -> str:
+        state = "not open" if self._native is None else "closed" if self._native.closed else "open"
+        where = f" at {', '.join(self.endpoints)}" if self._native is not None and self.endpoints else ""
+        return f"<{type(self).__module__}.{type(self).__name__} {state}{where}>"
+
+
+class BlockingRole(_Role):
+    """A role whose waits block; a context manager."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _abandon(self) -> None:
+        """Closes after an exception, which is not to be hidden."""
+        try:
+            self.close()
+        except TimeoutError:
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        if exc_type is None:
+            self.close()
+        else:
+            self._abandon()
+
+
+class AsyncRole(_Role):
+    """A role whose waits are coroutines; an asynchronous context manager, bound to the loop it is opened in."""
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        if self._native is None:
+            await asyncio.get_running_loop().run_in_executor(None, self._open)
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        try:
+            await self.close()
+        except TimeoutError:
+            if exc_type is None:
+                raise
+
+    async def _join(self) -> None:
+        """Waits until the engine has ended."""
+        role = self._role
+        await until(role, lambda: role.closed, None)
+        role.join()

@@ -1,0 +1,244 @@
+"""The receiving role."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+from trunkline._native.cdtp import Message
+from trunkline._native.cdtp import Receiver as _Receiver
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, readable
+from trunkline.errors import ClosedError, DecodeError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
+
+Header = Literal["S", "A", "B", "2"]
+
+ALL_HEADERS: tuple[Header, ...] = ("S", "A", "B", "2")
+
+# A role with a capture reads what has arrived before it closes: at most for so long.
+_DRAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SenderCount:
+    """Counters of one sender, as its receiver sees it.
+
+    Attributes:
+        messages: Good messages, a CDTP2 one once a record.
+        bytes: Bytes of all their frames.
+        missed: Sequence numbers that were skipped (CDTP-21); 0 with header S, which has none.
+    """
+
+    messages: int
+    bytes: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStats:
+    """Counters of a receiver since its start.
+
+    Attributes:
+        received: Whole messages off the sockets.
+        accepted: Good ones.
+        dropped: Bad ones by kind; only kinds that occurred.
+        bytes: Bytes of all frames, good or bad.
+        messages: Messages for the user: a CDTP2 one counts once a record.
+        queued: Wire messages that wait for the user.
+        queued_bytes: Their bytes.
+        duplicate_keys: Keys that a tags map held more than once; the last one wins.
+        chirp_dropped: CHIRP datagrams that were none.
+        senders: By name, cut at 200 bytes; at most 1000.
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    received: int
+    accepted: int
+    dropped: Mapping[str, int]
+    bytes: int
+    messages: int
+    queued: int
+    queued_bytes: int
+    duplicate_keys: int
+    chirp_dropped: int
+    senders: Mapping[str, SenderCount]
+    capture_lost: int
+
+
+def notify(notices: Notices) -> Callable[..., None]:
+    """What the native role calls for everything that is no message."""
+
+    def on_notice(kind: str, *details: Any) -> None:
+        if kind == "dropped":
+            error, frames = details
+            assert isinstance(error, DecodeError)
+            notices.dropped(Dropped(error, error.kind, frames))
+        elif kind == "failed":
+            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+        else:
+            notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+
+    return on_notice
+
+
+def open_native(
+    who: str,
+    given: RoleOptions,
+    *,
+    accept: Sequence[Header],
+    strict: bool,
+    on_drop: Callable[[Dropped], object] | None,
+    deliver: bool,
+    limit: int | None = None,
+    **more: Any,
+) -> _Receiver:
+    """Opens a receiver's engine, or a recorder's."""
+    options = native_options(given, grace_s=_DRAIN_S, **more)
+    on_notice = notify(Notices("cdtp", who, on_drop))
+    return _Receiver(options, on_notice, accept=list(accept), strict=strict, deliver=deliver, limit=limit)
+
+
+def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
+    """The native counters as they are shown."""
+    senders = {name: SenderCount(**count) for name, count in counts["senders"].items()}
+    own = {name: counts[name] for name in ReceiverStats.__dataclass_fields__ if name in counts}
+    return ReceiverStats(**{**own, "senders": senders, "chirp_dropped": 0})
+
+
+class _Receiving:
+    _native: _Receiver | None = None
+    _grace_s: float
+
+    @property
+    def stats(self) -> ReceiverStats:
+        """Counters of this moment; the last ones once closed."""
+        assert self._native is not None
+        return receiver_stats(self._native.stats())
+
+
+class Receiver(_Receiving, BlockingRole):
+    """Receives from senders, fair among its endpoints (CDTP-16, CDTP-17).
+
+    Iterate over it, or call `receive`. A slow reader loses nothing: a full queue stops the reading of sockets, and the
+    senders feel it. What is no message is counted, logged and handed to `on_drop`, and the next good one arrives.
+
+    Args:
+        accept: The headers that are messages; others are dropped as ``unsupported_version``.
+        strict: Whether bytes after a header are an error (CDTP-10).
+        on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
+        **options: See `trunkline._roles.RoleOptions`.
+
+    Raises:
+        OSError: An endpoint cannot be bound or connected.
+        LocalProtocolError: The options contradict each other.
+        CaptureError: The capture cannot be opened.
+
+    >>> with Receiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...     receiver.stats.received
+    0
+    """
+
+    def __init__(
+        self,
+        *,
+        accept: Sequence[Header] = ALL_HEADERS,
+        strict: bool = True,
+        on_drop: Callable[[Dropped], object] | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
+        self._native: _Receiver = open_native(
+            "receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True
+        )
+
+    def receive(self, *, timeout_s: float | None = None) -> Message:
+        """Waits for a message.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: None came.
+            ClosedError: The receiver is closed.
+        """
+        return self._native.receive(timeout_s)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Every message until the receiver is closed."""
+        return self._native
+
+    def stop(self, *, drain_s: float = 5.0) -> None:
+        """Lets iteration end by itself: takes no new senders, hands out what has arrived, at most for `drain_s`."""
+        self._native.close(drain_s)
+
+    def close(self) -> None:
+        """Closes the sockets; with a capture, records what has arrived first. Messages not read are given up."""
+        self._native.close(self._grace_s)
+        self._native.join()
+        self._native.raise_failure()
+
+
+class AsyncReceiver(_Receiving, AsyncRole):
+    """`Receiver` for asyncio: opened by ``async with``, iterated by ``async for``."""
+
+    def __init__(
+        self,
+        *,
+        accept: Sequence[Header] = ALL_HEADERS,
+        strict: bool = True,
+        on_drop: Callable[[Dropped], object] | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
+        self._arguments = (accept, strict, on_drop, options)
+
+    def _open(self) -> None:
+        accept, strict, on_drop, options = self._arguments
+        self._native = open_native("receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True)
+
+    @property
+    def _receiver(self) -> _Receiver:
+        _ = self._role
+        assert self._native is not None
+        return self._native
+
+    async def receive(self, *, timeout_s: float | None = None) -> Message:
+        """See `Receiver.receive`."""
+        receiver = self._receiver
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while (message := receiver.poll()) is None:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                text = f"no message came within {timeout_s} s"
+                raise TimeoutError(text)
+            if not receiver.arm():
+                await readable(receiver.fileno(), left)
+            receiver.disarm()
+        return message
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Every message until the receiver is closed."""
+        while True:
+            try:
+                message = await self.receive()
+            except ClosedError:
+                self._receiver.raise_failure()
+                return
+            yield message
+
+    def stop(self, *, drain_s: float = 5.0) -> None:
+        """See `Receiver.stop`."""
+        self._receiver.close(drain_s)
+
+    async def close(self) -> None:
+        """See `Receiver.close`."""
+        if self._native is None:
+            return
+        self._native.close(self._grace_s)
+        await self._join()
+        self._native.raise_failure()

@@ -1,0 +1,272 @@
+"""The recording role: a receiver whose messages go to disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+from trunkline import _notices
+from trunkline._native.cdtp import Receiver as _Receiver
+from trunkline._notices import Dropped
+from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, until
+from trunkline.cdtp.receiver import ALL_HEADERS, Header, open_native
+from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
+
+_DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderStats:
+    """Counters of a recorder since its start.
+
+    Attributes:
+        received: Whole messages off the sockets.
+        accepted: Good ones.
+        dropped: Ones that do not decode, by kind; they are recorded like any other.
+        bytes: Bytes of all frames, good or bad.
+        recorded: Rows handed to the capture.
+        durable: Rows safe on disk, whatever happens.
+        segments: Segments published, for readers of Parquet to see.
+        duplicate_keys: Keys that a tags map held more than once.
+        chirp_dropped: CHIRP datagrams that were none.
+    """
+
+    received: int
+    accepted: int
+    dropped: Mapping[str, int]
+    bytes: int
+    recorded: int
+    durable: int
+    segments: int
+    duplicate_keys: int
+    chirp_dropped: int
+
+
+class _Watch:
+    """When a wait for a recorder is over: enough rows, or none for a while."""
+
+    def __init__(self, count: int | None, idle_s: float | None, timeout_s: float | None) -> None:
+        self.count = count
+        self._idle_s = idle_s
+        self._end = None if timeout_s is None else time.monotonic() + timeout_s
+        self._timeout_s = timeout_s
+        self._seen = -1
+        self._quiet_since = time.monotonic()
+
+    def steps(self, role: _Receiver) -> Iterator[float | None]:
+        """How long to wait next, each time; ends when the wait is over."""
+        while (reason := self.reason(role)) is None:
+            now = time.monotonic()
+            waits = [] if self._end is None else [self._end - now]
+            if self._idle_s is not None:
+                # Messages do not end this wait one by one, so look now and then.
+                waits.append(min(max(self._quiet_since + self._idle_s - now, 0.001), max(self._idle_s / 10, 0.01)))
+            yield min(waits, default=None)
+        self.result = reason
+
+    def reason(self, role: _Receiver) -> Literal["count", "idle"] | None:
+        progress, now = role.progress, time.monotonic()
+        if self.count is not None and progress >= self.count:
+            return "count"
+        if role.closed:
+            role.raise_failure()
+            text = "the recorder was closed"
+            raise ClosedError(text)
+        if progress != self._seen:
+            self._seen, self._quiet_since = progress, now
+        elif self._idle_s is not None and now - self._quiet_since >= self._idle_s:
+            return "idle"
+        if self._end is not None and now >= self._end:
+            text = f"{progress} messages came within {self._timeout_s} s"
+            raise TimeoutError(text)
+        return None
+
+
+class _Recording:
+    _native: _Receiver | None = None
+
+    def _start(self, path: str | os.PathLike[str], arguments: dict[str, Any], options: RoleOptions) -> _Receiver:
+        native = open_native("recorder", {**options, "capture": path}, deliver=False, **arguments)
+        _notices.watch(native, lambda: _read_notices(native))
+        return native
+
+    @property
+    def stats(self) -> RecorderStats:
+        """Counters of this moment; the last ones once closed."""
+        assert self._native is not None
+        counts = self._native.stats()
+        own = {name: counts[name] for name in RecorderStats.__dataclass_fields__ if name in counts}
+        return RecorderStats(**{**own, "chirp_dropped": 0})
+
+
+def _read_notices(native: _Receiver) -> None:
+    # A recorder hands out no messages: this tells the notices and comes back.
+    native.poll()
+
+
+def _flush_failed(timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"the capture was not flushed within {timeout_s} s")
+
+
+class Recorder(_Recording, BlockingRole):
+    """Records everything that comes in, bit for bit, in a directory that Spark and pyarrow read.
+
+    What does not decode is recorded too, with the reason in the column ``error``. A slow disk makes the recorder stop
+    reading, which the senders feel; a full or failing one ends it, and what was durable stays readable.
+
+    Args:
+        path: The capture directory; made if it does not exist, continued if it does.
+        accept: The headers that are messages; others have an error in their row.
+        strict: Whether bytes after a header are an error (CDTP-10).
+        on_drop: Called with a `trunkline.Dropped` for each message that does not decode, in a thread of its own.
+        limit: Read no more after so many messages.
+        segment_bytes: The frame bytes of one segment file, at most.
+        segment_s: The age at which a segment is published, in seconds.
+        **options: See `trunkline._roles.RoleOptions`.
+
+    Raises:
+        OSError: An endpoint cannot be bound or connected.
+        CaptureError: The directory is in use by another recorder, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        accept: Sequence[Header] = ALL_HEADERS,
+        strict: bool = True,
+        on_drop: Callable[[Dropped], object] | None = None,
+        limit: int | None = None,
+        segment_bytes: int | None = None,
+        segment_s: float | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        arguments = {
+            "accept": accept,
+            "strict": strict,
+            "on_drop": on_drop,
+            "limit": limit,
+            "segment_bytes": segment_bytes,
+            "segment_s": segment_s,
+        }
+        self._native: _Receiver = self._start(path, arguments, options)
+
+    def wait(
+        self, *, count: int | None = None, idle_s: float | None = None, timeout_s: float | None = None
+    ) -> Literal["count", "idle"]:
+        """Waits until enough has come in, or nothing more does.
+
+        Args:
+            count: Rows in all since the start, undecodable ones too; after them nothing more is read until the next wait.
+            idle_s: How long nothing has come in.
+            timeout_s: How long to wait at most.
+
+        Returns:
+            Which of the two it was.
+
+        Raises:
+            TimeoutError: It was neither.
+            ClosedError: The recorder was closed.
+        """
+        self._native.limit(count)
+        watch = _Watch(count, idle_s, timeout_s)
+        for wait_s in watch.steps(self._native):
+            self._native.wait_progress(2**63 if count is None else count, wait_s)
+        return watch.result
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Makes all received so far safe on disk."""
+        if not self._native.wait_flushed(self._native.ask_flush(publish=False), timeout_s):
+            raise _flush_failed(timeout_s)
+
+    def publish(self, *, timeout_s: float | None = None) -> None:
+        """Makes all received so far safe on disk and visible to readers of Parquet."""
+        if not self._native.wait_flushed(self._native.ask_flush(publish=True), timeout_s):
+            raise _flush_failed(timeout_s)
+
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Reads what has arrived, at most for `drain_s`, makes it durable and visible, and ends.
+
+        Raises:
+            CaptureError: The capture could not be completed.
+        """
+        self._native.close(drain_s)
+        self._native.join()
+        _notices.unwatch(self._native)
+        self._native.raise_failure()
+
+
+class AsyncRecorder(_Recording, AsyncRole):
+    """`Recorder` for asyncio: opened by ``async with``."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        accept: Sequence[Header] = ALL_HEADERS,
+        strict: bool = True,
+        on_drop: Callable[[Dropped], object] | None = None,
+        limit: int | None = None,
+        segment_bytes: int | None = None,
+        segment_s: float | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        arguments = {
+            "accept": accept,
+            "strict": strict,
+            "on_drop": on_drop,
+            "limit": limit,
+            "segment_bytes": segment_bytes,
+            "segment_s": segment_s,
+        }
+        self._arguments = (path, arguments, options)
+
+    def _open(self) -> None:
+        self._native = self._start(*self._arguments)
+
+    @property
+    def _recorder(self) -> _Receiver:
+        _ = self._role
+        assert self._native is not None
+        return self._native
+
+    async def wait(
+        self, *, count: int | None = None, idle_s: float | None = None, timeout_s: float | None = None
+    ) -> Literal["count", "idle"]:
+        """See `Recorder.wait`."""
+        recorder = self._recorder
+        recorder.limit(count)
+        recorder.await_progress(count)
+        watch = _Watch(count, idle_s, timeout_s)
+        for wait_s in watch.steps(recorder):
+            await until(recorder, lambda: watch.reason(recorder) is not None, wait_s)
+        return watch.result
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """See `Recorder.flush`."""
+        await self._flush(publish=False, timeout_s=timeout_s)
+
+    async def publish(self, *, timeout_s: float | None = None) -> None:
+        """See `Recorder.publish`."""
+        await self._flush(publish=True, timeout_s=timeout_s)
+
+    async def _flush(self, *, publish: bool, timeout_s: float | None) -> None:
+        recorder = self._recorder
+        ticket = recorder.ask_flush(publish=publish)
+        if not await until(recorder, lambda: recorder.flushed(ticket) or recorder.closed, timeout_s):
+            raise _flush_failed(timeout_s)
+        recorder.wait_flushed(ticket, 0)
+
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """See `Recorder.close`."""
+        if self._native is None:
+            return
+        self._native.close(drain_s)
+        await self._join()
+        _notices.unwatch(self._native)
+        self._native.raise_failure()

@@ -1,0 +1,286 @@
+"""The sending role."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from trunkline import _notices
+from trunkline._native.cdtp import Outgoing
+from trunkline._native.cdtp import Sender as _Sender
+from trunkline._notices import Notices
+from trunkline._roles import AsyncRole, BlockingRole, Overflow, RoleOptions, native_options, until
+from trunkline.cdtp.receiver import Header
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["AsyncSender", "Sender", "SenderStats"]
+
+Frame = bytes | bytearray | memoryview
+Payload = Frame | Sequence[Frame]
+
+
+@dataclass(frozen=True, slots=True)
+class SenderStats:
+    """Counters of a sender since its start.
+
+    Attributes:
+        sent: Messages the transport has taken.
+        queued: Messages that wait; once closed, those that were never sent.
+        queued_bytes: Their bytes.
+        at_risk: Messages that may have been lost when a receiver went; a lower bound (CDTP-18).
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    sent: int
+    queued: int
+    queued_bytes: int
+    at_risk: int
+    capture_lost: int
+
+
+class _Sending:
+    """What a sender does before and after it waits."""
+
+    _native: _Sender | None = None
+    _in_run = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        header: Header = "S",
+        overflow: Overflow = "block",
+        linger_s: float = 5.0,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        if overflow not in ("block", "raise"):
+            message = f"overflow is 'block' or 'raise', not {overflow!r}"
+            raise ValueError(message)
+        self.name = name
+        self._header = header
+        self._overflow = overflow
+        self._linger_s = linger_s
+        self._options = options
+
+    def _open(self) -> None:
+        options = native_options(self._options, grace_s=self._linger_s)
+        native = _Sender(
+            options, self.name, header=self._header, max_message_bytes=options["max_message_bytes"]
+        )
+        notices = Notices("cdtp", self.name, None)
+        _notices.watch(native, lambda: _read_notices(native, notices))
+        self._native = native
+
+    @property
+    def _sender(self) -> _Sender:
+        if self._native is None:
+            message = f"{type(self).__name__} is not open yet: use `async with`"
+            raise LocalProtocolError(message)
+        return self._native
+
+    @property
+    def stats(self) -> SenderStats:
+        """Counters of this moment; the last ones once closed."""
+        return SenderStats(**self._sender.stats())
+
+    def _data(self, payload: Payload, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
+        return self._sender.data(payload, tags, timestamp_ns)
+
+    def _begin(self, config: Mapping[str, Any]) -> Outgoing:
+        self._check_runs()
+        if self._in_run:
+            message = "a run is on already: end it first"
+            raise LocalProtocolError(message)
+        return self._sender.begin_run(config)
+
+    def _end(self, metadata: Mapping[str, Any]) -> Outgoing:
+        self._check_runs()
+        if not self._in_run:
+            message = "there is no run to end"
+            raise LocalProtocolError(message)
+        return self._sender.end_run(metadata)
+
+    def _check_runs(self) -> None:
+        if self._header == "S":
+            message = "header S knows no runs: use A, B or 2"
+            raise LocalProtocolError(message)
+
+    def _wait_s(self, timeout_s: float | None) -> float | None:
+        return 0.0 if self._overflow == "raise" else timeout_s
+
+    def _raise_unsent(self) -> None:
+        unsent = self.stats.queued
+        if unsent:
+            message = f"{unsent} messages were not sent within {self._linger_s} s"
+            raise TimeoutError(message, unsent=unsent)
+
+
+def _read_notices(native: _Sender, notices: Notices) -> None:
+    for kind, endpoint, detail in native.notices():
+        if kind == "shared":
+            text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
+            notices.log(logging.WARNING, kind, text)
+        elif kind == "disconnected" and detail != "0":
+            notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
+        elif kind in ("failed", "refused"):
+            notices.log(logging.WARNING, kind, ": ".join(filter(None, (endpoint, detail))))
+        else:
+            notices.log(logging.INFO, kind, f"{endpoint} {kind}")
+
+
+class Sender(_Sending, BlockingRole):
+    """Streams messages to a receiver, and keeps what it cannot send yet (CDTP-18).
+
+    Messages wait in the sender's own queue until there is a receiver with room; libzmq is given few at a time, since
+    those it holds vanish with the receiver they were meant for. `stats.at_risk` counts them at each disconnection.
+
+    With headers A, B and 2 messages belong to runs: a `send` outside a run begins one, `close` ends it.
+
+    Args:
+        name: The sender's name, in every header (CDTP-04).
+        header: Which header to write: the specification's ("S") or that of released Constellation peers
+            ("A": 0.1 to 0.3, "B": 0.4 to 0.5, "2": 0.6 and later).
+        overflow: What a full queue does to `send`: it waits, or it raises at once.
+        linger_s: How long `close` may go on sending (CDTP-19).
+        **options: See `trunkline._roles.RoleOptions`.
+
+    Raises:
+        OSError: An endpoint cannot be bound or connected.
+        LocalProtocolError: The options contradict each other.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        header: Header = "S",
+        overflow: Overflow = "block",
+        linger_s: float = 5.0,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        super().__init__(name, header=header, overflow=overflow, linger_s=linger_s, **options)
+        self._open()
+
+    def send(
+        self,
+        payload: Payload,
+        *,
+        tags: Mapping[str, Any] | None = None,
+        timestamp_ns: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Sends a message, or queues it.
+
+        Args:
+            payload: The payload: one frame, or a sequence of them.
+            tags: The tags map; keys are strings, values any of MessagePack's types.
+            timestamp_ns: Nanoseconds since 1970; now if None (CDTP-06). Headers B and 2 have none.
+            timeout_s: How long to wait for room in the queue.
+
+        Raises:
+            TimeoutError: The queue is full.
+            LocalProtocolError: A frame is larger than ``max_message_bytes``.
+            ClosedError: The sender is closed.
+        """
+        self._put(self._data(payload, tags, timestamp_ns), timeout_s)
+        self._in_run = self._header != "S"
+
+    def begin_run(self, config: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
+        """Begins a run with a BOR message (CDTP-21).
+
+        Args:
+            config: The configuration it carries.
+            timeout_s: How long to wait for room in the queue.
+
+        Raises:
+            LocalProtocolError: The header knows no runs, or one is on.
+        """
+        self._put(self._begin(config or {}), timeout_s)
+        self._in_run = True
+
+    def end_run(self, metadata: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
+        """Ends the run with an EOR message (CDTP-21).
+
+        Args:
+            metadata: What there is to say about the run.
+            timeout_s: How long to wait for room in the queue.
+
+        Raises:
+            LocalProtocolError: There is no run.
+        """
+        self._put(self._end(metadata or {}), timeout_s)
+        self._in_run = False
+
+    def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
+        """Sends a whole message as it is, header and all; its bytes are not looked at."""
+        self._put(self._sender.raw(frames), timeout_s)
+
+    def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:
+        self._sender.put(outgoing, self._wait_s(timeout_s))
+
+    def close(self) -> None:
+        """Ends the run, sends what is queued for as long as `linger_s`, and closes (CDTP-19).
+
+        Raises:
+            TimeoutError: Messages were not sent; `.unsent` says how many.
+        """
+        sender = self._sender
+        was_closed = sender.closed
+        sender.close(self._linger_s)
+        sender.join()
+        _notices.unwatch(sender)
+        if not was_closed:
+            sender.raise_failure()
+            self._raise_unsent()
+
+
+class AsyncSender(_Sending, AsyncRole):
+    """`Sender` for asyncio: opened by ``async with``; what can wait is a coroutine."""
+
+    async def send(
+        self,
+        payload: Payload,
+        *,
+        tags: Mapping[str, Any] | None = None,
+        timestamp_ns: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """See `Sender.send`."""
+        await self._put(self._data(payload, tags, timestamp_ns), timeout_s)
+        self._in_run = self._header != "S"
+
+    async def begin_run(self, config: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
+        """See `Sender.begin_run`."""
+        await self._put(self._begin(config or {}), timeout_s)
+        self._in_run = True
+
+    async def end_run(self, metadata: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
+        """See `Sender.end_run`."""
+        await self._put(self._end(metadata or {}), timeout_s)
+        self._in_run = False
+
+    async def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
+        """See `Sender.send_frames`."""
+        await self._put(self._sender.raw(frames), timeout_s)
+
+    async def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:
+        sender = self._sender
+        timeout_s = self._wait_s(timeout_s)
+        while not sender.offer(outgoing):
+            if not await until(sender, lambda: sender.has_room() or sender.closed, timeout_s):
+                message = f"the queue had no room within {timeout_s} s"
+                raise TimeoutError(message)
+
+    async def close(self) -> None:
+        """See `Sender.close`."""
+        if self._native is None:
+            return
+        was_closed = self._native.closed
+        self._native.close(self._linger_s)
+        await self._join()
+        _notices.unwatch(self._native)
+        if not was_closed:
+            self._native.raise_failure()
+            self._raise_unsent()

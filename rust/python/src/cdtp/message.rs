@@ -1,0 +1,422 @@
+//! `trunkline.cdtp.Message` and `Batch`.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::IntoPyObjectExt;
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use smallvec::SmallVec;
+use trunkline_wire::cdtp::{
+    Accept, Batch, Layout, MessageType, Record, Settings, Variant, decode as decode_layout, encode_batch, encode_header,
+};
+use trunkline_wire::msgpack::Timestamp;
+use trunkline_wire::{Frames, msgpack as wire_msgpack};
+
+use crate::errors::{LocalProtocolError, decode_error};
+use crate::{frames, msgpack};
+
+/// One message of a sender.
+#[pyclass(frozen, module = "trunkline.cdtp", name = "Message")]
+pub(crate) struct Message {
+    /// Frame 0. A record of a CDTP2 message shares it with the other records.
+    header: Bytes,
+    payload: SmallVec<[Bytes; 2]>,
+    variant: Variant,
+    /// Set for a record among others: `header` is not its own then.
+    among_others: bool,
+    message_type: Option<MessageType>,
+    sender: Range<usize>,
+    timestamp: Option<Timestamp>,
+    sequence: Option<u64>,
+    tags: Range<usize>,
+    tags_object: PyOnceLock<Py<PyAny>>,
+    payload_object: PyOnceLock<Py<PyTuple>>,
+}
+
+/// The messages of one CDTP2 wire message.
+#[pyclass(frozen, sequence, module = "trunkline.cdtp", name = "Batch")]
+pub(crate) struct PyBatch {
+    frame: Bytes,
+    batch: Arc<Batch>,
+}
+
+/// What `decode` and a receiver are told about headers.
+pub(crate) fn settings(accept: &[String], strict: bool) -> PyResult<Settings> {
+    let accept = accept.iter().map(|slug| variant(slug)).collect::<PyResult<Vec<_>>>()?;
+    Ok(Settings { accept: accept.into_iter().collect::<Accept>(), strict })
+}
+
+pub(crate) fn variant(slug: &str) -> PyResult<Variant> {
+    Variant::ALL
+        .into_iter()
+        .find(|variant| variant.slug() == slug)
+        .ok_or_else(|| PyValueError::new_err(format!("{slug:?} is no CDTP header: S, A, B and 2 are")))
+}
+
+pub(crate) fn timestamp(timestamp_ns: &Bound<'_, PyAny>) -> PyResult<Timestamp> {
+    Timestamp::from_nanos(timestamp_ns.extract()?)
+        .ok_or_else(|| PyValueError::new_err("timestamp_ns is beyond a MessagePack timestamp"))
+}
+
+/// A MessagePack map of Python's mapping, whose keys are strings.
+pub(crate) fn encoded_map(map: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
+    let Some(map) = map else { return Ok(Bytes::from_static(&[0x80])) };
+    let owned;
+    let map = if let Ok(dict) = map.cast::<PyDict>() {
+        dict
+    } else {
+        owned = PyDict::from_sequence(map.call_method0("items")?.as_any())?;
+        &owned
+    };
+    for key in map.keys() {
+        if !key.is_instance_of::<pyo3::types::PyString>() {
+            return Err(PyTypeError::new_err(format!("tags have strings for keys, not {}", key.repr()?)));
+        }
+    }
+    let mut encoded = Vec::with_capacity(64);
+    msgpack::from_python(map.as_any(), &mut encoded)?;
+    Ok(encoded.into())
+}
+
+impl Message {
+    /// The message in these frames, which hold a single one.
+    fn single(frames: Frames, head: trunkline_wire::cdtp::Head) -> Self {
+        let mut frames = frames.into_iter();
+        Self {
+            header: frames.next().unwrap_or_default(),
+            payload: frames.collect(),
+            variant: head.variant,
+            among_others: false,
+            message_type: head.message_type,
+            sender: head.sender,
+            timestamp: head.timestamp,
+            sequence: head.sequence,
+            tags: head.tags,
+            tags_object: PyOnceLock::new(),
+            payload_object: PyOnceLock::new(),
+        }
+    }
+
+    fn record(frame: &Bytes, batch: &Batch, record: &Record) -> Self {
+        Self {
+            header: frame.clone(),
+            payload: record.blocks(frame).map(|block| frame.slice(block)).collect(),
+            variant: Variant::Two,
+            among_others: batch.records.len() > 1,
+            message_type: Some(batch.message_type),
+            sender: batch.sender.clone(),
+            timestamp: None,
+            sequence: Some(record.sequence),
+            tags: record.tags.clone(),
+            tags_object: PyOnceLock::new(),
+            payload_object: PyOnceLock::new(),
+        }
+    }
+
+    fn sender_name(&self) -> &str {
+        // The decoder has checked it.
+        std::str::from_utf8(&self.header[self.sender.clone()]).unwrap_or_default()
+    }
+
+    fn tags_bytes(&self) -> &[u8] {
+        &self.header[self.tags.clone()]
+    }
+
+    /// The frames of a wire message that holds this one alone.
+    fn wire(&self) -> PyResult<Frames> {
+        if self.variant != Variant::Two {
+            return Ok(std::iter::once(&self.header).chain(&self.payload).cloned().collect());
+        }
+        if !self.among_others {
+            return Ok(smallvec::smallvec![self.header.clone()]);
+        }
+        let record = (self.sequence.unwrap_or_default(), self.tags_bytes(), &self.payload[..]);
+        let message_type = self.message_type.unwrap_or(MessageType::Dat);
+        let frame = encode_batch(self.sender_name(), message_type, &[record]).map_err(oversize)?;
+        Ok(smallvec::smallvec![frame.into()])
+    }
+
+    /// All that two equal messages have in common but for the tags, which may be encoded in different ways.
+    fn key(&self) -> impl Hash + Eq {
+        let numbers = (self.timestamp, self.message_type, self.sequence);
+        (self.variant, self.sender_name(), numbers, &self.payload[..])
+    }
+
+    fn equals(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
+        if self.key() != other.key() {
+            return Ok(false);
+        }
+        Ok(self.tags_bytes() == other.tags_bytes() || self.tags(py)?.bind(py).eq(other.tags(py)?)?)
+    }
+}
+
+fn oversize(error: wire_msgpack::Oversize) -> PyErr {
+    LocalProtocolError::new_err(error.to_string())
+}
+
+#[pymethods]
+impl Message {
+    #[new]
+    #[pyo3(signature = (sender, payload = None, *, variant = "S", tags = None, timestamp_ns = None, r#type = None, sequence = None))]
+    #[allow(clippy::too_many_arguments)] // the fields of a header
+    fn new(
+        sender: &str,
+        payload: Option<&Bound<'_, PyAny>>,
+        variant: &str,
+        tags: Option<&Bound<'_, PyAny>>,
+        timestamp_ns: Option<&Bound<'_, PyAny>>,
+        r#type: Option<&str>,
+        sequence: Option<u64>,
+    ) -> PyResult<Self> {
+        let variant = self::variant(variant)?;
+        let tags = encoded_map(tags)?;
+        let payload = payload.map_or_else(|| Ok(SmallVec::new()), frames::one_or_more)?;
+        let stamp = match timestamp_ns {
+            Some(nanoseconds) => timestamp(nanoseconds)?,
+            None if matches!(variant, Variant::S | Variant::A) => {
+                return Err(LocalProtocolError::new_err(format!("header {} needs timestamp_ns", variant.slug())));
+            }
+            None => Timestamp::default(),
+        };
+        let message_type = match r#type {
+            None => MessageType::Dat,
+            Some(slug) => MessageType::ALL
+                .into_iter()
+                .find(|message_type| message_type.slug() == slug)
+                .ok_or_else(|| PyValueError::new_err(format!("{slug:?} is no message type: BOR, DAT and EOR are")))?,
+        };
+        if variant == Variant::S && (r#type.is_some() || sequence.is_some()) {
+            return Err(LocalProtocolError::new_err("header S has neither type nor sequence"));
+        }
+        if matches!(variant, Variant::B | Variant::Two) && timestamp_ns.is_some() {
+            return Err(LocalProtocolError::new_err(format!("header {} has no timestamp", variant.slug())));
+        }
+        let sequence = sequence.unwrap_or_default();
+        let mut wire = Frames::new();
+        if variant == Variant::Two {
+            let records = [(sequence, &tags[..], &payload[..])];
+            wire.push(encode_batch(sender, message_type, &records).map_err(oversize)?.into());
+        } else {
+            let mut header = vec![];
+            encode_header(&mut header, variant, sender, stamp, message_type, sequence, &tags).map_err(oversize)?;
+            wire.push(header.into());
+            wire.extend(payload);
+        }
+        match decode_layout(&wire, &Settings::default()) {
+            Ok(Layout::Single(head)) => Ok(Self::single(wire, head)),
+            Ok(Layout::Batch(batch)) => Ok(Self::record(&wire[0], &batch, &batch.records[0])),
+            Err(error) => Err(LocalProtocolError::new_err(format!("this would be no message: {}", error.kind.slug()))),
+        }
+    }
+
+    /// The sender's name (CDTP-04).
+    #[getter]
+    fn sender(&self) -> &str {
+        self.sender_name()
+    }
+
+    /// Which header it has: "S", "A", "B" or "2".
+    #[getter]
+    fn variant(&self) -> &'static str {
+        self.variant.slug()
+    }
+
+    /// "BOR", "DAT" or "EOR"; None for S, which does not say.
+    #[getter]
+    fn r#type(&self) -> Option<&'static str> {
+        self.message_type.map(MessageType::slug)
+    }
+
+    /// The number in the run; None for S.
+    #[getter]
+    fn sequence(&self) -> Option<u64> {
+        self.sequence
+    }
+
+    /// Nanoseconds since 1970; None where the header has no timestamp (B, 2).
+    #[getter]
+    fn timestamp_ns(&self) -> Option<i128> {
+        self.timestamp.map(|time| i128::from(time.seconds()) * 1_000_000_000 + i128::from(time.nanoseconds()))
+    }
+
+    /// The tags map, decoded on first use.
+    #[getter]
+    fn tags(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let tags = self.tags_object.get_or_try_init(py, || msgpack::to_python(py, self.tags_bytes()))?;
+        Ok(tags.clone_ref(py))
+    }
+
+    /// The payload frames.
+    #[getter]
+    fn payload(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
+        let make = || frames::tuple(py, self.payload.iter()).map(Bound::unbind);
+        Ok(self.payload_object.get_or_try_init(py, make)?.clone_ref(py))
+    }
+
+    fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        let (Ok(other), CompareOp::Eq | CompareOp::Ne) = (other.cast::<Self>(), op) else {
+            return Ok(py.NotImplemented());
+        };
+        let equal = self.equals(py, other.get())?;
+        (equal == matches!(op, CompareOp::Eq)).into_py_any(py)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.key().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>,))> {
+        let frames = frames::tuple(py, self.wire()?.iter())?;
+        Ok((py.import("trunkline.cdtp")?.getattr("_restore")?, (frames,)))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let message_type = self.r#type().map_or_else(String::new, |slug| format!(", type={slug:?}"));
+        let sequence = self.sequence.map_or_else(String::new, |sequence| format!(", sequence={sequence}"));
+        let timestamp = self.timestamp_ns().map_or_else(String::new, |time| format!(", timestamp_ns={time}"));
+        let bytes: usize = self.payload.iter().map(Bytes::len).sum();
+        Ok(format!(
+            "Message({:?}, variant={:?}{message_type}{sequence}{timestamp}, tags={}, payload=<{} frames, {bytes} bytes>)",
+            self.sender_name(),
+            self.variant.slug(),
+            self.tags(py)?,
+            self.payload.len(),
+        ))
+    }
+}
+
+impl PyBatch {
+    pub(crate) fn new(frame: Bytes, batch: Batch) -> Self {
+        Self { frame, batch: Arc::new(batch) }
+    }
+
+    fn messages(&self) -> impl Iterator<Item = Message> {
+        self.batch.records.iter().map(|record| Message::record(&self.frame, &self.batch, record))
+    }
+}
+
+#[pymethods]
+impl PyBatch {
+    /// The sender's name (CDTP-04).
+    #[getter]
+    fn sender(&self) -> &str {
+        std::str::from_utf8(&self.frame[self.batch.sender.clone()]).unwrap_or_default()
+    }
+
+    /// What all its records are for: "BOR", "DAT" or "EOR".
+    #[getter]
+    fn r#type(&self) -> &'static str {
+        self.batch.message_type.slug()
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.records.len()
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<Message> {
+        let length = self.batch.records.len();
+        let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
+        let record = at.and_then(|at| self.batch.records.get(at));
+        let record = record.ok_or_else(|| PyIndexError::new_err("a batch has no message there"))?;
+        Ok(Message::record(&self.frame, &self.batch, record))
+    }
+
+    fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        let (Ok(other), CompareOp::Eq | CompareOp::Ne) = (other.cast::<Self>(), op) else {
+            return Ok(py.NotImplemented());
+        };
+        let other = other.get();
+        let (ours, theirs) = (&self.batch, &other.batch);
+        let mut equal = ours.message_type == theirs.message_type
+            && ours.records.len() == theirs.records.len()
+            && self.sender() == other.sender();
+        for (one, another) in self.messages().zip(other.messages()) {
+            equal = equal && one.equals(py, &another)?;
+        }
+        (equal == matches!(op, CompareOp::Eq)).into_py_any(py)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.messages().for_each(|message| message.key().hash(&mut hasher));
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>,))> {
+        let frames = frames::tuple(py, std::iter::once(&self.frame))?;
+        Ok((py.import("trunkline.cdtp")?.getattr("decode")?, (frames,)))
+    }
+
+    fn __repr__(&self) -> String {
+        let (sender, slug) = (self.sender(), self.batch.message_type.slug());
+        format!("Batch({sender:?}, type={slug:?}, <{} messages>)", self.batch.records.len())
+    }
+}
+
+/// The messages a receiver hands out for one wire message.
+pub(crate) fn messages(frames: Frames, layout: Layout) -> impl Iterator<Item = Message> {
+    let (single, batch) = match layout {
+        Layout::Single(head) => (Some(Message::single(frames, head)), None),
+        Layout::Batch(batch) => (None, frames.into_iter().next().map(|frame| PyBatch::new(frame, batch))),
+    };
+    let count = batch.as_ref().map_or(0, |batch| batch.batch.records.len());
+    let record = move |at: usize| {
+        let PyBatch { frame, batch } = batch.as_ref()?;
+        Some(Message::record(frame, batch, &batch.records[at]))
+    };
+    single.into_iter().chain((0..count).filter_map(record))
+}
+
+/// The message in these frames: a `Message`, or a `Batch` for CDTP2.
+#[pyfunction]
+#[pyo3(signature = (frames, *, accept = None, strict = true))]
+pub(crate) fn decode<'py>(
+    py: Python<'py>,
+    frames: &Bound<'py, PyAny>,
+    accept: Option<Vec<String>>,
+    strict: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let settings = match accept {
+        Some(accept) => settings(&accept, strict)?,
+        None => Settings { strict, ..Settings::default() },
+    };
+    let frames = frames::frames(frames)?;
+    match decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))? {
+        Layout::Single(head) => Message::single(frames, head).into_bound_py_any(py),
+        Layout::Batch(batch) => PyBatch::new(frames[0].clone(), batch).into_bound_py_any(py),
+    }
+}
+
+/// The frames of a message or batch; of a decoded one, bit for bit.
+#[pyfunction]
+pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = message.py();
+    if let Ok(batch) = message.cast::<PyBatch>() {
+        return frames::tuple(py, std::iter::once(&batch.get().frame));
+    }
+    let message = message.cast::<Message>()?.get();
+    if message.variant == Variant::Two {
+        return frames::tuple(py, message.wire()?.iter());
+    }
+    let header = PyBytes::new(py, &message.header).into_any();
+    let payload = message.payload(py)?.into_bound(py);
+    PyTuple::new(py, std::iter::once(header).chain(payload).collect::<Vec<_>>())
+}
+
+/// A pickled message.
+#[pyfunction]
+#[pyo3(name = "_restore")]
+pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
+    let frames = frames::frames(frames)?;
+    let settings = Settings { strict: false, ..Settings::default() };
+    let layout = decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))?;
+    messages(frames, layout).next().ok_or_else(|| PyValueError::new_err("no message"))
+}

@@ -1,0 +1,9 @@
+//! CDTP: messages, and the roles that send, receive and record them.
+
+mod message;
+mod receiver;
+mod sender;
+
+pub(crate) use message::{Message, PyBatch, decode, encode, restore};
+pub(crate) use receiver::PyReceiver;
+pub(crate) use sender::{Outgoing, PySender};

@@ -1,0 +1,232 @@
+//! The receiving role; a recorder is one that delivers nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use trunkline_capture::{Progress, Protocol};
+use trunkline_engine::{CaptureOverflow, Handle, Snapshot};
+use trunkline_wire::ErrorKind;
+use trunkline_wire::cdtp::{Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
+
+use super::message::{Message, messages, settings};
+use crate::errors::decode_error;
+use crate::frames;
+use crate::role::{Role, RoleOptions, deadline, start, timed_out};
+
+/// A receiver's or recorder's engine.
+#[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
+pub(crate) struct PyReceiver {
+    handle: Arc<Handle<Receiver>>,
+    inbox: Mutex<Inbox>,
+    /// Called with `(kind, *details)` for everything that is no message.
+    on_notice: Py<PyAny>,
+}
+
+/// What was taken from the engine and not handed out yet.
+#[derive(Default)]
+struct Inbox {
+    events: VecDeque<ReceiverEvent>,
+    /// The messages of the wire message at hand, in order.
+    messages: VecDeque<Message>,
+    over: bool,
+}
+
+enum Next {
+    Message(Message),
+    Notice(ReceiverEvent),
+    Nothing,
+    Over,
+}
+
+impl PyReceiver {
+    fn next(&self) -> Next {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(message) = inbox.messages.pop_front() {
+                return Next::Message(message);
+            }
+            match inbox.events.pop_front() {
+                Some(ReceiverEvent::Message { frames, layout }) => {
+                    let mut all = messages(frames, layout);
+                    let first = all.next();
+                    inbox.messages.extend(all);
+                    if let Some(first) = first {
+                        return Next::Message(first);
+                    }
+                }
+                Some(notice) => return Next::Notice(notice),
+                None if inbox.over => return Next::Over,
+                None => {
+                    inbox.over = !self.handle.read(&mut inbox.events);
+                    if inbox.events.is_empty() {
+                        return if inbox.over { Next::Over } else { Next::Nothing };
+                    }
+                }
+            }
+        }
+    }
+
+    fn notify(&self, py: Python<'_>, notice: ReceiverEvent) -> PyResult<()> {
+        let on_notice = self.on_notice.bind(py);
+        match notice {
+            ReceiverEvent::Message { .. } => return Ok(()),
+            ReceiverEvent::Dropped { error, frames } => {
+                let error = decode_error("cdtp", error).into_value(py);
+                on_notice.call1(("dropped", error, frames::tuple(py, frames.iter())?))?
+            }
+            ReceiverEvent::Connected(endpoint) => on_notice.call1(("connected", endpoint))?,
+            ReceiverEvent::Disconnected(endpoint) => on_notice.call1(("disconnected", endpoint))?,
+            ReceiverEvent::Failed { endpoint, reason } => on_notice.call1(("failed", endpoint, reason))?,
+        };
+        Ok(())
+    }
+
+    /// The next message without a wait; notices on the way are told. `None` when there is none now.
+    fn take(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+        loop {
+            match slf.get().next() {
+                Next::Message(message) => return Ok(Some(message)),
+                Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
+                Next::Nothing => return Ok(None),
+                Next::Over => return Err(slf.as_super().get().ended()),
+            }
+        }
+    }
+
+    fn wait(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Message> {
+        let deadline = deadline(timeout_s)?;
+        let role = slf.as_super().get();
+        role.ours()?;
+        loop {
+            if let Some(message) = Self::take(slf)? {
+                return Ok(message);
+            }
+            let some = |role: &dyn crate::role::AnyRole| role.has_events() || role.is_over();
+            if !role.wait_until(slf.py(), |role| role.events(), deadline, some)? {
+                return Err(timed_out("no message came", timeout_s));
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyReceiver {
+    #[new]
+    #[pyo3(signature = (options, on_notice, *, accept, strict, deliver, limit = None))]
+    fn new(
+        py: Python<'_>,
+        options: RoleOptions,
+        on_notice: Py<PyAny>,
+        accept: Vec<String>,
+        strict: bool,
+        deliver: bool,
+        limit: Option<u64>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let machine = Receiver::new(ReceiverSettings {
+            bind: options.bind.clone(),
+            connect: options.connect.clone(),
+            options: options.socket.clone(),
+            decode: settings(&accept, strict)?,
+            deliver,
+            limit,
+        });
+        let (overflow, name) = if deliver {
+            (CaptureOverflow::Count, "trunkline-cdtp-receiver")
+        } else {
+            (CaptureOverflow::End, "trunkline-cdtp-recorder")
+        };
+        let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
+        let receiver = Self { handle, inbox: Mutex::default(), on_notice };
+        Ok(PyClassInitializer::from(role).add_subclass(receiver))
+    }
+
+    /// Waits for a message.
+    #[pyo3(signature = (timeout_s = None))]
+    fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Message> {
+        Self::wait(slf, timeout_s)
+    }
+
+    /// The next message if there is one now; tells notices on the way.
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+        slf.as_super().get().ours()?;
+        Self::take(slf)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// The next message; the iteration ends when the role is closed.
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+        match Self::wait(slf, None) {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.is_instance_of::<crate::errors::ClosedError>(slf.py()) => {
+                slf.as_super().get().failure()?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads no more after so many messages in all; `None` reads on.
+    #[pyo3(signature = (count))]
+    fn limit(&self, count: Option<u64>) {
+        self.handle.ask(ReceiverVerb::Limit(count));
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let snapshot = if self.handle.is_ours() { py.detach(|| self.handle.stats()) } else { self.handle.snapshot() };
+        let waiting = {
+            let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            inbox.events.iter().filter(|event| matches!(event, ReceiverEvent::Message { .. })).count()
+        };
+        stats_dict(py, &snapshot, waiting)
+    }
+}
+
+fn stats_dict<'py>(
+    py: Python<'py>,
+    snapshot: &Snapshot<ReceiverStats>,
+    waiting: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let ReceiverStats { received, accepted, dropped, bytes, messages, duplicate_keys, senders } = &snapshot.machine;
+    let stats = PyDict::new(py);
+    stats.set_item("received", received)?;
+    stats.set_item("accepted", accepted)?;
+    stats.set_item("dropped", kinds(py, dropped.iter())?)?;
+    stats.set_item("bytes", bytes)?;
+    stats.set_item("messages", messages)?;
+    stats.set_item("queued", snapshot.queued.messages + waiting)?;
+    stats.set_item("queued_bytes", snapshot.queued.bytes)?;
+    stats.set_item("duplicate_keys", duplicate_keys)?;
+    let by_name = PyDict::new(py);
+    for (name, SenderCount { messages, bytes, missed }) in senders {
+        let sender = PyDict::new(py);
+        sender.set_item("messages", messages)?;
+        sender.set_item("bytes", bytes)?;
+        sender.set_item("missed", missed)?;
+        by_name.set_item(name, sender)?;
+    }
+    stats.set_item("senders", by_name)?;
+    if let Some(Progress { recorded, durable, segments, .. }) = &snapshot.capture {
+        stats.set_item("recorded", recorded)?;
+        stats.set_item("durable", durable)?;
+        stats.set_item("segments", segments)?;
+    }
+    stats.set_item("capture_lost", snapshot.capture_lost)?;
+    Ok(stats)
+}
+
+fn kinds<'a, 'py>(
+    py: Python<'py>,
+    counts: impl Iterator<Item = (&'a ErrorKind, &'a u64)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let kinds = PyDict::new(py);
+    for (kind, count) in counts {
+        kinds.set_item(kind.slug(), count)?;
+    }
+    Ok(kinds)
+}

@@ -1,0 +1,180 @@
+//! The sending role.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use trunkline_capture::Protocol;
+use trunkline_engine::{CaptureOverflow, Handle, Offered};
+use trunkline_wire::cdtp::{Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
+use trunkline_wire::msgpack::Timestamp;
+
+use super::message::{encoded_map, timestamp, variant};
+use crate::errors::LocalProtocolError;
+use crate::frames;
+use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out};
+
+/// A sender's engine.
+#[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
+pub(crate) struct PySender {
+    handle: Arc<Handle<Sender>>,
+    max_message_bytes: u64,
+}
+
+/// A message on its way to the engine.
+#[pyclass(module = "trunkline._native.cdtp", name = "Outgoing")]
+pub(crate) struct Outgoing {
+    verb: Option<SenderVerb>,
+    bytes: usize,
+}
+
+impl PySender {
+    fn stamp(timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<Timestamp> {
+        if let Some(nanoseconds) = timestamp_ns {
+            return timestamp(nanoseconds);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Timestamp::from_nanos(i128::try_from(now.as_nanos()).unwrap_or_default()).unwrap_or_default())
+    }
+
+    fn outgoing(&self, verb: SenderVerb) -> PyResult<Outgoing> {
+        let sizes: Vec<usize> = match &verb {
+            SenderVerb::Data { tags, payload, .. } => payload.iter().chain([tags]).map(Bytes::len).collect(),
+            SenderVerb::BeginRun { config: map, .. } | SenderVerb::EndRun { metadata: map, .. } => vec![map.len()],
+            SenderVerb::Raw(frames) => frames.iter().map(Bytes::len).collect(),
+        };
+        if sizes.iter().any(|&size| size as u64 > self.max_message_bytes) {
+            let largest = sizes.iter().max().copied().unwrap_or_default();
+            let limit = self.max_message_bytes;
+            let text = format!("a frame of {largest} bytes is larger than max_message_bytes, {limit}");
+            return Err(LocalProtocolError::new_err(text));
+        }
+        Ok(Outgoing { bytes: sizes.iter().sum(), verb: Some(verb) })
+    }
+
+    fn give(&self, outgoing: &mut Outgoing) -> bool {
+        let Some(verb) = outgoing.verb.take() else { return true };
+        match self.handle.offer(verb, outgoing.bytes) {
+            Offered::Taken => true,
+            Offered::Full(verb) | Offered::Over(verb) => {
+                outgoing.verb = Some(verb);
+                false
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PySender {
+    #[new]
+    #[pyo3(signature = (options, name, *, header, max_message_bytes))]
+    fn new(
+        py: Python<'_>,
+        mut options: RoleOptions,
+        name: String,
+        header: &str,
+        max_message_bytes: u64,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        if name.len() as u64 > max_message_bytes {
+            return Err(LocalProtocolError::new_err("the name is larger than max_message_bytes"));
+        }
+        options.socket.max_message_bytes = None;
+        options.socket.send_hwm = Some(SEND_HWM);
+        let machine = Sender::new(SenderSettings {
+            name,
+            variant: variant(header)?,
+            bind: options.bind.clone(),
+            connect: options.connect.clone(),
+            options: options.socket.clone(),
+        });
+        let (handle, role) =
+            start(py, machine, options, Protocol::Cdtp, CaptureOverflow::Count, "trunkline-cdtp-sender")?;
+        Ok(PyClassInitializer::from(role).add_subclass(Self { handle, max_message_bytes }))
+    }
+
+    /// A data message.
+    #[pyo3(signature = (payload, tags, timestamp_ns))]
+    fn data(
+        &self,
+        payload: &Bound<'_, PyAny>,
+        tags: Option<&Bound<'_, PyAny>>,
+        timestamp_ns: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Outgoing> {
+        let payload = frames::one_or_more(payload)?;
+        self.outgoing(SenderVerb::Data { timestamp: Self::stamp(timestamp_ns)?, tags: encoded_map(tags)?, payload })
+    }
+
+    /// The begin of a run.
+    fn begin_run(&self, config: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
+        self.outgoing(SenderVerb::BeginRun { timestamp: Self::stamp(None)?, config: encoded_map(Some(config))? })
+    }
+
+    /// The end of a run.
+    fn end_run(&self, metadata: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
+        self.outgoing(SenderVerb::EndRun { timestamp: Self::stamp(None)?, metadata: encoded_map(Some(metadata))? })
+    }
+
+    /// A message as it is.
+    fn raw(&self, frames: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
+        self.outgoing(SenderVerb::Raw(frames::frames(frames)?))
+    }
+
+    /// Hands a message to the engine; false when there is no room.
+    fn offer(slf: &Bound<'_, Self>, outgoing: &mut Outgoing) -> PyResult<bool> {
+        let role = slf.as_super().get();
+        if slf.get().give(outgoing) {
+            return Ok(true);
+        }
+        if role.ours()?.is_over() { Err(role.ended()) } else { Ok(false) }
+    }
+
+    /// Hands a message to the engine, waiting for room.
+    #[pyo3(signature = (outgoing, timeout_s = None))]
+    fn put(slf: &Bound<'_, Self>, outgoing: &mut Outgoing, timeout_s: Option<f64>) -> PyResult<()> {
+        let role = slf.as_super().get();
+        if Self::offer(slf, outgoing)? {
+            return Ok(());
+        }
+        let deadline = deadline(timeout_s)?;
+        let room = |role: &dyn AnyRole| role.has_room() || role.is_over();
+        while role.wait_until(slf.py(), |role| role.changes(), deadline, room)? {
+            if Self::offer(slf, outgoing)? {
+                return Ok(());
+            }
+        }
+        Err(timed_out("the queue had no room", timeout_s))
+    }
+
+    /// Notices since the last call, each `(kind, *details)`.
+    fn notices(&self) -> Vec<(&'static str, String, String)> {
+        let mut events = VecDeque::new();
+        self.handle.read(&mut events);
+        let text = |event| match event {
+            SenderEvent::Connected(endpoint) => ("connected", endpoint, String::new()),
+            SenderEvent::Disconnected { endpoint, at_risk } => ("disconnected", endpoint, at_risk.to_string()),
+            SenderEvent::Shared(endpoint) => ("shared", endpoint, String::new()),
+            SenderEvent::Refused(reason) => ("refused", String::new(), reason),
+            SenderEvent::Failed { endpoint, reason } => ("failed", endpoint, reason),
+        };
+        events.into_iter().map(text).collect()
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let snapshot = if self.handle.is_ours() { py.detach(|| self.handle.stats()) } else { self.handle.snapshot() };
+        let SenderStats { sent, queued, queued_bytes, at_risk } = snapshot.machine;
+        let stats = PyDict::new(py);
+        stats.set_item("sent", sent)?;
+        stats.set_item("queued", queued)?;
+        stats.set_item("queued_bytes", queued_bytes)?;
+        stats.set_item("at_risk", at_risk)?;
+        stats.set_item("capture_lost", snapshot.capture_lost)?;
+        Ok(stats)
+    }
+}
+
+/// Messages libzmq may hold for a receiver, and lose with it: as few as keep it busy.
+const SEND_HWM: u32 = 128;

@@ -1,0 +1,46 @@
+//! Python's exceptions, raised from Rust.
+
+use pyo3::PyErr;
+use pyo3::import_exception;
+use trunkline_capture::CaptureError as CaptureFault;
+use trunkline_engine::{End, StartError, TransportError};
+use trunkline_wire::DecodeError as DecodeFault;
+
+import_exception!(trunkline.errors, CaptureError);
+import_exception!(trunkline.errors, ClosedError);
+import_exception!(trunkline.errors, DecodeError);
+import_exception!(trunkline.errors, LocalProtocolError);
+import_exception!(trunkline.errors, TimeoutError);
+
+pub(crate) fn decode_error(protocol: &'static str, error: DecodeFault) -> PyErr {
+    DecodeError::new_err((protocol, error.kind.slug(), error.frame, error.offset))
+}
+
+pub(crate) fn capture_error(error: &CaptureFault) -> PyErr {
+    CaptureError::new_err(error.to_string())
+}
+
+pub(crate) fn start_error(error: StartError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        StartError::Capture(error) => capture_error(&error),
+        StartError::Transport(TransportError::Unsupported(_))
+        | StartError::Open { error: TransportError::Unsupported(_), .. } => LocalProtocolError::new_err(text),
+        StartError::Transport(TransportError::Terminated) => ClosedError::new_err(text),
+        StartError::Open { error: TransportError::Failed { errno, .. }, .. } => {
+            pyo3::exceptions::PyOSError::new_err((errno, text))
+        }
+        StartError::Transport(_) | StartError::Open { .. } => pyo3::exceptions::PyOSError::new_err(text),
+        StartError::System(error) => error.into(),
+    }
+}
+
+pub(crate) fn ended(end: Option<&End>) -> PyErr {
+    match end {
+        None | Some(End::Closed) => ClosedError::new_err("this role is closed"),
+        Some(End::Terminated) => ClosedError::new_err("the ZeroMQ context of this role was terminated"),
+        Some(End::Transport(reason)) => ClosedError::new_err(format!("the transport failed: {reason}")),
+        Some(End::Capture(reason)) => CaptureError::new_err(reason.clone()),
+        Some(End::Panicked) => ClosedError::new_err("the engine of this role has failed; this is a bug in trunkline"),
+    }
+}

@@ -1,0 +1,76 @@
+//! Frames between Python and Rust.
+
+use bytes::Bytes;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use smallvec::SmallVec;
+use trunkline_wire::Frames;
+
+/// Frames below this are copied: cheaper than keeping Python's object alive.
+const COPY_BELOW: usize = 1024;
+
+/// A frame as Rust keeps it; a large `bytes` object is shared, everything else is copied.
+pub(crate) fn frame(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(shared(bytes));
+    }
+    let buffer = PyBuffer::<u8>::get(object)
+        .map_err(|_| PyTypeError::new_err("a frame is a bytes-like object of single bytes"))?;
+    Ok(buffer.to_vec(object.py())?.into())
+}
+
+/// One frame, or a sequence of them.
+pub(crate) fn one_or_more(object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Bytes; 2]>> {
+    if object.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(object).is_ok() {
+        return Ok(smallvec::smallvec![frame(object)?]);
+    }
+    object.try_iter()?.map(|item| frame(&item?)).collect()
+}
+
+/// A sequence of frames.
+pub(crate) fn frames(object: &Bound<'_, PyAny>) -> PyResult<Frames> {
+    object.try_iter()?.map(|item| frame(&item?)).collect()
+}
+
+/// Frames as Python's tuple of `bytes`.
+pub(crate) fn tuple<'py, 'a>(
+    py: Python<'py>,
+    frames: impl ExactSizeIterator<Item = &'a Bytes>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, frames.map(|frame| PyBytes::new(py, frame)))
+}
+
+fn shared(bytes: &Bound<'_, PyBytes>) -> Bytes {
+    if bytes.as_bytes().len() < COPY_BELOW {
+        return Bytes::copy_from_slice(bytes.as_bytes());
+    }
+    Bytes::from_owner(Shared::new(bytes))
+}
+
+/// A `bytes` object whose content Rust looks at without the GIL: it never changes and stays while it is referred to.
+struct Shared {
+    data: *const u8,
+    length: usize,
+    _owner: Py<PyBytes>,
+}
+
+// SAFETY: the content of a `bytes` object is immutable; the reference is given back when Python next has the GIL.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new(bytes: &Bound<'_, PyBytes>) -> Self {
+        let content = bytes.as_bytes();
+        Self { data: content.as_ptr(), length: content.len(), _owner: bytes.clone().unbind() }
+    }
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the owner keeps the content alive and in place.
+        unsafe { std::slice::from_raw_parts(self.data, self.length) }
+    }
+}

@@ -1,0 +1,439 @@
+//! What every running role has in common, seen from Python.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use trunkline_capture::{Protocol, Writer};
+use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
+use trunkline_engine::{Bounds, Capture, CaptureOverflow, End, Handle, Settings, Signal, TransportError, join_orphans};
+use trunkline_wire::{Machine, OptionValue, SocketOptions};
+
+use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
+
+/// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
+const SLICE: Duration = Duration::from_millis(100);
+
+static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+static ROLES: Mutex<Vec<Weak<dyn AnyRole>>> = Mutex::new(vec![]);
+
+/// A running role of any protocol.
+pub(crate) trait AnyRole: Send + Sync {
+    fn events(&self) -> &Signal;
+    fn changes(&self) -> &Signal;
+    fn endpoints(&self) -> Vec<String>;
+    fn has_events(&self) -> bool;
+    fn has_room(&self) -> bool;
+    fn is_over(&self) -> bool;
+    fn is_ours(&self) -> bool;
+    fn end(&self) -> Option<End>;
+    fn close(&self, grace: Duration);
+    fn join(&self);
+    fn grace(&self) -> Duration;
+    fn flush(&self, publish: bool) -> u64;
+    fn flushed(&self, ticket: u64) -> bool;
+    fn progress(&self) -> u64;
+    fn await_progress(&self, count: Option<u64>);
+}
+
+impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
+    fn events(&self) -> &Signal {
+        self.events()
+    }
+
+    fn changes(&self) -> &Signal {
+        self.changes()
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        self.endpoints()
+    }
+
+    fn has_events(&self) -> bool {
+        self.has_events()
+    }
+
+    fn has_room(&self) -> bool {
+        self.has_room()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over()
+    }
+
+    fn is_ours(&self) -> bool {
+        self.is_ours()
+    }
+
+    fn end(&self) -> Option<End> {
+        self.end()
+    }
+
+    fn close(&self, grace: Duration) {
+        self.close(grace);
+    }
+
+    fn join(&self) {
+        self.join();
+    }
+
+    fn grace(&self) -> Duration {
+        self.grace()
+    }
+
+    fn flush(&self, publish: bool) -> u64 {
+        self.flush(publish)
+    }
+
+    fn flushed(&self, ticket: u64) -> bool {
+        self.flushed(ticket)
+    }
+
+    fn progress(&self) -> u64 {
+        self.progress()
+    }
+
+    fn await_progress(&self, count: Option<u64>) {
+        self.await_progress(count);
+    }
+}
+
+/// The part of a role that does not depend on its protocol.
+#[pyclass(frozen, subclass, module = "trunkline._native")]
+pub(crate) struct Role {
+    inner: Arc<dyn AnyRole>,
+}
+
+impl Role {
+    /// Raises when the role belongs to the process this one was forked from.
+    pub(crate) fn ours(&self) -> PyResult<&dyn AnyRole> {
+        if self.inner.is_ours() { Ok(&*self.inner) } else { Err(ended(None)) }
+    }
+
+    /// Why the role is over, as an exception.
+    pub(crate) fn ended(&self) -> PyErr {
+        ended(self.inner.end().as_ref())
+    }
+
+    pub(crate) fn failure(&self) -> PyResult<()> {
+        match self.inner.end() {
+            None | Some(End::Closed) => Ok(()),
+            end => Err(ended(end.as_ref())),
+        }
+    }
+
+    /// Waits without the GIL, and with an eye on signals. False when the time is up.
+    pub(crate) fn wait_until(
+        &self,
+        py: Python<'_>,
+        signal: impl Fn(&dyn AnyRole) -> &Signal + Sync,
+        deadline: Option<Instant>,
+        ready: impl Fn(&dyn AnyRole) -> bool + Sync,
+    ) -> PyResult<bool> {
+        let role = self.ours()?;
+        loop {
+            if ready(role) {
+                return Ok(true);
+            }
+            let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            py.detach(|| signal(role).wait(|| ready(role), Some(left.min(SLICE))));
+            py.check_signals()?;
+        }
+    }
+}
+
+#[pymethods]
+impl Role {
+    /// The endpoints the role listens on, ports filled in.
+    #[getter]
+    fn endpoints(&self) -> Vec<String> {
+        if self.inner.is_ours() { self.inner.endpoints() } else { vec![] }
+    }
+
+    /// Whether the role is over.
+    #[getter]
+    fn closed(&self) -> bool {
+        !self.inner.is_ours() || self.inner.is_over()
+    }
+
+    /// The descriptor that is readable when there are events; with `changes`, when anything else was waited for.
+    #[pyo3(signature = (*, changes = false))]
+    fn fileno(&self, changes: bool) -> PyResult<c_int> {
+        let role = self.ours()?;
+        Ok(if changes { role.changes() } else { role.events() }.raw_fd())
+    }
+
+    /// Announces a wait on `fileno`; true when there is no reason to wait.
+    fn arm(&self) -> PyResult<bool> {
+        let role = self.ours()?;
+        role.events().arm();
+        Ok(role.has_events() || role.is_over())
+    }
+
+    /// Ends a wait on `fileno`.
+    fn disarm(&self) -> PyResult<()> {
+        self.ours()?.events().clear();
+        Ok(())
+    }
+
+    /// Announces a wait on `fileno(changes=True)`.
+    fn arm_changes(&self) -> PyResult<()> {
+        self.ours()?.changes().arm();
+        Ok(())
+    }
+
+    /// Ends a wait on `fileno(changes=True)`.
+    fn disarm_changes(&self) -> PyResult<()> {
+        self.ours()?.changes().clear();
+        Ok(())
+    }
+
+    /// Asks the role to end; it may take so many seconds to do so in an orderly way.
+    fn close(&self, grace_s: f64) -> PyResult<()> {
+        let grace = seconds(grace_s)?;
+        self.ours()?.close(grace);
+        Ok(())
+    }
+
+    /// Waits until the role has ended; false when the time is up.
+    #[pyo3(signature = (timeout_s = None))]
+    fn join(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
+        let deadline = deadline(timeout_s)?;
+        if !self.wait_until(py, |role| role.changes(), deadline, |role| role.is_over())? {
+            return Ok(false);
+        }
+        let role = self.ours()?;
+        py.detach(|| role.join());
+        Ok(true)
+    }
+
+    /// Raises why the role ended, unless it was closed.
+    fn raise_failure(&self) -> PyResult<()> {
+        self.failure()
+    }
+
+    /// Raises `ClosedError`, or what ended the role, if it is over.
+    fn check_open(&self) -> PyResult<()> {
+        if self.ours()?.is_over() { Err(self.ended()) } else { Ok(()) }
+    }
+
+    /// Whether a message would find room.
+    fn has_room(&self) -> PyResult<bool> {
+        Ok(self.ours()?.has_room())
+    }
+
+    /// Asks for the capture to be safe on disk, with `publish` also as Parquet; gives a ticket.
+    fn ask_flush(&self, publish: bool) -> PyResult<u64> {
+        Ok(self.ours()?.flush(publish))
+    }
+
+    /// Whether a flush is done.
+    fn flushed(&self, ticket: u64) -> PyResult<bool> {
+        Ok(self.ours()?.flushed(ticket))
+    }
+
+    /// Waits for a flush; false when the time is up.
+    #[pyo3(signature = (ticket, timeout_s = None))]
+    fn wait_flushed(&self, py: Python<'_>, ticket: u64, timeout_s: Option<f64>) -> PyResult<bool> {
+        let flushed = |role: &dyn AnyRole| role.flushed(ticket) || role.is_over();
+        if !self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, flushed)? {
+            return Ok(false);
+        }
+        if self.ours()?.flushed(ticket) { Ok(true) } else { Err(self.ended()) }
+    }
+
+    /// Messages taken in since the start.
+    #[getter]
+    fn progress(&self) -> u64 {
+        self.inner.progress()
+    }
+
+    /// Wakes waits for changes once so many messages have been taken in.
+    #[pyo3(signature = (count))]
+    fn await_progress(&self, count: Option<u64>) -> PyResult<()> {
+        self.ours()?.await_progress(count);
+        Ok(())
+    }
+
+    /// Waits for so many messages, in all since the start; false when the time is up.
+    #[pyo3(signature = (count, timeout_s = None))]
+    fn wait_progress(&self, py: Python<'_>, count: u64, timeout_s: Option<f64>) -> PyResult<bool> {
+        let role = self.ours()?;
+        role.await_progress(Some(count));
+        let reached = |role: &dyn AnyRole| role.progress() >= count || role.is_over();
+        let result = self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, reached);
+        role.await_progress(None);
+        Ok(result? && role.progress() >= count)
+    }
+}
+
+/// Starts a role over libzmq.
+pub(crate) fn start<M: Machine + Send + 'static>(
+    py: Python<'_>,
+    machine: M,
+    options: RoleOptions,
+    protocol: Protocol,
+    overflow: CaptureOverflow,
+    name: &str,
+) -> PyResult<(Arc<Handle<M>>, Role)> {
+    let RoleOptions { bounds, capture, context, adopted, keep_alive, grace, .. } = options;
+    let settings = Settings {
+        bounds,
+        capture: capture.map(|(directory, settings)| Capture {
+            open: Box::new(move |wake| Writer::open(&directory, settings, wake)),
+            protocol,
+            overflow,
+        }),
+        keep_alive: Some(Box::new(keep_alive)),
+        name: name.to_owned(),
+        grace,
+    };
+    let transport = move || {
+        let path = LIBRARY.get().ok_or(TransportError::Unsupported("libzmq"))?;
+        LibzmqTransport::new(load(path)?, context, adopted)
+    };
+    let handle = Arc::new(py.detach(|| Handle::start(machine, transport, settings)).map_err(start_error)?);
+    let inner: Arc<dyn AnyRole> = handle.clone();
+    let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
+    roles.retain(|role| role.strong_count() > 0);
+    roles.push(Arc::downgrade(&inner));
+    Ok((handle, Role { inner }))
+}
+
+/// Says which library pyzmq has loaded.
+#[pyfunction]
+pub(crate) fn use_libzmq(path: PathBuf) {
+    // The first one stays: there is one pyzmq a process.
+    let _ = LIBRARY.set(path);
+}
+
+/// Ends every role of this process, within the time its lingering takes, then the context they share.
+#[pyfunction]
+pub(crate) fn shutdown(py: Python<'_>) {
+    let roles: Vec<_> = {
+        let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
+        roles.drain(..).filter_map(|role| role.upgrade()).filter(|role| role.is_ours()).collect()
+    };
+    py.detach(|| {
+        for role in &roles {
+            role.close(role.grace());
+        }
+        for role in &roles {
+            role.join();
+        }
+        drop(roles);
+        join_orphans();
+        terminate();
+    });
+}
+
+/// What a role is set up with, whatever its protocol.
+pub(crate) struct RoleOptions {
+    pub(crate) bind: Vec<String>,
+    pub(crate) connect: Vec<String>,
+    pub(crate) socket: SocketOptions,
+    pub(crate) bounds: Bounds,
+    pub(crate) capture: Option<(PathBuf, trunkline_capture::Settings)>,
+    pub(crate) grace: Duration,
+    context: Context,
+    adopted: Vec<SocketPtr>,
+    keep_alive: Vec<Py<PyAny>>,
+}
+
+impl<'py> FromPyObject<'_, 'py> for RoleOptions {
+    type Error = PyErr;
+
+    /// From the dictionary that `trunkline._roles.options` makes.
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let options: HashMap<String, Bound<'py, PyAny>> = object.extract()?;
+        let need = |name: &str| options.get(name).ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")));
+        let optional = |name: &str| options.get(name).filter(|value| !value.is_none());
+        let mut socket = SocketOptions {
+            max_message_bytes: Some(need("max_message_bytes")?.extract()?),
+            ..SocketOptions::default()
+        };
+        if let Some(extra) = optional("options") {
+            let extra: HashMap<i32, Bound<'py, PyAny>> = extra.extract()?;
+            for (number, value) in extra {
+                socket.extra.push((number, option_value(&value)?));
+            }
+        }
+        let capture = match optional("capture") {
+            None => None,
+            Some(path) => Some((path.extract()?, capture_settings(&options)?)),
+        };
+        let mut keep_alive = vec![];
+        let mut adopted = vec![];
+        let mut context = Context::Process;
+        if let Some(address) = optional("context") {
+            // SAFETY: the address is that of a pyzmq Context, which is kept alive below.
+            context = unsafe { ContextPtr::from_address(address.extract()?) }
+                .map(Context::Borrowed)
+                .ok_or_else(|| LocalProtocolError::new_err("the ZeroMQ context is closed"))?;
+        }
+        if let Some(address) = optional("socket") {
+            // SAFETY: the address is that of a pyzmq socket, which is kept alive below and is ours to use.
+            let socket = unsafe { SocketPtr::from_address(address.extract()?) };
+            adopted.push(socket.ok_or_else(|| LocalProtocolError::new_err("the ZeroMQ socket is closed"))?);
+        }
+        if let Some(owners) = optional("keep_alive") {
+            keep_alive = owners.extract()?;
+        }
+        Ok(Self {
+            bind: need("bind")?.extract()?,
+            connect: need("connect")?.extract()?,
+            socket,
+            bounds: Bounds { messages: need("queue_messages")?.extract()?, bytes: need("queue_bytes")?.extract()? },
+            capture,
+            grace: seconds(need("grace_s")?.extract()?)?,
+            context,
+            adopted,
+            keep_alive,
+        })
+    }
+}
+
+fn capture_settings(options: &HashMap<String, Bound<'_, PyAny>>) -> PyResult<trunkline_capture::Settings> {
+    let mut settings = trunkline_capture::Settings::default();
+    if let Some(bytes) = options.get("segment_bytes").filter(|value| !value.is_none()) {
+        settings.segment_bytes = bytes.extract()?;
+    }
+    if let Some(age) = options.get("segment_s").filter(|value| !value.is_none()) {
+        settings.segment_age = seconds(age.extract()?)?;
+    }
+    Ok(settings)
+}
+
+fn option_value(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(OptionValue::Bytes(Bytes::copy_from_slice(bytes.as_bytes())));
+    }
+    if let Ok(text) = value.extract::<&str>() {
+        return Ok(OptionValue::Bytes(Bytes::copy_from_slice(text.as_bytes())));
+    }
+    Ok(OptionValue::Int(value.extract()?))
+}
+
+/// A time that may be waited, from Python's seconds.
+pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err(format!("{seconds} is not a time to wait")))
+}
+
+/// When a wait ends.
+pub(crate) fn deadline(timeout_s: Option<f64>) -> PyResult<Option<Instant>> {
+    // A wait too long to be a point in time is one without an end.
+    timeout_s.map_or(Ok(None), |timeout| Ok(Instant::now().checked_add(seconds(timeout)?)))
+}
+
+pub(crate) fn timed_out(what: &str, timeout_s: Option<f64>) -> PyErr {
+    TimeoutError::new_err(format!("{what} within {} s", timeout_s.unwrap_or_default()))
+}
