@@ -120,6 +120,11 @@ class _Receiving:
         assert self._native is not None
         return receiver_stats(self._native.stats())
 
+    def limit(self, count: int | None) -> None:
+        """Reads no more after so many wire messages in all, bad ones too; None reads on."""
+        assert self._native is not None
+        self._native.limit(count)
+
 
 class Receiver(_Receiving, BlockingRole):
     """Receives from senders, fair among its endpoints (CDTP-16, CDTP-17).
@@ -131,6 +136,7 @@ class Receiver(_Receiving, BlockingRole):
         accept: The headers that are messages; others are dropped as ``unsupported_version``.
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
+        limit: Read no more after so many wire messages; see `limit`.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -149,11 +155,12 @@ class Receiver(_Receiving, BlockingRole):
         accept: Sequence[Header] = ALL_HEADERS,
         strict: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
+        limit: int | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
         self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
         self._native: _Receiver = open_native(
-            "receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True
+            "receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True, limit=limit
         )
 
     def receive(self, *, timeout_s: float | None = None) -> Message:
@@ -192,14 +199,17 @@ class AsyncReceiver(_Receiving, AsyncRole):
         accept: Sequence[Header] = ALL_HEADERS,
         strict: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
+        limit: int | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
         self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
-        self._arguments = (accept, strict, on_drop, options)
+        self._arguments = (accept, strict, on_drop, limit, options)
 
     def _open(self) -> None:
-        accept, strict, on_drop, options = self._arguments
-        self._native = open_native("receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True)
+        accept, strict, on_drop, limit, options = self._arguments
+        self._native = open_native(
+            "receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True, limit=limit
+        )
 
     @property
     def _receiver(self) -> _Receiver:
