@@ -1,0 +1,39 @@
+"""All commands, under one roof."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trunkline._native import __version__
+from trunkline.cli import cdtp
+from trunkline.cli.options import example
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Message protocols over ZeroMQ, from a live socket to a Spark table.",
+    epilog=example("trunkline demo"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    # Endings are told apart in `ending`; typer has no part in that.
+    pretty_exceptions_enable=False,
+)
+app.add_typer(cdtp.app, name="cdtp")
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
+    if value:
+        typer.echo(f"trunkline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _trunkline(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass

