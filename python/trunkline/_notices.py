@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -136,10 +137,8 @@ class _Thread:
 
     def _notify(self) -> None:
         if self._wake is not None:
-            try:
+            with suppress(BlockingIOError):
                 os.write(self._wake[1], b"\0")
-            except BlockingIOError:
-                pass
 
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -160,10 +159,8 @@ class _Thread:
                     continue
             if not ready:
                 poll.poll()
-            try:
+            with suppress(BlockingIOError):
                 os.read(wake, 4096)
-            except BlockingIOError:
-                pass
             for role, read in watched:
                 role.disarm()
                 _read(read)

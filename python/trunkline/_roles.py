@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from trunkline import _native, _notices
@@ -16,6 +17,8 @@ from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - tr
 
 if TYPE_CHECKING:
     import zmq
+
+    from trunkline._native import Role as _Engine
 
 __all__ = ["AsyncRole", "BlockingRole", "Endpoints", "Overflow", "RoleOptions", "TimeoutError", "until"]
 
@@ -109,18 +112,23 @@ def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[s
     }
 
 
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 async def readable(fd: int, timeout_s: float | None) -> None:
     """Waits until a descriptor is readable, or for so long."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, lambda: future.done() or future.set_result(None))
+    loop.add_reader(fd, _finish, future)
     try:
         await asyncio.wait([future], timeout=timeout_s)
     finally:
         loop.remove_reader(fd)
 
 
-async def until(role: _native.Role, ready: Callable[[], bool], timeout_s: float | None) -> bool:
+async def until(role: _Engine, ready: Callable[[], bool], timeout_s: float | None) -> bool:
     """Waits for a change of a role; false when the time is up."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     while not ready():
@@ -137,7 +145,8 @@ async def until(role: _native.Role, ready: Callable[[], bool], timeout_s: float 
 class _Role:
     """The part of a role's public face that blocking and asyncio share."""
 
-    _native: _native.Role | None = None
+    # The engine, of the class its protocol has for it; None until it is opened.
+    _native: Any = None
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -147,14 +156,15 @@ class _Role:
     @property
     def closed(self) -> bool:
         """Whether it is over."""
-        return self._native is not None and self._native.closed
+        return self._native is not None and bool(self._native.closed)
 
     @property
-    def _role(self) -> _native.Role:
-        if self._native is None:
+    def _role(self) -> _Engine:
+        native: _Engine | None = self._native
+        if native is None:
             message = f"{type(self).__name__} is not open yet: use `async with`"
             raise LocalProtocolError(message)
-        return self._native
+        return native
 
     def __del__(self) -> None:
         native = self._native
@@ -176,10 +186,8 @@ class BlockingRole(_Role):
 
     def _abandon(self) -> None:
         """Closes after an exception, which is not to be hidden."""
-        try:
+        with suppress(TimeoutError):
             self.close()
-        except TimeoutError:
-            pass
 
     def __enter__(self) -> Self:
         return self

@@ -66,9 +66,7 @@ class _Sending:
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=self._linger_s)
-        native = _Sender(
-            options, self.name, header=self._header, max_message_bytes=options["max_message_bytes"]
-        )
+        native = _Sender(options, self.name, header=self._header, max_message_bytes=options["max_message_bytes"])
         notices = Notices("cdtp", self.name, None)
         _notices.watch(native, lambda: _read_notices(native, notices))
         self._native = native

@@ -1,0 +1,83 @@
+"""The native part of trunkline; use the package around it."""
+
+import os
+from typing import Literal
+
+from typing_extensions import disjoint_base
+
+__all__ = ["Role", "__version__", "build_profile", "cdtp", "error_kinds", "msgpack", "shutdown", "use_libzmq"]
+
+from trunkline._native import cdtp, msgpack
+
+__version__: str
+build_profile: Literal["debug", "release"]
+
+def error_kinds() -> list[str]:
+    """What is wrong with bytes that are not a message, by slug."""
+
+def use_libzmq(path: str | os.PathLike[str]) -> None:
+    """Says which library pyzmq has loaded."""
+
+def shutdown() -> None:
+    """Ends every role of this process, within the time its lingering takes, then the context they share."""
+
+@disjoint_base
+class Role:
+    """The part of a role that does not depend on its protocol."""
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints the role listens on, ports filled in."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the role is over."""
+
+    @property
+    def progress(self) -> int:
+        """Messages taken in since the start."""
+
+    def fileno(self, *, changes: bool = False) -> int:
+        """The descriptor that is readable when there are events; with `changes`, when anything else was waited for."""
+
+    def arm(self) -> bool:
+        """Announces a wait on `fileno`; true when there is no reason to wait."""
+
+    def disarm(self) -> None:
+        """Ends a wait on `fileno`."""
+
+    def arm_changes(self) -> None:
+        """Announces a wait on ``fileno(changes=True)``."""
+
+    def disarm_changes(self) -> None:
+        """Ends a wait on ``fileno(changes=True)``."""
+
+    def close(self, grace_s: float) -> None:
+        """Asks the role to end; it may take so many seconds to do so in an orderly way."""
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits until the role has ended; false when the time is up."""
+
+    def raise_failure(self) -> None:
+        """Raises why the role ended, unless it was closed."""
+
+    def check_open(self) -> None:
+        """Raises `ClosedError`, or what ended the role, if it is over."""
+
+    def has_room(self) -> bool:
+        """Whether a message would find room."""
+
+    def ask_flush(self, publish: bool) -> int:
+        """Asks for the capture to be safe on disk, with `publish` also as Parquet; gives a ticket."""
+
+    def flushed(self, ticket: int) -> bool:
+        """Whether a flush is done."""
+
+    def wait_flushed(self, ticket: int, timeout_s: float | None = None) -> bool:
+        """Waits for a flush; false when the time is up."""
+
+    def await_progress(self, count: int | None) -> None:
+        """Wakes waits for changes once so many messages have been taken in."""
+
+    def wait_progress(self, count: int, timeout_s: float | None = None) -> bool:
+        """Waits for so many messages, in all since the start; false when the time is up."""

@@ -1,0 +1,175 @@
+"""CDTP messages, and the engines of its roles."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, TypeAlias, final
+
+from typing_extensions import Buffer
+
+from trunkline._native import Role
+
+__all__ = ["Batch", "Message", "Outgoing", "Receiver", "Sender", "_restore", "decode", "encode"]
+
+_Header: TypeAlias = Literal["S", "A", "B", "2"]
+_Type: TypeAlias = Literal["BOR", "DAT", "EOR"]
+_Payload: TypeAlias = Buffer | Iterable[Buffer]
+
+@final
+class Message:
+    """One message of a sender. Frozen, comparable, picklable; a decoded one keeps its bytes.
+
+    Args:
+        sender: The sender's name.
+        payload: The payload: one frame, or several.
+        variant: Which header it has.
+        tags: The tags map; keys are strings, values any of MessagePack's types.
+        timestamp_ns: Nanoseconds since 1970; headers S and A need it, B and 2 have none.
+        type: What a message of header A, B or 2 is for; a DAT unless said otherwise.
+        sequence: Its number in the run, with header A, B or 2.
+
+    Raises:
+        LocalProtocolError: The header has no such field, or needs one that is not given.
+    """
+
+    def __new__(
+        cls,
+        sender: str,
+        payload: _Payload | None = None,
+        *,
+        variant: _Header = "S",
+        tags: Mapping[str, Any] | None = None,
+        timestamp_ns: int | None = None,
+        type: _Type | None = None,
+        sequence: int | None = None,
+    ) -> Self: ...
+    @property
+    def sender(self) -> str:
+        """The sender's name (CDTP-04)."""
+
+    @property
+    def variant(self) -> _Header:
+        """Which header it has: "S", "A", "B" or "2"."""
+
+    @property
+    def type(self) -> _Type | None:
+        """What it is for: "BOR", "DAT" or "EOR"; None for S, which does not say."""
+
+    @property
+    def sequence(self) -> int | None:
+        """The number in the run; None for S."""
+
+    @property
+    def timestamp_ns(self) -> int | None:
+        """Nanoseconds since 1970; None where the header has no timestamp (B, 2)."""
+
+    @property
+    def tags(self) -> dict[str, Any]:
+        """The tags map, decoded on first use."""
+
+    @property
+    def payload(self) -> tuple[bytes, ...]:
+        """The payload frames."""
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[tuple[bytes, ...]]]: ...
+
+@final
+class Batch(Sequence[Message]):
+    """The messages of one CDTP2 wire message."""
+
+    @property
+    def sender(self) -> str:
+        """The sender's name (CDTP-04)."""
+
+    @property
+    def type(self) -> _Type:
+        """What all its records are for: "BOR", "DAT" or "EOR"."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: int, /) -> Message: ...  # type: ignore[override]  # one at a time, no slices
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Callable[..., Batch], tuple[tuple[bytes, ...]]]: ...
+
+def decode(
+    frames: Iterable[Buffer], *, accept: Sequence[_Header] | None = None, strict: bool = True
+) -> Message | Batch:
+    """The message in these frames: a `Message`, or a `Batch` for CDTP2.
+
+    Args:
+        frames: Bytes-like objects, as any socket gives them.
+        accept: The headers that are messages; all four if None.
+        strict: Whether bytes after the header are an error (CDTP-10).
+
+    Raises:
+        DecodeError: They are no message.
+    """
+
+def encode(message: Message | Batch) -> tuple[bytes, ...]:
+    """The frames of a message or batch; of a decoded one, bit for bit."""
+
+def _restore(frames: Iterable[Buffer]) -> Message:
+    """A pickled message."""
+
+@final
+class Outgoing:
+    """A message on its way to the engine."""
+
+@final
+class Sender(Role):
+    """A sender's engine."""
+
+    def __new__(cls, options: Mapping[str, Any], name: str, *, header: _Header, max_message_bytes: int) -> Self: ...
+    def data(self, payload: _Payload, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
+        """A data message."""
+
+    def begin_run(self, config: Mapping[str, Any]) -> Outgoing:
+        """The begin of a run."""
+
+    def end_run(self, metadata: Mapping[str, Any]) -> Outgoing:
+        """The end of a run."""
+
+    def raw(self, frames: Iterable[Buffer]) -> Outgoing:
+        """A message as it is."""
+
+    def offer(self, outgoing: Outgoing) -> bool:
+        """Hands a message to the engine; false when there is no room."""
+
+    def put(self, outgoing: Outgoing, timeout_s: float | None = None) -> None:
+        """Hands a message to the engine, waiting for room."""
+
+    def notices(self) -> list[tuple[str, str, str]]:
+        """Notices since the last call, each ``(kind, endpoint, detail)``."""
+
+    def stats(self) -> dict[str, int]:
+        """Counters, by name."""
+
+@final
+class Receiver(Role):
+    """A receiver's or recorder's engine."""
+
+    def __new__(
+        cls,
+        options: Mapping[str, Any],
+        on_notice: Callable[..., None],
+        *,
+        accept: Sequence[_Header],
+        strict: bool,
+        deliver: bool,
+        limit: int | None = None,
+    ) -> Self: ...
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """Waits for a message."""
+
+    def poll(self) -> Message | None:
+        """The next message if there is one now; tells notices on the way."""
+
+    def __iter__(self) -> Iterator[Message]: ...
+    def __next__(self) -> Message: ...
+    def limit(self, count: int | None) -> None:
+        """Reads no more after so many messages in all; None reads on."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""

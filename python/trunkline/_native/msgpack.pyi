@@ -1,0 +1,23 @@
+"""MessagePack between bytes and Python's own objects."""
+
+from typing import Any
+
+from typing_extensions import Buffer
+
+__all__ = ["decode", "encode"]
+
+def decode(data: Buffer) -> Any:
+    """The object in these bytes.
+
+    Raises:
+        DecodeError: They are not exactly one MessagePack object.
+    """
+
+def encode(value: Any) -> bytes:
+    """An object in the fewest bytes.
+
+    Raises:
+        TypeError: MessagePack has nothing for it.
+        OverflowError: It is an integer of more than 64 bits.
+        ValueError: It is nested too deeply.
+    """
