@@ -144,7 +144,8 @@ def _tags(given: Sequence[str]) -> dict[str, Any]:
     try:
         msgpack.encode(tags)
     except (OverflowError, ValueError) as error:
-        raise typer.BadParameter(f"--tag: {error}.") from None
+        message = f"--tag: {error}."
+        raise typer.BadParameter(message) from None
     return tags
 
 

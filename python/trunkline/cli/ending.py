@@ -98,7 +98,7 @@ class Stopping:
         """Whether what was to be drained has had its time."""
         return self.stopped and time.monotonic() >= self._stopped_at + drain_s
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self.stopped:
             os._exit(CUT_OFF)
         self.stopped = True
@@ -132,7 +132,7 @@ def guarded(command: Callable[[], object]) -> int:
     return 0
 
 
-def _cut_off(number: int, frame: FrameType | None) -> None:
+def _cut_off(_number: int, _frame: FrameType | None) -> None:
     for each in _SIGNALS:
         signal.signal(each, lambda *_: os._exit(CUT_OFF))
     raise CutOff

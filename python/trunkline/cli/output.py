@@ -80,13 +80,13 @@ def reconfigure(*, errors: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it.
+    r"""A value as JSON can hold it.
 
     Bytes are a string where they are printable UTF-8, else ``{"base64": …}``. Of what MessagePack knows and JSON does
     not, a timestamp is its nanoseconds, an extension ``{"ext", "data"}``, a map with other than string keys a list of
     ``{"key", "value"}``; a float that is no number is its name.
 
-    >>> plain({"a": b"text", "b": b"\\xff", 3: float("nan")})
+    >>> plain({"a": b"text", "b": b"\xff", 3: float("nan")})
     [{'key': 'a', 'value': 'text'}, {'key': 'b', 'value': {'base64': '/w=='}}, {'key': 3, 'value': 'NaN'}]
     """
     if value is None or isinstance(value, str | int):
