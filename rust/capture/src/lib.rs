@@ -1,1 +1,36 @@
-//! placeholder
+//! Messages into segments on disk and back.
+//!
+//! A capture is a directory of Parquet segments, one row a message. A [`Writer`] takes rows on the engine's thread,
+//! builds Arrow columns of them and leaves the disk to a thread of its own, which appends every batch to a journal (a
+//! dot-file) and encodes it into the segment to come at the same time. What the journal holds after an `fsync` is
+//! durable; what the segment holds after its rename is visible to Parquet readers. [`Capture`] reads both, [`recover`]
+//! turns the journal of a writer that was killed into a segment.
+#![forbid(unsafe_code)]
+
+mod columns;
+mod disk;
+mod error;
+#[cfg(test)]
+mod faults;
+mod files;
+mod journal;
+mod lock;
+mod manifest;
+mod protocol;
+mod reader;
+mod schema;
+mod segment;
+mod settings;
+mod split;
+mod store;
+mod writer;
+
+pub use columns::{MESSAGE_TOO_LARGE, Row};
+pub use error::{CaptureError, CaptureErrorKind};
+pub use protocol::{Direction, Protocol};
+pub use reader::{Batches, Capture, Info, Rows, recover};
+pub use schema::schema;
+pub use settings::Settings;
+pub use split::{Split, split};
+pub use store::Recovery;
+pub use writer::{Progress, Ticket, Writer};

@@ -1,0 +1,381 @@
+//! Rows into Arrow columns, in place.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::types::{ArrowDictionaryKeyType, Int8Type, Int32Type};
+use arrow_array::{
+    ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch, StringArray,
+};
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::ArrowError;
+
+use crate::schema::{frame_field, journal_schema};
+use crate::{Direction, Protocol, split};
+
+/// The `error` of a row whose message has more bytes than a column can hold (2 GiB): it is recorded with its size and
+/// without its frames.
+pub const MESSAGE_TOO_LARGE: &str = "message_too_large";
+
+/// The most frame bytes a message can have: a batch handed over at a fraction of this has offsets of 31 bits.
+const MESSAGE_BYTES_MAX: u64 = (1 << 31) - (1 << 16);
+
+/// One message on its way into the capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a, F> {
+    /// Wall-clock time of receipt, or of the transport accepting a send, that never goes back.
+    pub received_at_ns: i64,
+    /// What the message speaks.
+    pub protocol: Protocol,
+    /// The endpoint it came or went by, if there is just one it can be.
+    pub endpoint: Option<&'a str>,
+    /// The routing id of a ROUTER's peer.
+    pub peer: Option<&'a [u8]>,
+    /// Which way it went.
+    pub direction: Direction,
+    /// The topic, where the frames do not hold it at a fixed place: what is given here wins.
+    pub topic: Option<&'a str>,
+    /// Where a reply to it goes.
+    pub reply_to: Option<&'a str>,
+    /// Its frames, without the routing id.
+    pub frames: &'a [F],
+    /// Why it does not decode, as the error kind's slug.
+    pub error: Option<&'static str>,
+}
+
+/// Rows in a row: what the journal appends and the segment encodes at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    /// The columns of [`journal_schema`].
+    pub(crate) columns: RecordBatch,
+    /// The frame bytes of all rows.
+    pub(crate) frame_bytes: u64,
+}
+
+impl Batch {
+    pub(crate) fn rows(&self) -> u64 {
+        self.columns.num_rows() as u64
+    }
+}
+
+/// A batch being built.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    received_at_ns: Vec<i64>,
+    protocol: Vec<i8>,
+    endpoint: Names,
+    peer: Blobs,
+    direction: Vec<i8>,
+    topic: Blobs,
+    reply_to: Blobs,
+    envelope: Lists,
+    header: Blobs,
+    payload: Lists,
+    n_frames: Vec<i32>,
+    n_bytes: Vec<i64>,
+    error: Names,
+    frame_bytes: u64,
+}
+
+impl Columns {
+    pub(crate) fn rows(&self) -> usize {
+        self.received_at_ns.len()
+    }
+
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.frame_bytes
+    }
+
+    pub(crate) fn push<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>, n_bytes: u64) {
+        self.received_at_ns.push(row.received_at_ns);
+        self.protocol.push(row.protocol as i8);
+        self.endpoint.push(row.endpoint);
+        self.peer.push(row.peer);
+        self.direction.push(row.direction as i8);
+        self.reply_to.push(row.reply_to.map(str::as_bytes));
+        self.n_frames.push(i32::try_from(row.frames.len()).unwrap_or(i32::MAX));
+        self.n_bytes.push(i64::try_from(n_bytes).unwrap_or(i64::MAX));
+        if n_bytes > MESSAGE_BYTES_MAX {
+            self.topic.push(row.topic.map(str::as_bytes));
+            self.envelope.push::<F>(&[]);
+            self.header.push(None);
+            self.payload.push::<F>(&[]);
+            self.error.push(Some(MESSAGE_TOO_LARGE));
+            return;
+        }
+        let split = split(row.protocol, row.frames);
+        let frame = |at: usize| row.frames[at].as_ref();
+        let topic = row.topic.or_else(|| split.topic.and_then(|at| str::from_utf8(frame(at)).ok()));
+        self.topic.push(topic.map(str::as_bytes));
+        self.envelope.push(&row.frames[split.envelope]);
+        self.header.push(split.header.map(frame));
+        self.payload.push(&row.frames[split.payload]);
+        self.error.push(row.error);
+        self.frame_bytes += n_bytes;
+    }
+
+    /// The rows so far as a batch. What is left has room for as many again.
+    pub(crate) fn finish(&mut self) -> Result<Batch, ArrowError> {
+        let rows = self.rows();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from(take(&mut self.received_at_ns))),
+            dictionary::<Int8Type, _>(take(&mut self.protocol), None, Protocol::ALL.map(Protocol::name))?,
+            self.endpoint.finish()?,
+            Arc::new(self.peer.finish_binary(rows)?),
+            dictionary::<Int8Type, _>(take(&mut self.direction), None, Direction::ALL.map(Direction::name))?,
+            Arc::new(self.topic.finish_string(rows)?),
+            Arc::new(self.reply_to.finish_string(rows)?),
+            Arc::new(self.envelope.finish(rows)?),
+            Arc::new(self.header.finish_binary(rows)?),
+            Arc::new(self.payload.finish(rows)?),
+            Arc::new(Int32Array::from(take(&mut self.n_frames))),
+            Arc::new(Int64Array::from(take(&mut self.n_bytes))),
+            self.error.finish()?,
+        ];
+        let columns = RecordBatch::try_new(journal_schema(), columns)?;
+        Ok(Batch { columns, frame_bytes: std::mem::take(&mut self.frame_bytes) })
+    }
+}
+
+/// The values, leaving room for about as many.
+fn take<T>(values: &mut Vec<T>) -> Vec<T> {
+    let room = values.len() + values.len() / 8;
+    std::mem::replace(values, Vec::with_capacity(room))
+}
+
+fn dictionary<K: ArrowDictionaryKeyType, S: AsRef<str>>(
+    keys: Vec<K::Native>,
+    nulls: Option<NullBuffer>,
+    values: impl IntoIterator<Item = S>,
+) -> Result<ArrayRef, ArrowError> {
+    let keys = PrimitiveArray::<K>::new(ScalarBuffer::from(keys), nulls);
+    let values = StringArray::from_iter_values(values);
+    Ok(Arc::new(DictionaryArray::try_new(keys, Arc::new(values))?))
+}
+
+/// Which rows have a value. No bit is written while all have or all have not.
+#[derive(Debug, Default)]
+struct Validity {
+    rows: usize,
+    valid: usize,
+    bits: Option<BooleanBufferBuilder>,
+}
+
+impl Validity {
+    #[inline]
+    fn push(&mut self, is_valid: bool) {
+        let uniform = if is_valid { self.valid == self.rows } else { self.valid == 0 };
+        if !uniform && self.bits.is_none() {
+            self.start_bits();
+        }
+        if let Some(bits) = &mut self.bits {
+            bits.append(is_valid);
+        }
+        self.rows += 1;
+        self.valid += usize::from(is_valid);
+    }
+
+    #[cold]
+    fn start_bits(&mut self) {
+        let mut bits = BooleanBufferBuilder::new(2 * self.rows);
+        bits.append_n(self.rows, self.valid > 0);
+        self.bits = Some(bits);
+    }
+
+    fn finish(&mut self) -> Option<NullBuffer> {
+        let Self { rows, valid, bits } = std::mem::take(self);
+        match bits {
+            Some(mut bits) => Some(NullBuffer::new(bits.finish())),
+            None if valid == rows => None,
+            None => Some(NullBuffer::new_null(rows)),
+        }
+    }
+}
+
+/// A column of bytes or text. Offsets of nulls are written when a value or the end comes.
+#[derive(Debug, Default)]
+struct Blobs {
+    ends: Vec<i32>,
+    data: Vec<u8>,
+    validity: Validity,
+}
+
+impl Blobs {
+    #[inline]
+    fn push(&mut self, value: Option<&[u8]>) {
+        if let Some(value) = value {
+            self.catch_up(self.validity.rows);
+            self.data.extend_from_slice(value);
+            self.ends.push(offset(self.data.len()));
+        }
+        self.validity.push(value.is_some());
+    }
+
+    #[inline]
+    fn catch_up(&mut self, rows: usize) {
+        if self.ends.len() < rows {
+            self.ends.resize(rows, offset(self.data.len()));
+        }
+    }
+
+    fn finish(&mut self, rows: usize) -> (OffsetBuffer<i32>, Vec<u8>, Option<NullBuffer>) {
+        self.catch_up(rows);
+        (offsets(take(&mut self.ends)), take(&mut self.data), self.validity.finish())
+    }
+
+    fn finish_binary(&mut self, rows: usize) -> Result<BinaryArray, ArrowError> {
+        let (offsets, data, nulls) = self.finish(rows);
+        BinaryArray::try_new(offsets, data.into(), nulls)
+    }
+
+    fn finish_string(&mut self, rows: usize) -> Result<StringArray, ArrowError> {
+        let (offsets, data, nulls) = self.finish(rows);
+        StringArray::try_new(offsets, data.into(), nulls)
+    }
+}
+
+/// A column of lists of frames.
+#[derive(Debug, Default)]
+struct Lists {
+    ends: Vec<i32>,
+    frame_ends: Vec<i32>,
+    data: Vec<u8>,
+}
+
+impl Lists {
+    #[inline]
+    fn push<F: AsRef<[u8]>>(&mut self, frames: &[F]) {
+        for frame in frames {
+            self.data.extend_from_slice(frame.as_ref());
+            self.frame_ends.push(offset(self.data.len()));
+        }
+        self.ends.push(offset(self.frame_ends.len()));
+    }
+
+    fn finish(&mut self, rows: usize) -> Result<ListArray, ArrowError> {
+        debug_assert_eq!(self.ends.len(), rows);
+        let frames = BinaryArray::try_new(offsets(take(&mut self.frame_ends)), take(&mut self.data).into(), None)?;
+        ListArray::try_new(frame_field(), offsets(take(&mut self.ends)), Arc::new(frames), None)
+    }
+}
+
+/// A column of names that come again and again.
+#[derive(Debug, Default)]
+struct Names {
+    keys: Vec<i32>,
+    seen: Vec<Box<str>>,
+    by_name: HashMap<Box<str>, i32>,
+    latest: usize,
+    validity: Validity,
+}
+
+impl Names {
+    #[inline]
+    fn push(&mut self, name: Option<&str>) {
+        let key = match name {
+            None => 0,
+            Some(name) if self.seen.get(self.latest).is_some_and(|latest| **latest == *name) => offset(self.latest),
+            Some(name) => self.find(name),
+        };
+        self.keys.push(key);
+        self.validity.push(name.is_some());
+    }
+
+    fn find(&mut self, name: &str) -> i32 {
+        if let Some(key) = self.by_name.get(name) {
+            self.latest = usize::try_from(*key).unwrap_or_default();
+            return *key;
+        }
+        self.latest = self.seen.len();
+        let key = offset(self.latest);
+        self.seen.push(name.into());
+        self.by_name.insert(name.into(), key);
+        key
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        self.by_name.clear();
+        self.latest = 0;
+        let names = std::mem::take(&mut self.seen);
+        dictionary::<Int32Type, _>(take(&mut self.keys), self.validity.finish(), names)
+    }
+}
+
+/// A length as an Arrow offset. A batch takes one message past its bound at most, and that one has less than 2 GiB.
+#[inline]
+fn offset(length: usize) -> i32 {
+    i32::try_from(length).expect("a batch has less than 2 GiB")
+}
+
+/// Arrow's offsets from the ends of the values.
+fn offsets(mut ends: Vec<i32>) -> OffsetBuffer<i32> {
+    ends.insert(0, 0);
+    OffsetBuffer::new(ScalarBuffer::from(ends))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array as _;
+    use arrow_array::cast::AsArray as _;
+
+    use super::*;
+
+    fn row<'a>(frames: &'a [&'a [u8]]) -> Row<'a, &'a [u8]> {
+        Row {
+            received_at_ns: 1,
+            protocol: Protocol::Cdtp,
+            endpoint: None,
+            peer: None,
+            direction: Direction::In,
+            topic: None,
+            reply_to: None,
+            frames,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn nulls_before_between_and_after_values() {
+        let pattern = [None, None, Some("a"), Some(""), None, Some("b"), Some("a"), None];
+        let mut columns = Columns::default();
+        for round in 0..2 {
+            for value in pattern {
+                let peer = value.map(str::as_bytes);
+                columns.push(&Row { endpoint: value, peer, topic: value, ..row(&[]) }, 0);
+            }
+            let batch = columns.finish().unwrap().columns;
+            let endpoint = batch.column(2).as_dictionary::<Int32Type>();
+            let endpoint: Vec<_> = endpoint.downcast_dict::<StringArray>().unwrap().into_iter().collect();
+            assert_eq!(endpoint, pattern, "round {round}");
+            assert_eq!(batch.column(5).as_string::<i32>().iter().collect::<Vec<_>>(), pattern);
+            let peer: Vec<_> = batch.column(3).as_binary::<i32>().iter().collect();
+            assert_eq!(peer, pattern.map(|value| value.map(str::as_bytes)));
+            assert_eq!(batch.column(6).null_count(), pattern.len());
+        }
+    }
+
+    #[test]
+    fn topic_comes_from_its_frame_unless_given() {
+        let mut columns = Columns::default();
+        let frames: &[&[u8]] = &[b"", b"DGBX\x01", b"\x04", b"echo", b"", b""];
+        let dcp = Row { protocol: Protocol::Dcp, ..row(frames) };
+        columns.push(&dcp, 11);
+        columns.push(&Row { topic: Some("mine"), ..dcp }, 11);
+        columns.push(&Row { protocol: Protocol::Dcp, ..row(&[b"", b"DGBX\x01", b"\x04", b"\xff"]) }, 7);
+        let batch = columns.finish().unwrap();
+        let topics: Vec<_> = batch.columns.column(5).as_string::<i32>().iter().collect();
+        assert_eq!(topics, [Some("echo"), Some("mine"), None]);
+        assert_eq!(batch.frame_bytes, 29);
+    }
+
+    #[test]
+    fn a_message_past_the_limit_is_a_row_without_frames() {
+        let mut columns = Columns::default();
+        columns.push(&row(&[b"pretended"]), MESSAGE_BYTES_MAX + 1);
+        let batch = columns.finish().unwrap();
+        assert_eq!(batch.frame_bytes, 0);
+        let n_bytes = batch.columns.column(11).as_primitive::<arrow_array::types::Int64Type>();
+        assert_eq!(n_bytes.value(0), i64::try_from(MESSAGE_BYTES_MAX).unwrap() + 1);
+        assert!(batch.columns.column(8).is_null(0));
+    }
+}

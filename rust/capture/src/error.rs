@@ -1,0 +1,110 @@
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_schema::ArrowError;
+
+/// What went wrong with a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CaptureErrorKind {
+    /// A file of the capture does not hold what it should.
+    Corrupt,
+    /// The disk, the quota or the file size limit is exhausted.
+    Full,
+    /// Another writer holds the directory.
+    Locked,
+    /// There is no capture at this place.
+    Missing,
+    /// The disk refused to give what it holds.
+    Unreadable,
+    /// The disk refused a write, a rename or a sync.
+    Unwritable,
+}
+
+impl CaptureErrorKind {
+    /// Every kind, in the order of the enum.
+    pub const ALL: [Self; 6] =
+        [Self::Corrupt, Self::Full, Self::Locked, Self::Missing, Self::Unreadable, Self::Unwritable];
+
+    /// The kind's stable identifier.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::Corrupt => "corrupt",
+            Self::Full => "full",
+            Self::Locked => "locked",
+            Self::Missing => "missing",
+            Self::Unreadable => "unreadable",
+            Self::Unwritable => "unwritable",
+        }
+    }
+}
+
+/// Why a capture cannot be written or read.
+#[derive(Clone, Debug)]
+pub struct CaptureError {
+    kind: CaptureErrorKind,
+    path: PathBuf,
+    what: String,
+    source: Option<Arc<io::Error>>,
+}
+
+impl CaptureError {
+    pub(crate) fn new(kind: CaptureErrorKind, path: &Path, what: impl Into<String>) -> Self {
+        Self { kind, path: path.to_owned(), what: what.into(), source: None }
+    }
+
+    pub(crate) fn corrupt(path: &Path, what: impl fmt::Display) -> Self {
+        Self::new(CaptureErrorKind::Corrupt, path, what.to_string())
+    }
+
+    pub(crate) fn reading(path: &Path, error: io::Error) -> Self {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        let kind = if is_missing { CaptureErrorKind::Missing } else { CaptureErrorKind::Unreadable };
+        Self { kind, path: path.to_owned(), what: "cannot be read".into(), source: Some(Arc::new(error)) }
+    }
+
+    pub(crate) fn writing(path: &Path, error: io::Error) -> Self {
+        let full = [
+            (io::ErrorKind::StorageFull, "the disk is full"),
+            (io::ErrorKind::QuotaExceeded, "the disk quota is used up"),
+            (io::ErrorKind::FileTooLarge, "the file size limit is reached"),
+        ];
+        let (kind, what) = match full.into_iter().find(|(kind, _)| *kind == error.kind()) {
+            Some((_, what)) => (CaptureErrorKind::Full, what),
+            None => (CaptureErrorKind::Unwritable, "cannot be written"),
+        };
+        Self { kind, path: path.to_owned(), what: what.into(), source: Some(Arc::new(error)) }
+    }
+
+    pub(crate) fn columns(path: &Path, error: &ArrowError) -> Self {
+        Self::corrupt(path, error)
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> CaptureErrorKind {
+        self.kind
+    }
+
+    /// The file or directory it went wrong with.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.what)?;
+        match &self.source {
+            Some(source) => write!(f, " ({source})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for CaptureError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

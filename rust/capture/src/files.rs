@@ -1,0 +1,83 @@
+//! The names of a capture's files. Whatever is not a segment starts with a dot or an underscore, which Spark and
+//! pyarrow skip.
+
+/// The last word on the capture's id and numbering.
+pub(crate) const MANIFEST: &str = "_capture.json";
+/// Its next version, until it is renamed.
+pub(crate) const NEXT_MANIFEST: &str = "._capture.json";
+/// What a writer locks.
+pub(crate) const LOCK: &str = ".lock";
+
+/// A published segment.
+pub(crate) fn segment(number: u64) -> String {
+    format!("{number:010}.parquet")
+}
+
+/// A segment still being written.
+pub(crate) fn partial(number: u64) -> String {
+    format!(".{number:010}.parquet")
+}
+
+/// The rows of the segment being written.
+pub(crate) fn journal(number: u64) -> String {
+    format!(".{number:010}.journal")
+}
+
+/// What a directory holds, by number and in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listing {
+    pub(crate) segments: Vec<u64>,
+    pub(crate) partials: Vec<u64>,
+    pub(crate) journals: Vec<u64>,
+}
+
+impl Listing {
+    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let mut listing = Self::default();
+        for name in names {
+            let (hidden, visible) = match name.strip_prefix('.') {
+                Some(visible) => (true, visible),
+                None => (false, &*name),
+            };
+            let Some((number, kind)) = visible.split_once('.') else { continue };
+            if number.len() < 10 || !number.bytes().all(|digit| digit.is_ascii_digit()) {
+                continue;
+            }
+            let Ok(number) = number.parse() else { continue };
+            match (hidden, kind) {
+                (false, "parquet") => listing.segments.push(number),
+                (true, "parquet") => listing.partials.push(number),
+                (true, "journal") => listing.journals.push(number),
+                _ => {}
+            }
+        }
+        listing.segments.sort_unstable();
+        listing.partials.sort_unstable();
+        listing.journals.sort_unstable();
+        listing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_names_are_listed() {
+        let names = [
+            segment(42),
+            segment(7),
+            partial(43),
+            journal(43),
+            MANIFEST.into(),
+            LOCK.into(),
+            "part-0000.parquet".into(),
+            "0000000042.parquet.crc".into(),
+            "42.parquet".into(),
+            "00000000x2.parquet".into(),
+            "99999999999999999999999.parquet".into(),
+        ];
+        let expected = Listing { segments: vec![7, 42], partials: vec![43], journals: vec![43] };
+        assert_eq!(Listing::new(names), expected);
+    }
+}

@@ -1,0 +1,84 @@
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::CaptureError;
+
+/// What `_capture.json` says: the capture's id and the numbers that the next segment and row get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) capture_id: String,
+    pub(crate) next_segment: u64,
+    pub(crate) next_seq: u64,
+}
+
+impl Manifest {
+    pub(crate) fn new(capture_id: String) -> Self {
+        Self { capture_id, next_segment: 0, next_seq: 0 }
+    }
+
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let Self { capture_id, next_segment, next_seq } = self;
+        let value = json!({"version": 1, "capture_id": capture_id, "next_segment": next_segment, "next_seq": next_seq});
+        format!("{value}\n").into_bytes()
+    }
+
+    pub(crate) fn from_json(path: &Path, bytes: &[u8]) -> Result<Self, CaptureError> {
+        let value: Value = serde_json::from_slice(bytes).map_err(|error| CaptureError::corrupt(path, error))?;
+        let version = value["version"].as_u64();
+        if version.is_some_and(|version| version > 1) {
+            return Err(CaptureError::corrupt(path, "was written by a newer trunkline"));
+        }
+        let manifest = (|| {
+            Some(Self {
+                capture_id: value["capture_id"].as_str()?.to_owned(),
+                next_segment: value["next_segment"].as_u64()?,
+                next_seq: value["next_seq"].as_u64()?,
+            })
+        })();
+        manifest.ok_or_else(|| CaptureError::corrupt(path, "lacks capture_id, next_segment or next_seq"))
+    }
+}
+
+/// A new capture's id: a random UUID.
+pub(crate) fn random_id(directory: &Path) -> Result<String, CaptureError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| CaptureError::writing(directory, error.into()))?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let mut id = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            id.push('-');
+        }
+        let _ = write!(id, "{byte:02x}");
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_round_trip() {
+        let manifest = Manifest { capture_id: random_id(Path::new(".")).unwrap(), next_segment: 3, next_seq: 1 << 60 };
+        assert_eq!(Manifest::from_json(Path::new("m"), &manifest.to_json()).unwrap(), manifest);
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_refused() {
+        for bytes in ["", "{", "[]", "{}", r#"{"version":2,"capture_id":"x","next_segment":1,"next_seq":1}"#] {
+            assert!(Manifest::from_json(Path::new("m"), bytes.as_bytes()).is_err(), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn ids_are_random_uuids() {
+        let id = random_id(Path::new(".")).unwrap();
+        assert_eq!(id.len(), 36);
+        assert_eq!(&id[14..15], "4");
+        assert_ne!(id, random_id(Path::new(".")).unwrap());
+    }
+}

@@ -1,0 +1,301 @@
+//! A capture read back: its segments, and the whole batches of its journal.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::vec;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+
+use crate::disk::{Disk as _, LocalDisk};
+use crate::files::{self, Listing};
+use crate::journal::JournalReader;
+use crate::lock::Lock;
+use crate::manifest::Manifest;
+use crate::schema::schema;
+use crate::segment::SegmentSummary;
+use crate::store::{Recovery, Store};
+use crate::{CaptureError, CaptureErrorKind};
+
+/// Rows of a batch read from a segment.
+const BATCH_ROWS: usize = 8192;
+
+/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there.
+pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
+    look_for_capture(directory)?;
+    let lock = Lock::acquire(directory)?;
+    let (_, recovery) = Store::open(Arc::new(LocalDisk), directory)?;
+    lock.release()?;
+    Ok(recovery)
+}
+
+/// A capture as it was when it was opened, while a writer may go on.
+#[derive(Debug)]
+pub struct Capture {
+    directory: PathBuf,
+    segments: Vec<PathBuf>,
+    journal: Option<(PathBuf, Arc<File>)>,
+}
+
+/// What a capture holds, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// The capture's id; `None` for one without a row.
+    pub capture_id: Option<String>,
+    /// Published segments.
+    pub segments: u64,
+    /// Rows, those of the journal too.
+    pub messages: u64,
+    /// Frame bytes of all rows.
+    pub bytes: u64,
+    /// The earliest receipt.
+    pub first_received_at_ns: Option<i64>,
+    /// The latest receipt.
+    pub last_received_at_ns: Option<i64>,
+    /// Rows by protocol.
+    pub protocols: BTreeMap<String, u64>,
+    /// Rows that do not decode, by error kind.
+    pub errors: BTreeMap<String, u64>,
+}
+
+impl Capture {
+    /// Opens a capture for reading. What a writer adds later is not seen.
+    pub fn open(directory: &Path) -> Result<Self, CaptureError> {
+        look_for_capture(directory)?;
+        // The journal first: what it holds may be published in between, and is then among the segments.
+        let journal = loop {
+            let Some(number) = list(directory)?.journals.last().copied() else { break None };
+            let path = directory.join(files::journal(number));
+            match File::open(&path) {
+                Ok(file) => break Some((number, path, file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(CaptureError::reading(&path, error)),
+            }
+        };
+        let published = list(directory)?.segments;
+        let journal = journal
+            .filter(|(number, ..)| published.binary_search(number).is_err())
+            .map(|(_, path, file)| (path, Arc::new(file)));
+        let segments = published.into_iter().map(|number| directory.join(files::segment(number))).collect();
+        Ok(Self { directory: directory.to_owned(), segments, journal })
+    }
+
+    /// The published segments, in order.
+    pub fn segments(&self) -> &[PathBuf] {
+        &self.segments
+    }
+
+    /// Every row with the columns of [`schema`], oldest first.
+    pub fn batches(&self) -> Result<Batches, CaptureError> {
+        self.columns(&[])
+    }
+
+    /// Counts the rows, reading just the columns it takes.
+    pub fn info(&self) -> Result<Info, CaptureError> {
+        let mut info = Info { segments: self.segments.len() as u64, ..Info::default() };
+        for batch in self.columns(&["received_at_ns", "protocol", "n_bytes", "error"])? {
+            info.add(&batch?);
+        }
+        info.capture_id = self.capture_id()?;
+        Ok(info)
+    }
+
+    fn capture_id(&self) -> Result<Option<String>, CaptureError> {
+        let manifest = self.directory.join(files::MANIFEST);
+        match fs::read(&manifest) {
+            Ok(bytes) => return Manifest::from_json(&manifest, &bytes).map(|manifest| Some(manifest.capture_id)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(CaptureError::reading(&manifest, error)),
+        }
+        let Some(path) = self.segments.last() else { return Ok(None) };
+        let file = File::open(path).map_err(|error| CaptureError::reading(path, error))?;
+        Ok(Some(SegmentSummary::read(path, &file)?.capture_id))
+    }
+
+    fn columns(&self, names: &'static [&'static str]) -> Result<Batches, CaptureError> {
+        let journal = match &self.journal {
+            Some((path, file)) => {
+                let file = BufReader::with_capacity(1 << 20, FileFromStart { file: Arc::clone(file), at: 0 });
+                Some(JournalReader::new(path.clone(), file)?)
+            }
+            None => None,
+        };
+        Ok(Batches { names, segments: self.segments.clone().into_iter(), segment: None, journal })
+    }
+}
+
+/// The batches of a capture, oldest first. Ends after the first error.
+pub struct Batches {
+    /// The columns wanted, in the order of [`schema`]; all if empty. The journal has all in any case.
+    names: &'static [&'static str],
+    segments: vec::IntoIter<PathBuf>,
+    segment: Option<(PathBuf, ParquetRecordBatchReader)>,
+    journal: Option<JournalReader<BufReader<FileFromStart>>>,
+}
+
+impl Batches {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
+        loop {
+            if let Some((path, segment)) = &mut self.segment {
+                match segment.next() {
+                    Some(batch) => {
+                        let batch = batch.map_err(|error| CaptureError::columns(path, &error))?;
+                        return if self.names.is_empty() {
+                            with_schema(path, &batch).map(Some)
+                        } else {
+                            Ok(Some(batch))
+                        };
+                    }
+                    None => self.segment = None,
+                }
+            }
+            match self.segments.next() {
+                Some(path) => {
+                    let segment = self.open_segment(&path)?;
+                    self.segment = Some((path, segment));
+                }
+                None => {
+                    return match &mut self.journal {
+                        Some(journal) => journal.capture_batch(),
+                        None => Ok(None),
+                    };
+                }
+            }
+        }
+    }
+
+    fn open_segment(&self, path: &Path) -> Result<ParquetRecordBatchReader, CaptureError> {
+        let file = File::open(path).map_err(|error| CaptureError::reading(path, error))?;
+        let corrupt = |error| CaptureError::corrupt(path, error);
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(corrupt)?;
+        let columns = match self.names {
+            [] => ProjectionMask::all(),
+            names => ProjectionMask::columns(reader.parquet_schema(), names.iter().copied()),
+        };
+        reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<RecordBatch, CaptureError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.next_batch().transpose();
+        if matches!(batch, Some(Err(_))) {
+            *self = Self { names: self.names, segments: Vec::new().into_iter(), segment: None, journal: None };
+        }
+        batch
+    }
+}
+
+/// The frames of a batch's rows.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    envelope: &'a ListArray,
+    header: &'a BinaryArray,
+    payload: &'a ListArray,
+}
+
+impl<'a> Rows<'a> {
+    /// Looks at a batch with the columns of [`schema`].
+    pub fn new(batch: &'a RecordBatch) -> Self {
+        Self {
+            envelope: batch["envelope"].as_list(),
+            header: batch["header"].as_binary(),
+            payload: batch["payload"].as_list(),
+        }
+    }
+
+    /// A message as it was on the wire: envelope, header and payload.
+    pub fn frames(&self, row: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let header = self.header;
+        let header = header.is_valid(row).then(|| header.value(row));
+        frames(self.envelope, row).chain(header).chain(frames(self.payload, row))
+    }
+}
+
+fn frames(lists: &ListArray, row: usize) -> impl Iterator<Item = &[u8]> {
+    let frames: &BinaryArray = lists.values().as_binary();
+    let ends = lists.value_offsets();
+    let at = |end: i32| usize::try_from(end).unwrap_or_default();
+    (at(ends[row])..at(ends[row + 1])).map(|frame| frames.value(frame))
+}
+
+impl Info {
+    fn add(&mut self, batch: &RecordBatch) {
+        let received = batch["received_at_ns"].as_primitive::<Int64Type>().values();
+        self.first_received_at_ns = self.first_received_at_ns.into_iter().chain(received.iter().copied()).min();
+        self.last_received_at_ns = self.last_received_at_ns.into_iter().chain(received.iter().copied()).max();
+        self.messages += batch.num_rows() as u64;
+        let n_bytes = batch["n_bytes"].as_primitive::<Int64Type>();
+        self.bytes += n_bytes.values().iter().filter_map(|n| u64::try_from(*n).ok()).sum::<u64>();
+        count(&mut self.protocols, batch["protocol"].as_string());
+        count(&mut self.errors, batch["error"].as_string());
+    }
+}
+
+fn count(counts: &mut BTreeMap<String, u64>, names: &StringArray) {
+    for name in names.iter().flatten() {
+        match counts.get_mut(name) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(name.to_owned(), 1);
+            }
+        }
+    }
+}
+
+/// A segment's batch with the types and the nullability of [`schema`].
+fn with_schema(path: &Path, batch: &RecordBatch) -> Result<RecordBatch, CaptureError> {
+    let failed = |error| CaptureError::columns(path, &error);
+    let columns = schema()
+        .fields()
+        .iter()
+        .map(|field| {
+            let column = batch.column_by_name(field.name()).ok_or_else(|| {
+                CaptureError::corrupt(path, format!("is no segment of a capture: it lacks {}", field.name()))
+            })?;
+            arrow_cast::cast(column, field.data_type()).map_err(failed)
+        })
+        .collect::<Result<Vec<ArrayRef>, _>>()?;
+    RecordBatch::try_new(schema(), columns).map_err(failed)
+}
+
+fn look_for_capture(directory: &Path) -> Result<(), CaptureError> {
+    let names = LocalDisk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+    let has_manifest = names.iter().any(|name| name == files::MANIFEST);
+    let Listing { segments, journals, .. } = Listing::new(names);
+    if has_manifest || !segments.is_empty() || !journals.is_empty() {
+        return Ok(());
+    }
+    Err(CaptureError::new(CaptureErrorKind::Missing, directory, "holds no capture"))
+}
+
+fn list(directory: &Path) -> Result<Listing, CaptureError> {
+    let names = LocalDisk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+    Ok(Listing::new(names))
+}
+
+/// Reads a shared file from its start at a place of its own: a file whose name is gone cannot be opened twice.
+#[derive(Debug)]
+struct FileFromStart {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for FileFromStart {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        #[cfg(unix)]
+        let read = std::os::unix::fs::FileExt::read_at(&*self.file, buffer, self.at)?;
+        #[cfg(windows)]
+        let read = std::os::windows::fs::FileExt::seek_read(&*self.file, buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,202 @@
+//! A Parquet segment, encoded batch by batch while the journal grows.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use arrow_array::types::Int8Type;
+use arrow_array::{ArrayRef, DictionaryArray, Int8Array, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
+#[cfg(not(test))]
+use parquet::basic::ZstdLevel;
+use parquet::basic::{Compression, Encoding};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::reader::ChunkReader;
+use parquet::schema::types::ColumnPath;
+
+use crate::CaptureError;
+use crate::columns::Batch;
+use crate::disk::{Disk, DiskFile};
+use crate::journal::Header;
+use crate::schema::{journal_schema, schema};
+
+/// A row group ends when its rows take this much before encoding.
+const ROW_GROUP_BYTES: u64 = 60 << 20;
+
+/// What a row takes beside its frames, roughly.
+const ROW_BYTES: u64 = 48;
+
+/// Small enough that a page, its compressed form and the batch it comes from stay in the cache.
+const PAGE_BYTES: usize = 256 << 10;
+
+const CAPTURE_ID: &str = "trunkline.capture_id";
+const FIRST_SEQ: &str = "trunkline.first_seq";
+
+/// The segment being encoded into its dot-file.
+pub(crate) struct SegmentWriter {
+    path: PathBuf,
+    parquet: ArrowWriter<WatchedFile>,
+    /// What the disk said, which a Parquet error may hold as mere text.
+    disk_error: Arc<Mutex<Option<io::Error>>>,
+    header: Header,
+    capture_id: ArrayRef,
+    next_seq: u64,
+    row_group_bytes: u64,
+}
+
+impl SegmentWriter {
+    pub(crate) fn create(disk: &dyn Disk, path: PathBuf, header: Header) -> Result<Self, CaptureError> {
+        let file = disk.create(&path).map_err(|error| CaptureError::writing(&path, error))?;
+        let disk_error = Arc::default();
+        let file = WatchedFile { file, error: Arc::clone(&disk_error) };
+        // Readers shall see the plain types, not the dictionaries that rows come in.
+        let options = ArrowWriterOptions::new().with_properties(properties(&header)).with_skip_arrow_metadata(true);
+        let parquet = ArrowWriter::try_new_with_options(file, schema(), options)
+            .map_err(|error| failure(&path, &disk_error, &error))?;
+        let capture_id = Arc::new(StringArray::from_iter_values([&header.capture_id]));
+        Ok(Self { path, parquet, disk_error, next_seq: header.first_seq, header, capture_id, row_group_bytes: 0 })
+    }
+
+    pub(crate) fn append(&mut self, batch: &Batch) -> Result<(), CaptureError> {
+        let bytes = batch.frame_bytes + ROW_BYTES * batch.rows();
+        let appended = (|| {
+            if self.row_group_bytes + bytes > ROW_GROUP_BYTES {
+                self.parquet.flush()?;
+                self.row_group_bytes = 0;
+            }
+            self.parquet.write(&self.encodable(&batch.columns)?)
+        })();
+        self.row_group_bytes += bytes;
+        self.next_seq += batch.rows();
+        appended.map_err(|error: ParquetError| failure(&self.path, &self.disk_error, &error))
+    }
+
+    /// Writes the footer and syncs: from here on a rename makes it a segment.
+    pub(crate) fn finish(self) -> Result<(), CaptureError> {
+        let Self { path, parquet, disk_error, .. } = self;
+        let WatchedFile { mut file, .. } = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
+        file.sync().map_err(|error| CaptureError::writing(&path, error))
+    }
+
+    /// The batch with the columns that its segment shares, names still as dictionaries.
+    fn encodable(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+            let name = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+            let shared = [
+                Arc::new(Field::new("capture_id", name, false)),
+                Arc::new(Field::new("segment", DataType::Int64, false)),
+                Arc::new(Field::new("seq", DataType::Int64, false)),
+            ];
+            Arc::new(Schema::new(
+                shared.into_iter().chain(journal_schema().fields().iter().cloned()).collect::<Vec<_>>(),
+            ))
+        });
+        let rows = batch.num_rows();
+        let capture_id = DictionaryArray::<Int8Type>::try_new(Int8Array::from_value(0, rows), self.capture_id.clone())?;
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(capture_id)];
+        columns.extend(self.header.numbers(rows, self.next_seq));
+        columns.extend(batch.columns().iter().cloned());
+        RecordBatch::try_new(Arc::clone(&SCHEMA), columns)
+    }
+}
+
+/// A file that remembers its error.
+struct WatchedFile {
+    file: Box<dyn DiskFile>,
+    error: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl WatchedFile {
+    fn watch<T>(&mut self, step: impl FnOnce(&mut dyn DiskFile) -> io::Result<T>) -> io::Result<T> {
+        step(&mut *self.file).map_err(|error| {
+            let kind = error.kind();
+            if kind != io::ErrorKind::Interrupted {
+                *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+            kind.into()
+        })
+    }
+}
+
+impl Write for WatchedFile {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.watch(|file| file.write(buffer))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.watch(|file| file.flush())
+    }
+}
+
+fn failure(path: &Path, disk_error: &Mutex<Option<io::Error>>, error: &ParquetError) -> CaptureError {
+    match disk_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(error) => CaptureError::writing(path, error),
+        None => CaptureError::corrupt(path, error),
+    }
+}
+
+fn properties(header: &Header) -> WriterProperties {
+    let mut builder = WriterProperties::builder()
+        .set_created_by(concat!("trunkline ", env!("CARGO_PKG_VERSION")).into())
+        .set_compression(compression())
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_max_row_group_row_count(None)
+        .set_data_page_size_limit(PAGE_BYTES)
+        .set_key_value_metadata(Some(vec![
+            KeyValue::new(CAPTURE_ID.into(), header.capture_id.clone()),
+            KeyValue::new(FIRST_SEQ.into(), header.first_seq.to_string()),
+        ]));
+    for name in ["capture_id", "protocol", "endpoint", "peer", "direction", "topic", "reply_to", "error"] {
+        builder = builder.set_column_dictionary_enabled(ColumnPath::from(name), true);
+    }
+    // Encoded, these take next to nothing, and a compressor each takes its time to set up.
+    for name in ["capture_id", "segment", "seq", "protocol", "endpoint", "direction", "n_frames", "error"] {
+        builder = builder.set_column_compression(ColumnPath::from(name), Compression::UNCOMPRESSED);
+    }
+    for name in ["segment", "seq", "received_at_ns", "n_frames", "n_bytes"] {
+        builder = builder.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
+    }
+    for name in ["segment", "seq", "received_at_ns"] {
+        builder = builder.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Chunk);
+    }
+    builder.build()
+}
+
+/// At its default level, 1.
+#[cfg(not(test))]
+fn compression() -> Compression {
+    Compression::ZSTD(ZstdLevel::default())
+}
+
+/// A compressor asks the processor for its features, which is slow on a virtual machine, and tests make thousands.
+#[cfg(test)]
+fn compression() -> Compression {
+    Compression::UNCOMPRESSED
+}
+
+/// What a published segment says of its rows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SegmentSummary {
+    pub(crate) capture_id: String,
+    pub(crate) next_seq: u64,
+}
+
+impl SegmentSummary {
+    pub(crate) fn read(path: &Path, file: &impl ChunkReader) -> Result<Self, CaptureError> {
+        let metadata =
+            ParquetMetaDataReader::new().parse_and_finish(file).map_err(|error| CaptureError::corrupt(path, error))?;
+        Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is no segment of a capture"))
+    }
+
+    fn of(metadata: &ParquetMetaData) -> Option<Self> {
+        let file = metadata.file_metadata();
+        let value = |key| file.key_value_metadata()?.iter().find(|pair| pair.key == key)?.value.as_deref();
+        let first_seq: u64 = value(FIRST_SEQ)?.parse().ok()?;
+        let rows = u64::try_from(file.num_rows()).ok()?;
+        Some(Self { capture_id: value(CAPTURE_ID)?.to_owned(), next_seq: first_seq.checked_add(rows)? })
+    }
+}

@@ -1,0 +1,31 @@
+use std::time::Duration;
+
+/// How a [`Writer`](crate::Writer) uses memory, disk and time.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Upper bound of the uncompressed frame bytes of a segment; one larger message is taken alone.
+    pub segment_bytes: u64,
+    /// A segment is published when its first row is this old.
+    pub segment_age: Duration,
+    /// The journal is synced when this much was appended to it.
+    pub sync_bytes: u64,
+    /// A row is durable at the latest this long after it was appended, on a disk that keeps up.
+    pub sync_interval: Duration,
+    /// Upper bound of what waits for the disk in memory; past it [`Writer::has_room`](crate::Writer::has_room) is false.
+    pub backlog_bytes: u64,
+    /// Less free space than this is reported as [`Progress::low_space`](crate::Progress::low_space).
+    pub low_space_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 256 << 20,
+            segment_age: Duration::from_secs(60),
+            sync_bytes: 64 << 20,
+            sync_interval: Duration::from_secs(1),
+            backlog_bytes: 64 << 20,
+            low_space_bytes: 1 << 30,
+        }
+    }
+}

@@ -1,0 +1,557 @@
+//! The capture on disk, one step at a time: journal, segment, manifest and the order of their system calls.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::CaptureError;
+use crate::columns::Batch;
+use crate::disk::Disk;
+use crate::files::{self, Listing};
+use crate::journal::{Header, Journal, JournalReader};
+use crate::manifest::{Manifest, random_id};
+use crate::segment::{SegmentSummary, SegmentWriter};
+
+/// What opening a capture for writing found and mended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Rows of a journal that were published as a segment.
+    pub rows: u64,
+    /// Bytes at the end of a journal that were no whole record.
+    pub cut_bytes: u64,
+    /// The segment made of a journal.
+    pub segment: Option<u64>,
+}
+
+/// A capture open for writing. Its directory is locked by whoever holds it.
+///
+/// After an error it is only good for dropping: what a failed write or sync left behind is for the next start to read.
+pub(crate) struct Store {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    manifest: Manifest,
+    current: Option<Current>,
+    durable_seq: u64,
+    segments: u64,
+}
+
+/// The segment being written.
+struct Current {
+    header: Header,
+    journal: Journal,
+    segment: SegmentWriter,
+    frame_bytes: u64,
+    unsynced_bytes: u64,
+    journal_is_listed: bool,
+}
+
+impl Store {
+    /// Opens a capture, new or not, and publishes what a writer that was killed left in its journal.
+    pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path) -> Result<(Self, Recovery), CaptureError> {
+        let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+        let has_manifest = names.iter().any(|name| name == files::MANIFEST);
+        let listing = Listing::new(names);
+        let manifest = if has_manifest {
+            let path = directory.join(files::MANIFEST);
+            Some(Manifest::from_json(&path, &read(&*disk, &path)?)?)
+        } else {
+            None
+        };
+        let manifest = match manifest {
+            Some(manifest) => manifest,
+            None => Manifest::new(random_id(directory)?),
+        };
+        let mut store =
+            Self { disk, directory: directory.to_owned(), manifest, current: None, durable_seq: 0, segments: 0 };
+        match store.recover(&listing, has_manifest) {
+            Ok(recovery) => {
+                store.durable_seq = store.manifest.next_seq;
+                store.segments = 0;
+                Ok((store, recovery))
+            }
+            Err(error) => {
+                store.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Appends a batch, publishing the segment first if the batch would take it past `segment_bytes`.
+    pub(crate) fn append(&mut self, batch: &Batch, segment_bytes: u64) -> Result<(), CaptureError> {
+        if self.current.as_ref().is_some_and(|current| current.frame_bytes + batch.frame_bytes > segment_bytes) {
+            self.publish()?;
+        }
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => self.begin()?,
+        };
+        current.unsynced_bytes += current.journal.append(batch)?;
+        current.segment.append(batch)?;
+        current.frame_bytes += batch.frame_bytes;
+        self.current = Some(current);
+        self.manifest.next_seq += batch.rows();
+        Ok(())
+    }
+
+    /// Makes every row appended so far durable.
+    pub(crate) fn sync(&mut self) -> Result<(), CaptureError> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if current.unsynced_bytes > 0 {
+            current.journal.sync()?;
+            current.unsynced_bytes = 0;
+        }
+        if !current.journal_is_listed {
+            current.journal_is_listed = true;
+            self.sync_directory()?;
+        }
+        self.durable_seq = self.manifest.next_seq;
+        Ok(())
+    }
+
+    /// Makes every row appended so far durable and visible as a segment.
+    pub(crate) fn publish(&mut self) -> Result<(), CaptureError> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let number = current.header.segment;
+        current.segment.finish()?;
+        self.publish_partial(number)?;
+        self.remove(current.journal.path())
+    }
+
+    /// The rows that a power failure leaves, as the `seq` after the last.
+    pub(crate) fn durable_seq(&self) -> u64 {
+        self.durable_seq
+    }
+
+    /// The `seq` of the next row.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.manifest.next_seq
+    }
+
+    /// The segments published since the store was opened.
+    pub(crate) fn segments(&self) -> u64 {
+        self.segments
+    }
+
+    pub(crate) fn has_segment_open(&self) -> bool {
+        self.current.is_some()
+    }
+
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.current.as_ref().map_or(0, |current| current.unsynced_bytes)
+    }
+
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        self.disk.free_bytes(&self.directory)
+    }
+
+    /// Gives the room of a segment half encoded back to a disk that may need it: the journal has its rows.
+    pub(crate) fn abandon(self) {
+        let partial = self.directory.join(files::partial(self.manifest.next_segment));
+        drop(self.current);
+        // Left behind it does no harm but to fill the disk until the next start.
+        let _ = self.disk.remove(&partial);
+    }
+
+    fn begin(&mut self) -> Result<Current, CaptureError> {
+        let Manifest { capture_id, next_segment, next_seq } = &self.manifest;
+        let header = Header { capture_id: capture_id.clone(), segment: *next_segment, first_seq: *next_seq };
+        let journal = Journal::create(&*self.disk, self.directory.join(files::journal(header.segment)), &header)?;
+        let partial = self.directory.join(files::partial(header.segment));
+        let segment = SegmentWriter::create(&*self.disk, partial, header.clone())?;
+        Ok(Current { header, journal, segment, frame_bytes: 0, unsynced_bytes: 0, journal_is_listed: false })
+    }
+
+    /// Turns a finished partial segment into a published one. Its journal may go after this.
+    fn publish_partial(&mut self, number: u64) -> Result<(), CaptureError> {
+        self.rename(&files::partial(number), &files::segment(number))?;
+        self.manifest.next_segment = number + 1;
+        self.write_manifest()?;
+        self.sync_directory()?;
+        self.durable_seq = self.manifest.next_seq;
+        self.segments += 1;
+        Ok(())
+    }
+
+    fn recover(&mut self, listing: &Listing, has_manifest: bool) -> Result<Recovery, CaptureError> {
+        for number in &listing.partials {
+            self.remove(&self.directory.join(files::partial(*number)))?;
+        }
+        let last = listing.segments.last().copied();
+        if let Some(last) = last.filter(|last| !has_manifest || *last >= self.manifest.next_segment) {
+            let path = self.directory.join(files::segment(last));
+            let summary = SegmentSummary::read(&path, &Bytes::from(read(&*self.disk, &path)?))?;
+            let SegmentSummary { capture_id, next_seq } = summary;
+            self.manifest = Manifest { capture_id, next_segment: last + 1, next_seq };
+        }
+        let mut recovery = Recovery::default();
+        for number in &listing.journals {
+            let path = self.directory.join(files::journal(*number));
+            if listing.segments.binary_search(number).is_err() {
+                if last.is_some_and(|last| last > *number) {
+                    return Err(CaptureError::corrupt(&path, "is older than a segment of its capture"));
+                }
+                self.recover_journal(*number, &path, &mut recovery)?;
+            }
+            self.remove(&path)?;
+        }
+        if !has_manifest && recovery.segment.is_none() {
+            self.write_manifest()?;
+            self.sync_directory()?;
+        }
+        Ok(recovery)
+    }
+
+    fn recover_journal(&mut self, number: u64, path: &Path, recovery: &mut Recovery) -> Result<(), CaptureError> {
+        let file = self.disk.open(path).map_err(|error| CaptureError::reading(path, error))?;
+        let mut journal = JournalReader::new(path.to_owned(), file)?;
+        let Some(header) = journal.header().cloned() else {
+            recovery.cut_bytes += journal.cut_bytes();
+            return Ok(());
+        };
+        if header.segment != number {
+            return Err(CaptureError::corrupt(path, format!("is the journal of segment {}", header.segment)));
+        }
+        self.manifest.capture_id.clone_from(&header.capture_id);
+        self.manifest.next_segment = number;
+        self.manifest.next_seq = header.first_seq;
+        let mut segment = None;
+        while let Some(batch) = journal.batch()? {
+            let segment = if let Some(segment) = &mut segment {
+                segment
+            } else {
+                let partial = self.directory.join(files::partial(number));
+                segment.insert(SegmentWriter::create(&*self.disk, partial, header.clone())?)
+            };
+            segment.append(&batch)?;
+        }
+        recovery.cut_bytes += journal.cut_bytes();
+        if let Some(segment) = segment {
+            segment.finish()?;
+            self.manifest.next_seq = journal.next_seq();
+            recovery.rows += journal.next_seq() - header.first_seq;
+            recovery.segment = Some(number);
+            self.publish_partial(number)?;
+        }
+        Ok(())
+    }
+
+    fn write_manifest(&self) -> Result<(), CaptureError> {
+        let path = self.directory.join(files::NEXT_MANIFEST);
+        let written = (|| {
+            let mut file = self.disk.create(&path)?;
+            file.write_all(&self.manifest.to_json())?;
+            file.sync()
+        })();
+        written.map_err(|error| CaptureError::writing(&path, error))?;
+        self.rename(files::NEXT_MANIFEST, files::MANIFEST)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), CaptureError> {
+        let [from, to] = [from, to].map(|name| self.directory.join(name));
+        self.disk.rename(&from, &to).map_err(|error| CaptureError::writing(&to, error))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), CaptureError> {
+        self.disk.remove(path).map_err(|error| CaptureError::writing(path, error))
+    }
+
+    fn sync_directory(&self) -> Result<(), CaptureError> {
+        self.disk.sync_directory(&self.directory).map_err(|error| CaptureError::writing(&self.directory, error))
+    }
+}
+
+fn read(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, CaptureError> {
+    let mut bytes = Vec::new();
+    let read = disk.open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|error| CaptureError::reading(path, error))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io;
+    use std::ops::Range;
+
+    use arrow_array::RecordBatch;
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::Int64Type;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+
+    use super::*;
+    use crate::columns::Columns;
+    use crate::faults::{Fault, FaultyDisk, Loss};
+    use crate::{CaptureErrorKind, Direction, Protocol, Row, Rows};
+
+    const DIRECTORY: &str = "capture";
+    /// The rows of [`record`].
+    const ROWS: u64 = 21;
+    const UNBOUNDED: u64 = u64::MAX;
+
+    /// Rows that tell their number, so that what is read back says where it came from.
+    fn batch(numbers: Range<u64>) -> Batch {
+        let mut columns = Columns::default();
+        for number in numbers {
+            let number = number.to_le_bytes();
+            let frames = [b"header".as_slice(), &number];
+            let row = Row {
+                received_at_ns: 0,
+                protocol: Protocol::Cdtp,
+                endpoint: Some("tcp://127.0.0.1:1"),
+                peer: None,
+                direction: Direction::In,
+                topic: None,
+                reply_to: None,
+                frames: &frames,
+                error: None,
+            };
+            columns.push(&row, 14);
+        }
+        columns.finish().unwrap()
+    }
+
+    fn open(disk: &FaultyDisk) -> Result<(Store, Recovery), CaptureError> {
+        Store::open(Arc::new(disk.clone()), Path::new(DIRECTORY))
+    }
+
+    /// A run with everything in it, giving how many rows it was told are durable before something went wrong.
+    fn record(disk: &FaultyDisk) -> (u64, Result<(), CaptureError>) {
+        let mut durable = 0;
+        let ended = (|| {
+            let (mut store, _) = open(disk)?;
+            let first = store.next_seq();
+            let mut numbers = first..first;
+            for step in 0..7 {
+                numbers = numbers.end..numbers.end + 3;
+                store.append(&batch(numbers.clone()), 140)?;
+                durable = durable.max(store.durable_seq());
+                match step {
+                    0 | 1 | 5 => store.sync()?,
+                    2 => store.publish()?,
+                    _ => {}
+                }
+                durable = durable.max(store.durable_seq());
+            }
+            store.publish()?;
+            durable = store.durable_seq();
+            Ok(())
+        })();
+        (durable, ended)
+    }
+
+    /// A disk with one segment of three rows.
+    fn second_run() -> FaultyDisk {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        store.append(&batch(0..3), UNBOUNDED).unwrap();
+        store.publish().unwrap();
+        disk
+    }
+
+    /// The calls that a run on such a disk makes.
+    fn calls_of_second_run() -> usize {
+        let disk = second_run();
+        disk.set_fault(usize::MAX, Fault::Stop);
+        record(&disk).1.unwrap();
+        disk.calls()
+    }
+
+    /// Reads what is published, holding that rows are without gap and duplicate, and says how many there are.
+    fn published_rows(disk: &FaultyDisk) -> u64 {
+        let mut next: u64 = 0;
+        let mut ids = BTreeSet::new();
+        for number in Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments {
+            let file = disk.contents(&Path::new(DIRECTORY).join(files::segment(number)));
+            for batch in ParquetRecordBatchReader::try_new(Bytes::from(file), 100).unwrap() {
+                let batch: RecordBatch = batch.unwrap();
+                let rows = Rows::new(&batch);
+                let seqs = batch["seq"].as_primitive::<Int64Type>();
+                let segments = batch["segment"].as_primitive::<Int64Type>();
+                for row in 0..batch.num_rows() {
+                    assert_eq!(seqs.value(row), i64::try_from(next).unwrap());
+                    assert_eq!(segments.value(row), i64::try_from(number).unwrap());
+                    let frames: Vec<&[u8]> = rows.frames(row).collect();
+                    assert_eq!(frames, [b"header".as_slice(), &next.to_le_bytes()]);
+                    next += 1;
+                }
+                ids.extend(batch["capture_id"].as_string::<i32>().iter().flatten().map(str::to_owned));
+            }
+        }
+        assert!(ids.len() <= 1, "{ids:?}");
+        next
+    }
+
+    /// Starts again after a crash: what was durable is there, and the next run goes on where the rows end.
+    fn holds_after_restart(disk: &FaultyDisk, durable: u64) {
+        let (mut store, _) = open(disk).unwrap();
+        let rows = store.next_seq();
+        assert!(rows >= durable, "{rows} rows of {durable} durable ones");
+        store.append(&batch(rows..rows + 2), UNBOUNDED).unwrap();
+        store.publish().unwrap();
+        assert_eq!(published_rows(disk), rows + 2);
+        let listing = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap());
+        assert!(listing.journals.is_empty() && listing.partials.is_empty(), "{listing:?}");
+    }
+
+    #[test]
+    fn a_run_and_the_next() {
+        let disk = FaultyDisk::default();
+        for run in 1..=2 {
+            let (durable, ended) = record(&disk);
+            ended.unwrap();
+            assert_eq!((durable, published_rows(&disk)), (ROWS * run, ROWS * run));
+        }
+    }
+
+    #[test]
+    fn a_segment_stays_within_its_bound() {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        for number in 0..10 {
+            store.append(&batch(number..number + 1), 30).unwrap();
+        }
+        assert_eq!(store.segments(), 4);
+        store.append(&batch(10..20), 30).unwrap();
+        store.append(&batch(20..21), 30).unwrap();
+        assert_eq!(store.segments(), 6);
+        store.publish().unwrap();
+        assert_eq!(published_rows(&disk), 21);
+    }
+
+    #[test]
+    fn stopping_before_any_call_loses_nothing_durable() {
+        let calls = calls_of_second_run();
+        assert!(calls > 60, "{calls}");
+        for call in 0..calls {
+            for loss in Loss::ALL {
+                let disk = second_run();
+                disk.set_fault(call, Fault::Stop);
+                let (durable, ended) = record(&disk);
+                assert!(ended.is_err());
+                holds_after_restart(&disk.after(loss), durable.max(3));
+            }
+        }
+    }
+
+    #[test]
+    fn stopping_a_recovery_loses_nothing_either() {
+        for call in (0..calls_of_second_run()).step_by(3) {
+            let disk = second_run();
+            disk.set_fault(call, Fault::Stop);
+            let (durable, _) = record(&disk);
+            for again in 0.. {
+                let disk = disk.after(Loss::DataAndNames);
+                disk.set_fault(again, Fault::Stop);
+                if open(&disk).is_ok() {
+                    break;
+                }
+                holds_after_restart(&disk.after(Loss::DataAndNames), durable.max(3));
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_run_can_be_stopped_before_any_call() {
+        let counted = FaultyDisk::default();
+        record(&counted).1.unwrap();
+        for call in 0..counted.calls() {
+            for loss in Loss::ALL {
+                let disk = FaultyDisk::default();
+                disk.set_fault(call, Fault::Stop);
+                let (durable, ended) = record(&disk);
+                assert!(ended.is_err());
+                holds_after_restart(&disk.after(loss), durable);
+            }
+        }
+    }
+
+    #[test]
+    fn any_call_that_fails_is_told_and_final() {
+        for (error, kind) in
+            [(io::ErrorKind::StorageFull, CaptureErrorKind::Full), (io::ErrorKind::Other, CaptureErrorKind::Unwritable)]
+        {
+            for call in 0..calls_of_second_run() {
+                let disk = second_run();
+                disk.set_fault(call, Fault::Fail(error));
+                let (durable, ended) = record(&disk);
+                assert_eq!(ended.unwrap_err().kind(), kind, "call {call}");
+                holds_after_restart(&disk.after(Loss::DataAndNames), durable.max(3));
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_disk_gets_the_half_encoded_segment_back() {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        store.append(&batch(0..3), UNBOUNDED).unwrap();
+        disk.set_fault(0, Fault::Fail(io::ErrorKind::StorageFull));
+        store.append(&batch(3..6), UNBOUNDED).unwrap_err();
+        store.abandon();
+        let listing = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap());
+        assert_eq!((listing.partials, listing.journals), (vec![], vec![0]));
+    }
+
+    #[test]
+    fn a_journal_cut_or_bent_at_any_byte_gives_whole_batches() {
+        let whole = FaultyDisk::default();
+        let (mut store, _) = open(&whole).unwrap();
+        let mut ends = vec![];
+        let path = Path::new(DIRECTORY).join(files::journal(0));
+        for numbers in [0..2, 2..3, 3..6] {
+            store.append(&batch(numbers), UNBOUNDED).unwrap();
+            ends.push(whole.contents(&path).len());
+        }
+        store.sync().unwrap();
+        let journal = whole.contents(&path);
+        let batch_rows = [2, 1, 3];
+        let rows_of = |bytes: usize| -> u64 {
+            ends.iter().zip(batch_rows).filter(|(end, _)| **end <= bytes).map(|(_, rows)| rows).sum()
+        };
+        for at in 0..=journal.len() {
+            let disk = whole.after(Loss::Process);
+            disk.set_contents(&path, journal[..at].to_vec());
+            let (_, recovery) = open(&disk).unwrap();
+            assert_eq!(published_rows(&disk), rows_of(at), "cut at {at}");
+            assert_eq!(recovery.rows, rows_of(at));
+            let kept = ends.iter().filter(|end| **end <= at).max();
+            let Some(kept) = kept else { continue };
+            assert_eq!(recovery.cut_bytes, (at - kept) as u64);
+        }
+        for at in 0..journal.len() {
+            let disk = whole.after(Loss::Process);
+            let mut bent = journal.clone();
+            bent[at] ^= 0x10;
+            disk.set_contents(&path, bent);
+            open(&disk).unwrap();
+            assert_eq!(published_rows(&disk), rows_of(at), "bent at {at}");
+        }
+    }
+
+    #[test]
+    fn a_lost_manifest_is_made_again_from_the_last_segment() {
+        let disk = FaultyDisk::default();
+        record(&disk).1.unwrap();
+        let (store, _) = open(&disk).unwrap();
+        let before = store.manifest;
+        disk.remove(&Path::new(DIRECTORY).join(files::MANIFEST)).unwrap();
+        let (store, _) = open(&disk).unwrap();
+        assert_eq!(store.manifest, before);
+        assert_eq!(store.manifest.next_seq, ROWS);
+    }
+
+    #[test]
+    fn numbers_go_on_when_segments_are_gone() {
+        let disk = FaultyDisk::default();
+        record(&disk).1.unwrap();
+        let segments = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments;
+        for number in &segments {
+            disk.remove(&Path::new(DIRECTORY).join(files::segment(*number))).unwrap();
+        }
+        let (store, _) = open(&disk).unwrap();
+        let Manifest { next_segment, next_seq, .. } = store.manifest;
+        assert_eq!((next_segment, next_seq), (segments.len() as u64, ROWS));
+    }
+}

@@ -1,0 +1,716 @@
+//! The thread that owns the disk, and the handle that feeds it.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::columns::{Batch, Columns};
+use crate::disk::{Disk, LocalDisk};
+use crate::lock::Lock;
+use crate::store::{Recovery, Store};
+use crate::{CaptureError, Row, Settings};
+
+/// A batch is handed over before it has more frame bytes than this; one larger message is a batch alone.
+const BATCH_BYTES: u64 = 256 << 10;
+/// A batch is handed over when it has this many rows.
+const BATCH_ROWS: usize = 8192;
+/// What a row takes in memory beside its frames, roughly.
+const ROW_BYTES: u64 = 64;
+
+/// A place in the order of appended rows, flushes and publications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// How far a [`Writer`] has come. All counts are of this writer.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Rows appended.
+    pub recorded: u64,
+    /// Rows that a power failure leaves.
+    pub durable: u64,
+    /// Segments published.
+    pub segments: u64,
+    /// Every flush and publication up to this one is done, or has failed if there is a `failure`.
+    pub done: Ticket,
+    /// The free space, when it is less than [`Settings::low_space_bytes`].
+    pub low_space: Option<u64>,
+    /// Why nothing more is written.
+    pub failure: Option<CaptureError>,
+}
+
+/// A capture being written.
+///
+/// The handle belongs to one thread, whose calls never wait for the disk except in [`open`](Self::open) and
+/// [`close`](Self::close). Dropping it makes the rows so far durable, without publishing them.
+pub struct Writer {
+    columns: Columns,
+    first_at: Instant,
+    recorded: u64,
+    batch_bytes: u64,
+    hand_over_age: Duration,
+    backlog_bytes: u64,
+    tickets: Ticket,
+    recovery: Recovery,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    lock: Option<Lock>,
+    process: u32,
+}
+
+impl Writer {
+    /// Locks a directory, created if absent, publishes what a killed writer left there, and starts the writer thread.
+    ///
+    /// `wake` is called from that thread when there is room again after [`has_room`](Self::has_room) was false, when a
+    /// flush or publication is done, and when writing fails. It must not wait for this handle's thread.
+    pub fn open(
+        directory: &Path,
+        settings: Settings,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, CaptureError> {
+        Self::open_on(Arc::new(LocalDisk), directory, settings, Box::new(wake))
+    }
+
+    fn open_on(disk: Arc<dyn Disk>, directory: &Path, settings: Settings, wake: Wake) -> Result<Self, CaptureError> {
+        fs::create_dir_all(directory).map_err(|error| CaptureError::writing(directory, error))?;
+        let lock = Lock::acquire(directory)?;
+        let (store, recovery) = Store::open(disk, directory)?;
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            commands: Condvar::new(),
+            backlog: AtomicU64::new(0),
+            is_stalled: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+            wake,
+        });
+        // As many batches as fill a segment just about, so that none is left half empty.
+        let batches = settings.segment_bytes.div_ceil(BATCH_BYTES).max(1);
+        let batch_bytes = settings.segment_bytes / batches;
+        let hand_over_age = settings.sync_interval / 4;
+        let backlog_bytes = settings.backlog_bytes;
+        let thread = DiskThread::spawn(store, settings, Arc::clone(&shared))
+            .map_err(|error| CaptureError::writing(directory, error))?;
+        Ok(Self {
+            columns: Columns::default(),
+            first_at: Instant::now(),
+            recorded: 0,
+            batch_bytes,
+            hand_over_age,
+            backlog_bytes,
+            tickets: Ticket::default(),
+            recovery,
+            shared,
+            thread: Some(thread),
+            lock: Some(lock),
+            process: std::process::id(),
+        })
+    }
+
+    /// What was left by a writer that was killed.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// Adds a message. Never waits; see [`has_room`](Self::has_room).
+    #[inline]
+    pub fn append<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>) {
+        let n_bytes = row.frames.iter().map(|frame| frame.as_ref().len() as u64).sum();
+        if self.columns.rows() == 0 {
+            self.first_at = Instant::now();
+        } else if self.columns.frame_bytes() + n_bytes > self.batch_bytes {
+            self.hand_over();
+            self.first_at = Instant::now();
+        }
+        self.columns.push(row, n_bytes);
+        self.recorded += 1;
+        if self.columns.rows() >= BATCH_ROWS || self.columns.frame_bytes() >= self.batch_bytes {
+            self.hand_over();
+        }
+    }
+
+    /// Whether more may be appended. After `false`, `wake` is called when it is `true` again; a writer that failed has
+    /// no room.
+    pub fn has_room(&self) -> bool {
+        let is_full = || {
+            self.shared.has_failed.load(Ordering::SeqCst)
+                || self.shared.backlog.load(Ordering::SeqCst) >= self.backlog_bytes
+        };
+        if !is_full() {
+            return true;
+        }
+        // Announced before looking again, so that room made in between is either seen here or told by `wake`.
+        self.shared.is_stalled.store(true, Ordering::SeqCst);
+        !is_full()
+    }
+
+    /// Hands over rows that have waited for more. To be called before waiting, and at [`deadline`](Self::deadline).
+    pub fn idle(&mut self) {
+        if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            self.hand_over();
+        }
+    }
+
+    /// When [`idle`](Self::idle) wants to be called next, for rows to be durable in time.
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.columns.rows() > 0).then(|| self.first_at + self.hand_over_age)
+    }
+
+    /// Asks for every row so far to be made durable. Does not wait: see [`Progress::done`].
+    pub fn flush(&mut self) -> Ticket {
+        self.ask(Command::Flush)
+    }
+
+    /// Asks for every row so far to be made durable and visible as a segment. Does not wait: see [`Progress::done`].
+    pub fn publish(&mut self) -> Ticket {
+        self.ask(Command::Publish)
+    }
+
+    /// How far the writer has come.
+    pub fn progress(&self) -> Progress {
+        Progress { recorded: self.recorded, ..self.shared.state().progress.clone() }
+    }
+
+    /// Publishes what is left, ends the thread and unlocks the directory.
+    pub fn close(mut self) -> Result<Progress, CaptureError> {
+        self.publish();
+        self.end();
+        let progress = self.progress();
+        if let Some(lock) = self.lock.take() {
+            let released = lock.release();
+            if progress.failure.is_none() {
+                released?;
+            }
+        }
+        match progress.failure {
+            Some(failure) => Err(failure),
+            None => Ok(progress),
+        }
+    }
+
+    #[cold]
+    fn hand_over(&mut self) {
+        if self.columns.rows() == 0 {
+            return;
+        }
+        let command = match self.columns.finish() {
+            Ok(batch) => Command::Append(batch),
+            Err(error) => Command::Fail(CaptureError::columns(Path::new("batch"), &error)),
+        };
+        self.tell(command);
+    }
+
+    fn ask(&mut self, command: impl FnOnce(Ticket) -> Command) -> Ticket {
+        self.hand_over();
+        self.tickets = Ticket(self.tickets.0 + 1);
+        self.tell(command(self.tickets));
+        self.tickets
+    }
+
+    fn tell(&self, command: Command) {
+        self.shared.backlog.fetch_add(command.bytes(), Ordering::SeqCst);
+        self.shared.state().commands.push_back(command);
+        self.shared.commands.notify_one();
+    }
+
+    fn end(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.tell(Command::End);
+        // A panic of the thread has been reported as a failure.
+        let _ = thread.join();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // After a fork the thread and the lock are the parent's.
+            std::mem::forget(self.thread.take());
+            std::mem::forget(self.lock.take());
+            return;
+        }
+        if self.thread.is_some() {
+            self.flush();
+            self.end();
+        }
+        if let Some(lock) = self.lock.take() {
+            // Nobody is left to hear of it, and the system unlocks in any case.
+            let _ = lock.release();
+        }
+    }
+}
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+enum Command {
+    Append(Batch),
+    Flush(Ticket),
+    Publish(Ticket),
+    Fail(CaptureError),
+    End,
+}
+
+impl Command {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Append(batch) => batch.frame_bytes + ROW_BYTES * batch.rows(),
+            Self::Flush(_) | Self::Publish(_) | Self::Fail(_) | Self::End => 0,
+        }
+    }
+}
+
+/// What the handle and the thread share.
+struct Shared {
+    state: Mutex<State>,
+    commands: Condvar,
+    backlog: AtomicU64,
+    is_stalled: AtomicBool,
+    has_failed: AtomicBool,
+    wake: Wake,
+}
+
+#[derive(Default)]
+struct State {
+    commands: VecDeque<Command>,
+    progress: Progress,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is whole between any two statements that hold it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's side.
+struct DiskThread {
+    /// `None` after a failure.
+    store: Option<Store>,
+    settings: Settings,
+    shared: Arc<Shared>,
+    first_seq: u64,
+    /// Since when some row has not been durable.
+    unsynced_since: Option<Instant>,
+    /// Since when the segment has had a row.
+    segment_since: Option<Instant>,
+}
+
+impl DiskThread {
+    fn spawn(store: Store, settings: Settings, shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+        let first_seq = store.next_seq();
+        let mut thread =
+            Self { store: Some(store), settings, shared, first_seq, unsynced_since: None, segment_since: None };
+        without_signals(|| {
+            thread::Builder::new().name("trunkline-capture".into()).spawn(move || {
+                if panic::catch_unwind(AssertUnwindSafe(|| while thread.step() {})).is_err() {
+                    thread.store = None;
+                    thread.fail(CaptureError::corrupt(Path::new("capture"), "the writer thread panicked"));
+                    while thread.step() {}
+                }
+            })
+        })
+    }
+
+    /// Does what comes next: a command, or what the clock asks for. False at the end.
+    fn step(&mut self) -> bool {
+        let Some(command) = self.next_command() else {
+            let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= Instant::now());
+            if is_due(self.publish_deadline()) {
+                self.write(Store::publish);
+            } else if is_due(self.sync_deadline()) {
+                self.write(Store::sync);
+            }
+            return true;
+        };
+        let bytes = command.bytes();
+        match command {
+            Command::Append(batch) => self.append(&batch),
+            Command::Flush(ticket) => self.answer(ticket, Store::sync),
+            Command::Publish(ticket) => self.answer(ticket, Store::publish),
+            Command::Fail(failure) => self.fail(failure),
+            Command::End => return false,
+        }
+        let before = self.shared.backlog.fetch_sub(bytes, Ordering::SeqCst);
+        let has_room = self.store.is_some() && before - bytes <= self.settings.backlog_bytes / 2;
+        if has_room && self.shared.is_stalled.swap(false, Ordering::SeqCst) {
+            (self.shared.wake)();
+        }
+        true
+    }
+
+    /// The next command; `None` when a deadline comes first.
+    fn next_command(&self) -> Option<Command> {
+        let deadline = [self.sync_deadline(), self.publish_deadline()].into_iter().flatten().min();
+        let mut state = self.shared.state();
+        loop {
+            // A deadline goes before commands, or a writer that never rests would never sync.
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return None;
+            }
+            if let Some(command) = state.commands.pop_front() {
+                return Some(command);
+            }
+            state = match left {
+                Some(left) => self.shared.commands.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.shared.commands.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Half the interval: rows have been waiting for their batch, and the sync takes its time.
+    fn sync_deadline(&self) -> Option<Instant> {
+        self.unsynced_since.map(|since| since + self.settings.sync_interval / 2)
+    }
+
+    fn publish_deadline(&self) -> Option<Instant> {
+        self.segment_since.map(|since| since + self.settings.segment_age)
+    }
+
+    fn append(&mut self, batch: &Batch) {
+        let segment_bytes = self.settings.segment_bytes;
+        self.write(|store| store.append(batch, segment_bytes));
+        if self.store.as_ref().is_some_and(|store| store.unsynced_bytes() >= self.settings.sync_bytes) {
+            self.write(Store::sync);
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, step: impl FnOnce(&mut Store) -> Result<(), CaptureError>) {
+        self.write(step);
+        self.shared.state().progress.done = ticket;
+        (self.shared.wake)();
+    }
+
+    /// Does a step on the disk unless one has failed before, and tells how far that has come.
+    fn write(&mut self, step: impl FnOnce(&mut Store) -> Result<(), CaptureError>) {
+        let Some(store) = &mut self.store else { return };
+        let segments = store.segments();
+        if let Err(error) = step(store) {
+            return self.fail(error);
+        }
+        let is_durable = store.durable_seq() == store.next_seq();
+        let low_space = is_durable.then(|| store.free_bytes().filter(|free| *free < self.settings.low_space_bytes));
+        let mut state = self.shared.state();
+        state.progress.durable = store.durable_seq() - self.first_seq;
+        state.progress.segments = store.segments();
+        if let Some(low_space) = low_space {
+            state.progress.low_space = low_space;
+        }
+        drop(state);
+        let since = |is_open: bool, since: Option<Instant>| is_open.then(|| since.unwrap_or_else(Instant::now));
+        self.unsynced_since = since(!is_durable, self.unsynced_since);
+        if store.segments() > segments {
+            self.segment_since = None;
+        }
+        self.segment_since = since(store.has_segment_open(), self.segment_since);
+    }
+
+    fn fail(&mut self, failure: CaptureError) {
+        if let Some(store) = self.store.take() {
+            store.abandon();
+        }
+        self.unsynced_since = None;
+        self.segment_since = None;
+        let mut state = self.shared.state();
+        state.progress.failure.get_or_insert(failure);
+        drop(state);
+        self.shared.has_failed.store(true, Ordering::SeqCst);
+        (self.shared.wake)();
+    }
+}
+
+/// Runs `spawn` so that the thread it starts has every signal blocked: they are for the program's own threads.
+#[cfg(unix)]
+fn without_signals<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    use nix::sys::signal::{SigSet, SigmaskHow};
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let spawned = spawn();
+    before.thread_set_mask()?;
+    spawned
+}
+
+#[cfg(not(unix))]
+fn without_signals<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::path::PathBuf;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::disk::DiskFile;
+    use crate::faults::{Fault, FaultyDisk};
+    use crate::{Capture, CaptureErrorKind, Direction, Info, Protocol, recover};
+
+    fn append(writer: &mut Writer, messages: usize, payload: &[u8]) {
+        for at in 0..messages {
+            writer.append(&Row {
+                received_at_ns: i64::try_from(at).unwrap(),
+                protocol: Protocol::Cdtp,
+                endpoint: Some("tcp://127.0.0.1:1"),
+                peer: None,
+                direction: Direction::In,
+                topic: None,
+                reply_to: None,
+                frames: &[b"header".as_slice(), payload],
+                error: at.is_multiple_of(5).then_some("bad_header"),
+            });
+        }
+    }
+
+    fn open(directory: &Path, settings: Settings) -> (Writer, Receiver<()>) {
+        let (wake, woken) = channel();
+        (Writer::open(directory, settings, wake_by(wake)).unwrap(), woken)
+    }
+
+    fn wake_by(wake: Sender<()>) -> impl Fn() + Send + Sync {
+        move || {
+            let _ = wake.send(());
+        }
+    }
+
+    fn wait(writer: &Writer, woken: &Receiver<()>, until: impl Fn(&Progress) -> bool) -> Progress {
+        loop {
+            let progress = writer.progress();
+            if until(&progress) {
+                return progress;
+            }
+            woken.recv_timeout(Duration::from_secs(20)).expect("a wake");
+        }
+    }
+
+    fn info(directory: &Path) -> Info {
+        Capture::open(directory).unwrap().info().unwrap()
+    }
+
+    #[test]
+    fn flush_makes_durable_and_publish_visible() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut writer, woken) = open(directory.path(), Settings::default());
+        assert_eq!(info(directory.path()).messages, 0);
+        append(&mut writer, 10_000, b"payload");
+        assert_eq!(writer.progress().recorded, 10_000);
+        let flushed = writer.flush();
+        let progress = wait(&writer, &woken, |progress| progress.done >= flushed);
+        assert_eq!((progress.durable, progress.segments), (10_000, 0));
+        let before = info(directory.path());
+        assert_eq!((before.messages, before.segments, before.bytes), (10_000, 0, 130_000));
+        append(&mut writer, 1, b"");
+        let published = writer.publish();
+        let progress = wait(&writer, &woken, |progress| progress.done >= published);
+        assert_eq!((progress.durable, progress.segments), (10_001, 1));
+        let after = info(directory.path());
+        assert_eq!((after.messages, after.segments), (10_001, 1));
+        assert_eq!(after.first_received_at_ns.zip(after.last_received_at_ns), Some((0, 9_999)));
+        assert_eq!(after.protocols.into_iter().collect::<Vec<_>>(), [("cdtp".into(), 10_001)]);
+        assert_eq!(after.errors.into_iter().collect::<Vec<_>>(), [("bad_header".into(), 2_001)]);
+        assert_eq!(writer.close().unwrap().segments, 1);
+    }
+
+    #[test]
+    fn a_directory_has_one_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = open(directory.path(), Settings::default());
+        let refused = Writer::open(directory.path(), Settings::default(), || {}).err().unwrap();
+        assert_eq!(refused.kind(), CaptureErrorKind::Locked);
+        assert_eq!(recover(directory.path()).unwrap_err().kind(), CaptureErrorKind::Locked);
+        writer.close().unwrap();
+        assert_eq!(recover(directory.path()).unwrap(), Recovery::default());
+    }
+
+    #[test]
+    fn the_next_run_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ids = Vec::new();
+        for run in 1..=3 {
+            let (mut writer, _) = open(directory.path(), Settings::default());
+            append(&mut writer, 10, b"x");
+            writer.close().unwrap();
+            let info = info(directory.path());
+            assert_eq!((info.messages, info.segments), (10 * run, run));
+            ids.push(info.capture_id.unwrap());
+        }
+        assert!(ids.iter().all(|id| *id == ids[0]));
+    }
+
+    #[test]
+    fn a_dropped_writer_leaves_its_rows_to_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut writer, _) = open(directory.path(), Settings::default());
+        append(&mut writer, 10, b"x");
+        drop(writer);
+        assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (0, 10));
+        let recovery = recover(directory.path()).unwrap();
+        assert_eq!(recovery, Recovery { rows: 10, cut_bytes: 0, segment: Some(0) });
+        assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (1, 10));
+    }
+
+    #[test]
+    fn segments_keep_to_their_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings { segment_bytes: 1_000, ..Settings::default() };
+        let (mut writer, _) = open(directory.path(), settings);
+        append(&mut writer, 100, &[7; 94]);
+        append(&mut writer, 1, &[7; 5_000]);
+        append(&mut writer, 1, &[7; 94]);
+        assert_eq!(writer.close().unwrap().segments, 12);
+    }
+
+    #[test]
+    fn rows_become_durable_and_visible_by_themselves() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            sync_interval: Duration::from_millis(40),
+            segment_age: Duration::from_millis(200),
+            ..Settings::default()
+        };
+        let (mut writer, _) = open(directory.path(), settings);
+        assert_eq!(writer.deadline(), None);
+        append(&mut writer, 1, b"x");
+        let began = Instant::now();
+        let deadline = writer.deadline().unwrap();
+        thread::sleep(deadline.saturating_duration_since(began));
+        writer.idle();
+        assert_eq!(writer.deadline(), None);
+        while writer.progress().durable == 0 {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            thread::yield_now();
+        }
+        while writer.progress().segments == 0 {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            thread::yield_now();
+        }
+        assert!(began.elapsed() >= Duration::from_millis(200));
+    }
+
+    /// A disk whose syncs take until they are let through.
+    struct SlowDisk {
+        disk: LocalDisk,
+        gate: Arc<Mutex<Receiver<()>>>,
+    }
+
+    struct SlowFile(Box<dyn DiskFile>, Arc<Mutex<Receiver<()>>>);
+
+    impl Write for SlowFile {
+        fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+            self.0.write(buffer)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.0.flush()
+        }
+    }
+
+    impl DiskFile for SlowFile {
+        fn sync(&mut self) -> io::Result<()> {
+            let _ = self.1.lock().unwrap().recv();
+            self.0.sync()
+        }
+    }
+
+    impl Disk for SlowDisk {
+        fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+            Ok(Box::new(SlowFile(self.disk.create(path)?, Arc::clone(&self.gate))))
+        }
+        fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+            self.disk.open(path)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.disk.rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            self.disk.remove(path)
+        }
+        fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+            self.disk.list(directory)
+        }
+        fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+            self.disk.sync_directory(directory)
+        }
+        fn free_bytes(&self, directory: &Path) -> Option<u64> {
+            self.disk.free_bytes(directory)
+        }
+    }
+
+    #[test]
+    fn a_slow_disk_stops_the_reading_and_wakes_it_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (open_gate, gate) = channel();
+        let disk = SlowDisk { disk: LocalDisk, gate: Arc::new(Mutex::new(gate)) };
+        open_gate.send(()).unwrap(); // the first manifest
+        let settings = Settings { backlog_bytes: 4 << 20, ..Settings::default() };
+        let (wake, woken) = channel();
+        let mut writer = Writer::open_on(Arc::new(disk), directory.path(), settings, Box::new(wake_by(wake))).unwrap();
+        append(&mut writer, 1, b"x");
+        writer.flush();
+        let payload = vec![0; 100_000];
+        let mut appended = 0;
+        while writer.has_room() {
+            append(&mut writer, 1, &payload);
+            appended += 1;
+        }
+        assert!((40..=60).contains(&appended), "{appended}");
+        assert!(woken.try_recv().is_err());
+        drop(open_gate);
+        while !writer.has_room() {
+            woken.recv_timeout(Duration::from_secs(20)).expect("a wake");
+        }
+        assert_eq!(writer.close().unwrap().durable, appended + 1);
+    }
+
+    #[test]
+    fn a_failing_disk_is_told_and_ends_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::default();
+        let (wake, woken) = channel();
+        let mut writer =
+            Writer::open_on(Arc::new(disk.clone()), scratch.path(), Settings::default(), Box::new(wake_by(wake)))
+                .unwrap();
+        append(&mut writer, 10, b"x");
+        let flushed = writer.flush();
+        wait(&writer, &woken, |progress| progress.done >= flushed);
+        disk.set_fault(0, Fault::Fail(io::ErrorKind::StorageFull));
+        append(&mut writer, 10, b"x");
+        writer.flush();
+        let progress = wait(&writer, &woken, |progress| progress.failure.is_some());
+        assert_eq!(progress.durable, 10);
+        assert_eq!(progress.low_space, Some(1 << 20));
+        assert!(!writer.has_room());
+        append(&mut writer, 10, b"x");
+        assert_eq!(writer.close().unwrap_err().kind(), CaptureErrorKind::Full);
+    }
+
+    #[test]
+    fn an_unwritable_place_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("file");
+        fs::write(&file, "in the way").unwrap();
+        let refused = Writer::open(&file, Settings::default(), || {}).err().unwrap();
+        assert_eq!(refused.kind(), CaptureErrorKind::Unwritable);
+        assert_eq!(Capture::open(&PathBuf::from("nowhere")).unwrap_err().kind(), CaptureErrorKind::Missing);
+        assert_eq!(Capture::open(scratch.path()).unwrap_err().kind(), CaptureErrorKind::Missing);
+    }
+
+    #[test]
+    fn what_was_opened_stays_readable_while_the_writer_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut writer, woken) = open(directory.path(), Settings::default());
+        append(&mut writer, 10, b"x");
+        let flushed = writer.flush();
+        wait(&writer, &woken, |progress| progress.done >= flushed);
+        let capture = Capture::open(directory.path()).unwrap();
+        append(&mut writer, 10, b"x");
+        writer.close().unwrap();
+        let rows = |capture: &Capture| capture.batches().unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>();
+        assert!(rows(&capture) >= 10);
+        assert_eq!(rows(&capture), rows(&capture));
+        assert_eq!(rows(&Capture::open(directory.path()).unwrap()), 20);
+    }
+}
