@@ -253,9 +253,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     /// Pressure leaves messages where they are, so that the sender feels it.
     fn may_read(&self, at: usize) -> bool {
+        let Some(slot) = self.slots.get(at) else { return false };
+        match slot.kind {
+            SocketKind::Push => return false,
+            // Authentication goes on whatever else waits.
+            SocketKind::Rep => return true,
+            SocketKind::Dealer | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
+        }
         let room = self.events.len() < self.room.messages && self.room.bytes > 0;
-        room && self.tap.as_ref().is_none_or(Tap::has_room)
-            && self.slots.get(at).is_some_and(|slot| slot.kind != SocketKind::Push && self.machine.reads(slot.id))
+        room && self.tap.as_ref().is_none_or(Tap::has_room) && self.machine.reads(slot.id)
     }
 
     fn take_in(&mut self, at: usize, received: Received) {
@@ -356,7 +362,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             writable: true,
             monitored: true,
         });
-        self.shared.set_endpoints(self.slots.iter().flat_map(|slot| slot.bound.clone()).collect());
+        // Where authentication is asked for is nobody's business.
+        let public = self.slots.iter().filter(|slot| slot.kind != SocketKind::Rep);
+        self.shared.set_endpoints(public.flat_map(|slot| slot.bound.clone()).collect());
         for real in bound {
             self.machine.handle_socket(now, id, SocketEvent::Bound(real));
         }
@@ -425,7 +433,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             // No such peer, or the message itself is refused, as one with a bad address is.
             Ok(Taken::Full | Taken::Unreachable)
             | Err(TransportError::Unsupported(_) | TransportError::Failed { .. }) => {
-                self.unsent(now, at, id, Unsent::Unreachable)
+                self.unsent(now, at, id, Unsent::Unreachable);
             }
         }
         Ok(())
@@ -487,7 +495,10 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let capture = capture.map(|at| at.saturating_duration_since(self.origin + (now - Nanos(0))));
         let mut timeout = deadline.into_iter().chain(capture).min();
         self.shared.engine.arm();
-        if busy || !self.shared.is_outbox_empty() {
+        // Whoever had news before this went unheard: look once more.
+        self.look_at_capture()?;
+        let relieved = self.room == Backlog::default() && !self.shared.pressed.load(Ordering::SeqCst);
+        if busy || relieved || self.asked.is_some() || !self.shared.is_outbox_empty() {
             timeout = Some(Duration::ZERO);
         }
         let readable: Vec<bool> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();

@@ -7,10 +7,14 @@ mod outbox;
 mod shared;
 mod signal;
 mod tap;
+mod together;
 mod transport;
+#[cfg(feature = "zeromq")]
+pub mod zeromq;
 
 pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};
 pub use shared::{Bounds, End, Offered, Snapshot};
 pub use signal::Signal;
 pub use tap::CaptureOverflow;
+pub use together::{Apart, Either, Glue, Together};
 pub use transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};

@@ -51,6 +51,7 @@ pub trait Transport {
 
 /// What a socket is waited for, and what came of it.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
 pub struct Interest<'a, S> {
     /// The socket.
     pub socket: &'a mut S,
@@ -102,6 +103,10 @@ pub struct Capabilities {
     pub inproc: bool,
     /// A full peer refuses a send instead of making it wait.
     pub full_peer_refuses: bool,
+    /// A send to a peer that is not there says so.
+    pub reports_unreachable: bool,
+    /// A lost connection is made again.
+    pub reconnects: bool,
 }
 
 /// Why a transport did not do what it was asked.

@@ -8,6 +8,7 @@ pub mod cdtp;
 mod error;
 mod machine;
 pub mod msgpack;
+pub mod zap;
 
 pub use error::{DecodeError, ErrorKind, Fault};
 pub use machine::{

@@ -173,7 +173,15 @@ impl Transport for LibzmqTransport {
 
     fn capabilities(&self) -> Capabilities {
         let curve = self.zmq.has(c"curve");
-        Capabilities { name: "libzmq", curve, zap: curve, inproc: true, full_peer_refuses: true }
+        Capabilities {
+            name: "libzmq",
+            curve,
+            zap: curve,
+            inproc: true,
+            full_peer_refuses: true,
+            reports_unreachable: true,
+            reconnects: true,
+        }
     }
 
     fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Socket, TransportError> {

@@ -1,0 +1,171 @@
+//! Two machines as one role.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use trunkline_wire::{Backlog, ErrorKind, Event, Incoming, Machine, Nanos, Open, Output, SocketEvent, Weight};
+
+/// One of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Either<A, B> {
+    /// The first machine's.
+    First(A),
+    /// The second machine's.
+    Second(B),
+}
+
+impl<A: Event, B: Event> Event for Either<A, B> {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::First(event) => event.weight(),
+            Self::Second(event) => event.weight(),
+        }
+    }
+}
+
+/// What goes on between two machines: it takes each event first and may use the other's verbs.
+pub trait Glue<A: Machine, B: Machine>: Send + 'static {
+    /// Takes an event of the first; gives back what the user is to be told.
+    fn handle_first(&mut self, now: Nanos, event: A::Event, second: &mut B) -> Option<A::Event>;
+
+    /// Takes an event of the second; gives back what the user is to be told.
+    fn handle_second(&mut self, now: Nanos, event: B::Event, first: &mut A) -> Option<B::Event>;
+}
+
+/// Glue that leaves the two alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Apart;
+
+impl<A: Machine, B: Machine> Glue<A, B> for Apart {
+    fn handle_first(&mut self, _now: Nanos, event: A::Event, _second: &mut B) -> Option<A::Event> {
+        Some(event)
+    }
+
+    fn handle_second(&mut self, _now: Nanos, event: B::Event, _first: &mut A) -> Option<B::Event> {
+        Some(event)
+    }
+}
+
+/// Two machines on one engine. The first is the role's heart: its backlog and progress are the role's.
+pub struct Together<A: Machine, B: Machine, G> {
+    first: A,
+    second: B,
+    glue: G,
+    events: VecDeque<Either<A::Event, B::Event>>,
+}
+
+impl<A: Machine, B: Machine, G: Glue<A, B>> Together<A, B, G> {
+    /// Puts two machines together.
+    pub fn new(first: A, second: B, glue: G) -> Self {
+        Self { first, second, glue, events: VecDeque::new() }
+    }
+
+    /// Lets the glue see every event; what it does may make more.
+    fn settle(&mut self, now: Nanos) {
+        loop {
+            if let Some(event) = self.first.poll_event() {
+                let told = self.glue.handle_first(now, event, &mut self.second);
+                self.events.extend(told.map(Either::First));
+            } else if let Some(event) = self.second.poll_event() {
+                let told = self.glue.handle_second(now, event, &mut self.first);
+                self.events.extend(told.map(Either::Second));
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+fn rename<S, T>(output: Output<S>, name: impl Fn(S) -> T) -> Output<T> {
+    match output {
+        Output::Send { id, socket, to, frames, until } => Output::Send { id, socket: name(socket), to, frames, until },
+        Output::Open(Open { socket, kind, bind, connect, options }) => {
+            Output::Open(Open { socket: name(socket), kind, bind, connect, options })
+        }
+        Output::Connect { socket, endpoint } => Output::Connect { socket: name(socket), endpoint },
+        Output::Disconnect { socket, endpoint } => Output::Disconnect { socket: name(socket), endpoint },
+        Output::Close { socket, linger } => Output::Close { socket: name(socket), linger },
+    }
+}
+
+impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
+    type Socket = Either<A::Socket, B::Socket>;
+    type Event = Either<A::Event, B::Event>;
+    type Verb = Either<A::Verb, B::Verb>;
+    type Stats = (A::Stats, B::Stats);
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Option<ErrorKind> {
+        let Incoming { socket, peer, user_id, frames } = incoming;
+        let error = match socket {
+            Either::First(socket) => self.first.handle_message(now, Incoming { socket, peer, user_id, frames }),
+            Either::Second(socket) => self.second.handle_message(now, Incoming { socket, peer, user_id, frames }),
+        };
+        self.settle(now);
+        error
+    }
+
+    fn handle_socket(&mut self, now: Nanos, socket: Self::Socket, event: SocketEvent) {
+        match socket {
+            Either::First(socket) => self.first.handle_socket(now, socket, event),
+            Either::Second(socket) => self.second.handle_socket(now, socket, event),
+        }
+        self.settle(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.first.handle_timeout(now);
+        self.second.handle_timeout(now);
+        self.settle(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: Self::Verb) {
+        match verb {
+            Either::First(verb) => self.first.handle_verb(now, verb),
+            Either::Second(verb) => self.second.handle_verb(now, verb),
+        }
+        self.settle(now);
+    }
+
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.first.handle_close(now, grace);
+        self.second.handle_close(now, grace);
+        self.settle(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Self::Socket>> {
+        // The second's sockets come first: authentication is ready before there is anybody to ask about.
+        let second = self.second.poll_output().map(|output| rename(output, Either::Second));
+        second.or_else(|| self.first.poll_output().map(|output| rename(output, Either::First)))
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.first.poll_timeout().into_iter().chain(self.second.poll_timeout()).min()
+    }
+
+    fn reads(&self, socket: Self::Socket) -> bool {
+        match socket {
+            Either::First(socket) => self.first.reads(socket),
+            Either::Second(socket) => self.second.reads(socket),
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.first.backlog()
+    }
+
+    fn progress(&self) -> u64 {
+        self.first.progress()
+    }
+
+    fn stats(&self) -> Self::Stats {
+        (self.first.stats(), self.second.stats())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.first.is_closed() && self.second.is_closed()
+    }
+}

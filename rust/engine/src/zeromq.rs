@@ -1,0 +1,327 @@
+//! The pure-Rust `zeromq` crate as a transport: for `cargo test`, for Rust users, and where pyzmq exports no libzmq.
+//!
+//! A worker thread of its own runs the crate's tasks; bounded channels lie between them and the engine.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ::zeromq::{
+    DealerSocket, PullSocket, PushSocket, RouterSocket, Socket as _, SocketEvent as ZeromqEvent, SocketOptions as Set,
+    SocketRecv, SocketSend, ZmqError, ZmqMessage,
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+use tokio::task::JoinHandle;
+use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
+
+use crate::signal::Signal;
+use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
+
+/// Messages between a task and the engine, where the options do not say.
+const CHANNEL: usize = 1000;
+
+/// A send that finds no peer is tried again after this long.
+const NO_PEER: Duration = Duration::from_millis(10);
+
+/// The `zeromq` crate and the thread it runs on.
+pub struct ZeromqTransport {
+    runtime: Runtime,
+    signal: Arc<Signal>,
+    linger: Duration,
+}
+
+enum Pattern {
+    Dealer(DealerSocket),
+    Pull(PullSocket),
+    Push(PushSocket),
+    Router(RouterSocket),
+}
+
+/// Calls a method that all patterns have.
+macro_rules! each {
+    ($pattern:expr, $socket:ident => $call:expr) => {
+        match $pattern {
+            Pattern::Dealer($socket) => $call,
+            Pattern::Pull($socket) => $call,
+            Pattern::Push($socket) => $call,
+            Pattern::Router($socket) => $call,
+        }
+    };
+}
+
+/// A socket: set up first, then handed to its tasks for good.
+pub struct Socket {
+    kind: SocketKind,
+    setup: Option<Setup>,
+    events: Arc<Mutex<VecDeque<SocketEvent>>>,
+    incoming: Receiver<ZmqMessage>,
+    outgoing: Option<Sender<ZmqMessage>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+struct Setup {
+    pattern: Pattern,
+    connect: Vec<String>,
+    received: Sender<ZmqMessage>,
+    to_send: Receiver<ZmqMessage>,
+}
+
+impl ZeromqTransport {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread or descriptor.
+    pub fn new() -> Result<Self, TransportError> {
+        let failed = |error: std::io::Error| TransportError::Failed {
+            errno: error.raw_os_error().unwrap_or_default(),
+            reason: error.to_string(),
+        };
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)?;
+        Ok(Self { runtime, signal: Arc::new(Signal::new().map_err(failed)?), linger: Duration::ZERO })
+    }
+
+    /// Hands a socket to its tasks, once everything about it is said.
+    fn launch(&self, socket: &mut Socket) {
+        let Some(Setup { mut pattern, connect, received, to_send }) = socket.setup.take() else { return };
+        let signal = Arc::clone(&self.signal);
+        let events = Arc::clone(&socket.events);
+        let mut monitor = each!(&mut pattern, socket => socket.monitor());
+        socket.tasks.push(self.runtime.spawn({
+            let (signal, events) = (Arc::clone(&signal), Arc::clone(&events));
+            async move {
+                while let Some(event) = monitor.next().await {
+                    tell(&events, &signal, translate(event));
+                }
+            }
+        }));
+        socket.tasks.push(self.runtime.spawn(async move {
+            for endpoint in connect {
+                if let Err(error) = each!(&mut pattern, socket => socket.connect(&endpoint).await) {
+                    tell(&events, &signal, Some(SocketEvent::OpenFailed { endpoint, reason: error.to_string() }));
+                }
+            }
+            let sending = Arc::clone(&signal);
+            match pattern {
+                Pattern::Dealer(socket) => {
+                    let (send, receive) = socket.split();
+                    tokio::join!(send_all(send, to_send, sending), receive_all(receive, received, signal));
+                }
+                Pattern::Router(socket) => {
+                    let (send, receive) = socket.split();
+                    tokio::join!(send_all(send, to_send, sending), receive_all(receive, received, signal));
+                }
+                Pattern::Pull(socket) => receive_all(socket, received, signal).await,
+                Pattern::Push(socket) => send_all(socket, to_send, sending).await,
+            }
+        }));
+    }
+}
+
+fn tell(events: &Mutex<VecDeque<SocketEvent>>, signal: &Signal, event: Option<SocketEvent>) {
+    events.lock().unwrap_or_else(PoisonError::into_inner).extend(event);
+    signal.notify();
+}
+
+/// The crate names peers by their routing id when they go, not by endpoint.
+fn translate(event: ZeromqEvent) -> Option<SocketEvent> {
+    match event {
+        ZeromqEvent::Connected(endpoint, _) | ZeromqEvent::Accepted(endpoint, _) => {
+            Some(SocketEvent::Connected(endpoint.to_string()))
+        }
+        ZeromqEvent::Disconnected(_) => Some(SocketEvent::Disconnected(String::new())),
+        ZeromqEvent::AcceptFailed(error) => {
+            Some(SocketEvent::HandshakeFailed { endpoint: String::new(), reason: error.to_string() })
+        }
+        ZeromqEvent::ConnectDelayed
+        | ZeromqEvent::ConnectRetried
+        | ZeromqEvent::Listening(_)
+        | ZeromqEvent::Closed
+        | ZeromqEvent::CloseFailed => None,
+    }
+}
+
+async fn receive_all(mut socket: impl SocketRecv, received: Sender<ZmqMessage>, signal: Arc<Signal>) {
+    loop {
+        match socket.recv().await {
+            Ok(message) => {
+                if received.send(message).await.is_err() {
+                    return;
+                }
+                signal.notify();
+            }
+            Err(ZmqError::NoMessage) => return,
+            // A peer that breaks off does not end the others.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+async fn send_all(mut socket: impl SocketSend, mut to_send: Receiver<ZmqMessage>, signal: Arc<Signal>) {
+    while let Some(mut message) = to_send.recv().await {
+        while let Err(ZmqError::ReturnToSender { message: back, .. }) = socket.send(message).await {
+            message = back;
+            tokio::time::sleep(NO_PEER).await;
+        }
+        signal.notify();
+    }
+}
+
+fn failed(error: &ZmqError) -> TransportError {
+    let errno = if let ZmqError::Network(error) = error { error.raw_os_error().unwrap_or_default() } else { 0 };
+    TransportError::Failed { errno, reason: error.to_string() }
+}
+
+fn poll(fd: &impl AsRawFd) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+impl Transport for ZeromqTransport {
+    type Socket = Socket;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "zeromq",
+            curve: false,
+            zap: false,
+            inproc: false,
+            full_peer_refuses: false,
+            reports_unreachable: false,
+            reconnects: false,
+        }
+    }
+
+    fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Socket, TransportError> {
+        if options.curve.is_some() {
+            return Err(TransportError::Unsupported("CURVE"));
+        }
+        if !options.extra.is_empty() {
+            return Err(TransportError::Unsupported("socket options"));
+        }
+        let _runtime = self.runtime.enter();
+        let mut set = Set::default();
+        set.no_connect_timeout();
+        if let Some(id) = &options.routing_id {
+            let id = id.to_vec().try_into().map_err(|error| failed(&error))?;
+            set.peer_identity(id);
+        }
+        let pattern = match kind {
+            SocketKind::Dealer => Pattern::Dealer(DealerSocket::with_options(set)),
+            SocketKind::Pull => Pattern::Pull(PullSocket::with_options(set)),
+            SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
+            SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
+            SocketKind::Rep => return Err(TransportError::Unsupported("REP")),
+            SocketKind::Req => return Err(TransportError::Unsupported("REQ")),
+        };
+        let (received, incoming) = mpsc::channel(options.receive_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
+        let (outgoing, to_send) = mpsc::channel(options.send_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
+        Ok(Socket {
+            kind,
+            setup: Some(Setup { pattern, connect: vec![], received, to_send }),
+            events: Arc::default(),
+            incoming,
+            outgoing: Some(outgoing),
+            tasks: vec![],
+        })
+    }
+
+    fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
+        let setup = socket.setup.as_mut().ok_or(TransportError::Unsupported("binding once it runs"))?;
+        let endpoint = endpoint.replace(":*", ":0");
+        let bound = self.runtime.block_on(async { each!(&mut setup.pattern, socket => socket.bind(&endpoint).await) });
+        bound.map(|endpoint| endpoint.to_string()).map_err(|error| failed(&error))
+    }
+
+    fn connect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
+        let setup = socket.setup.as_mut().ok_or(TransportError::Unsupported("connecting once it runs"))?;
+        setup.connect.push(endpoint.to_owned());
+        Ok(())
+    }
+
+    fn disconnect(&mut self, _socket: &mut Socket, _endpoint: &str) -> Result<(), TransportError> {
+        Err(TransportError::Unsupported("disconnecting"))
+    }
+
+    fn receive(&mut self, socket: &mut Socket) -> Result<Option<Received>, TransportError> {
+        self.launch(socket);
+        let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
+        let mut frames = message.into_vec().into_iter();
+        let peer = if socket.kind == SocketKind::Router { frames.next() } else { None };
+        Ok(Some(Received { peer, user_id: None, frames: frames.collect() }))
+    }
+
+    fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError> {
+        self.launch(socket);
+        let frames: Vec<Bytes> = to.into_iter().chain(frames).cloned().collect();
+        let Ok(message) = ZmqMessage::try_from(frames) else { return Ok(Taken::Unreachable) };
+        match socket.outgoing.as_ref().map(|outgoing| outgoing.try_send(message)) {
+            Some(Ok(())) => Ok(Taken::Yes),
+            Some(Err(TrySendError::Full(_))) => Ok(Taken::Full),
+            Some(Err(TrySendError::Closed(_))) | None => Ok(Taken::Unreachable),
+        }
+    }
+
+    fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
+        socket.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn wait(
+        &mut self,
+        sockets: &mut [Interest<'_, Socket>],
+        wake: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<(), TransportError> {
+        for interest in &mut *sockets {
+            self.launch(interest.socket);
+        }
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            self.signal.arm();
+            let mut any = false;
+            for interest in &mut *sockets {
+                let Socket { incoming, outgoing, events, .. } = &*interest.socket;
+                interest.readable = interest.read && !incoming.is_empty();
+                interest.writable = interest.write && outgoing.as_ref().is_some_and(|outgoing| outgoing.capacity() > 0);
+                interest.monitored = !events.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+                any |= interest.readable || interest.writable || interest.monitored;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if any || left.is_some_and(|left| left.is_zero()) {
+                self.signal.clear();
+                return Ok(());
+            }
+            let mut fds = [poll(&wake), poll(&self.signal.as_fd())];
+            let timeout = left
+                .map_or(-1, |left| libc::c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX));
+            // SAFETY: two descriptors in an array of two. An error is an early wake-up.
+            unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout) };
+            self.signal.clear();
+            if fds[0].revents != 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn close(&mut self, mut socket: Socket, linger: Duration) {
+        // Without a sender the sending task ends when it has sent what it holds.
+        socket.outgoing = None;
+        socket.incoming.close();
+        self.linger = self.linger.max(linger);
+        let tasks = std::mem::take(&mut socket.tasks);
+        let push = socket.kind == SocketKind::Push;
+        self.runtime.spawn(async move {
+            if push && !linger.is_zero() {
+                for task in tasks.iter().skip(1) {
+                    let end = Instant::now() + linger;
+                    while !task.is_finished() && Instant::now() < end {
+                        tokio::time::sleep(NO_PEER).await;
+                    }
+                }
+            }
+            tasks.iter().for_each(JoinHandle::abort);
+        });
+    }
+}

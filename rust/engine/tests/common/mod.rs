@@ -1,0 +1,256 @@
+//! A small echo protocol to prove the engine on, and what the tests of both transports share.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use smallvec::smallvec;
+use trunkline_engine::libzmq::{Context, LibzmqTransport, load};
+use trunkline_engine::zeromq::ZeromqTransport;
+use trunkline_engine::{Handle, Settings, Transport, TransportError};
+use trunkline_wire::{
+    ErrorKind, Event, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent,
+    Weight,
+};
+
+/// Every wait of a test ends here.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A transport under test.
+pub(crate) trait Tested: Transport {
+    fn make(context: Context) -> Result<Self, TransportError>
+    where
+        Self: Sized;
+}
+
+impl Tested for LibzmqTransport {
+    fn make(context: Context) -> Result<Self, TransportError> {
+        let path = std::env::var_os("TRUNKLINE_LIBZMQ")
+            .expect("TRUNKLINE_LIBZMQ names the library to test with: `make test` sets it");
+        Self::new(load(&PathBuf::from(path))?, context, vec![])
+    }
+}
+
+impl Tested for ZeromqTransport {
+    fn make(_context: Context) -> Result<Self, TransportError> {
+        Self::new()
+    }
+}
+
+pub(crate) fn start<T: Tested, M: Machine + Send + 'static>(machine: M) -> Handle<M> {
+    start_in::<T, M>(machine, Context::Process, Settings::default())
+}
+
+pub(crate) fn start_in<T: Tested, M: Machine + Send + 'static>(
+    machine: M,
+    context: Context,
+    settings: Settings,
+) -> Handle<M> {
+    Handle::start(machine, move || T::make(context), settings).expect("the role starts")
+}
+
+/// Reads events until `enough`.
+pub(crate) fn read_until<M: Machine + Send + 'static>(
+    handle: &Handle<M>,
+    enough: impl Fn(&[M::Event]) -> bool,
+) -> Vec<M::Event> {
+    let end = Instant::now() + PATIENCE;
+    let mut all = vec![];
+    let mut events = VecDeque::new();
+    while !enough(&all) {
+        assert!(Instant::now() < end, "only {} events came", all.len());
+        let goes_on = handle.read(&mut events);
+        if events.is_empty() {
+            assert!(goes_on, "the role ended: {:?}", handle.end());
+            handle.events().wait(|| handle.has_events() || handle.is_over(), Some(Duration::from_millis(100)));
+        }
+        all.extend(events.drain(..));
+    }
+    all
+}
+
+/// Closes a role and waits for its end.
+pub(crate) fn close<M: Machine + Send + 'static>(handle: &Handle<M>) {
+    handle.close(Duration::from_secs(1));
+    handle.join();
+}
+
+/// What both echo machines tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Message(Vec<Bytes>),
+    Socket(u32, SocketEvent),
+}
+
+impl Event for Told {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Message(frames) => Weight::Lossless(frames.iter().map(Bytes::len).sum()),
+            Self::Socket(..) => Weight::Notice(0),
+        }
+    }
+}
+
+/// What both echo machines are asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    Listen(u32, String),
+    Close(u32),
+    Send { to: Option<Bytes>, frames: Vec<Bytes>, id: Option<u64> },
+}
+
+/// Sends every message back on a ROUTER, or talks to one through a DEALER; as many sockets as asked for.
+#[derive(Debug)]
+pub(crate) struct Echo {
+    kind: SocketKind,
+    options: SocketOptions,
+    outputs: VecDeque<Output<u32>>,
+    events: VecDeque<Told>,
+    open: Vec<u32>,
+    answers: bool,
+    tells: bool,
+    closing: bool,
+    messages: u64,
+}
+
+impl Echo {
+    pub(crate) fn server(endpoint: &str, options: SocketOptions) -> Self {
+        let mut echo = Self::new(SocketKind::Router, options);
+        echo.listen(0, endpoint);
+        echo
+    }
+
+    pub(crate) fn client(endpoint: &str, options: SocketOptions) -> Self {
+        let mut echo = Self::new(SocketKind::Dealer, options);
+        echo.open(0, vec![], vec![endpoint.to_owned()]);
+        echo
+    }
+
+    /// Tells of messages and answers none.
+    pub(crate) fn listener(mut self) -> Self {
+        (self.answers, self.tells) = (false, true);
+        self
+    }
+
+    fn new(kind: SocketKind, options: SocketOptions) -> Self {
+        Self {
+            kind,
+            options,
+            outputs: VecDeque::new(),
+            events: VecDeque::new(),
+            open: vec![],
+            answers: kind == SocketKind::Router,
+            tells: kind == SocketKind::Dealer,
+            closing: false,
+            messages: 0,
+        }
+    }
+
+    fn listen(&mut self, socket: u32, endpoint: &str) {
+        self.open(socket, vec![endpoint.to_owned()], vec![]);
+    }
+
+    fn open(&mut self, socket: u32, bind: Vec<String>, connect: Vec<String>) {
+        self.open.push(socket);
+        let options = self.options.clone();
+        self.outputs.push_back(Output::Open(Open { socket, kind: self.kind, bind, connect, options }));
+    }
+}
+
+impl Machine for Echo {
+    type Socket = u32;
+    type Event = Told;
+    type Verb = Ask;
+    type Stats = u64;
+
+    fn handle_message(&mut self, _now: Nanos, incoming: Incoming<u32>) -> Option<ErrorKind> {
+        self.messages += 1;
+        if self.tells {
+            self.events.push_back(Told::Message(incoming.frames.to_vec()));
+        }
+        if self.answers {
+            let Incoming { socket, peer: to, frames, .. } = incoming;
+            self.outputs.push_back(Output::Send { id: None, socket, to, frames, until: None });
+        }
+        None
+    }
+
+    fn handle_socket(&mut self, _now: Nanos, socket: u32, event: SocketEvent) {
+        if event == SocketEvent::Closed {
+            self.open.retain(|open| *open != socket);
+        }
+        self.events.push_back(Told::Socket(socket, event));
+    }
+
+    fn handle_timeout(&mut self, _now: Nanos) {}
+
+    fn handle_verb(&mut self, _now: Nanos, verb: Ask) {
+        match verb {
+            Ask::Listen(socket, endpoint) => self.listen(socket, &endpoint),
+            Ask::Close(socket) => self.outputs.push_back(Output::Close { socket, linger: Duration::ZERO }),
+            Ask::Send { to, frames, id } => self.outputs.push_back(Output::Send {
+                id: id.map(SendId),
+                socket: 0,
+                to,
+                frames: frames.into_iter().collect(),
+                until: None,
+            }),
+        }
+    }
+
+    fn handle_close(&mut self, _now: Nanos, _grace: Duration) {
+        self.closing = true;
+        for socket in self.open.clone() {
+            self.outputs.push_back(Output::Close { socket, linger: Duration::ZERO });
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output<u32>> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<Told> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn progress(&self) -> u64 {
+        self.messages
+    }
+
+    fn stats(&self) -> u64 {
+        self.messages
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closing && self.open.is_empty()
+    }
+}
+
+/// A send of one number.
+pub(crate) fn number(number: u64) -> Ask {
+    Ask::Send { to: None, frames: vec![Bytes::copy_from_slice(&number.to_be_bytes())], id: None }
+}
+
+pub(crate) fn messages(events: &[Told]) -> usize {
+    events.iter().filter(|event| matches!(event, Told::Message(_))).count()
+}
+
+pub(crate) fn is_unreachable(event: &Told, id: u64) -> bool {
+    *event == Told::Socket(0, SocketEvent::Unsent(SendId(id), Unsent::Unreachable))
+}
+
+/// One frame of so many bytes.
+pub(crate) fn frame(bytes: usize) -> Vec<Bytes> {
+    vec![Bytes::from(vec![7; bytes])]
+}
+
+/// The frames of a CDTP message with header S.
+pub(crate) fn cdtp(sequence: u32) -> trunkline_wire::Frames {
+    let header = b"\xa5CDTP\x01\xa3Det\xd6\xff\x65\x53\xf1\x00\x80";
+    smallvec![Bytes::from_static(header), Bytes::copy_from_slice(&sequence.to_be_bytes())]
+}

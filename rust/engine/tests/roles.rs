@@ -1,0 +1,378 @@
+//! The same tests of the engine over both transports; what a transport cannot do is skipped by name.
+
+mod common;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{
+    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, frame, is_unreachable, messages, number, read_until, start,
+    start_in,
+};
+use trunkline_capture::{Protocol, Writer};
+use trunkline_engine::libzmq::{Context, LibzmqTransport};
+use trunkline_engine::zeromq::ZeromqTransport;
+use trunkline_engine::{
+    Apart, Bounds, Capture, CaptureOverflow, Either, End, Handle, Offered, Settings, StartError, Together,
+    TransportError,
+};
+use trunkline_wire::cdtp::{
+    Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding, Variant,
+};
+use trunkline_wire::zap::Authenticator;
+use trunkline_wire::{Curve, Machine, SocketEvent, SocketOptions};
+
+const ANY: &str = "tcp://127.0.0.1:*";
+
+/// Runs each test over each transport.
+macro_rules! over_both {
+    ($($(#[$attribute:meta])* $name:ident)*) => {
+        mod libzmq {
+            $(#[test] $(#[$attribute])* fn $name() { super::$name::<super::LibzmqTransport>(); })*
+        }
+        mod zeromq {
+            $(#[test] $(#[$attribute])* fn $name() { super::$name::<super::ZeromqTransport>(); })*
+        }
+    };
+}
+
+over_both! {
+    echoes_in_order
+    opens_and_closes_sockets_at_run_time
+    tells_of_connections
+    tells_of_unreachable_peers
+    stops_reading_when_the_user_does
+    keeps_large_frames_whole
+    runs_two_machines
+    fails_to_start_where_it_cannot_listen
+    sends_and_receives_cdtp
+    counts_what_a_closed_sender_could_not_send
+    records_what_it_receives
+    refuses_what_the_transport_lacks
+}
+
+/// Whether the transport can do what a test is about; says so where it cannot.
+fn skips<T: Tested>(can: impl Fn(trunkline_engine::Capabilities) -> bool, what: &str) -> bool {
+    let capabilities = T::make(Context::Process).expect("a transport").capabilities();
+    let lacks = !can(capabilities);
+    if lacks {
+        // A line in the test's output is the point.
+        #[allow(clippy::print_stdout)]
+        {
+            println!("skipped: {} has no {what}", capabilities.name);
+        }
+    }
+    lacks
+}
+
+fn echo_server<T: Tested>() -> (Handle<Echo>, String) {
+    let server = start::<T, _>(Echo::server(ANY, SocketOptions { mandatory: true, ..SocketOptions::default() }));
+    let endpoint = server.endpoints().remove(0);
+    (server, endpoint)
+}
+
+fn offer_all<M: Machine + Send + 'static>(handle: &Handle<M>, verbs: impl Iterator<Item = M::Verb>) {
+    for mut verb in verbs {
+        loop {
+            match handle.offer(verb, 8) {
+                Offered::Taken => break,
+                Offered::Full(back) => verb = back,
+                Offered::Over(_) => panic!("the role is over: {:?}", handle.end()),
+            }
+            handle.changes().wait(|| handle.has_room(), Some(Duration::from_millis(100)));
+        }
+    }
+}
+
+fn echoes_in_order<T: Tested>() {
+    let (server, endpoint) = echo_server::<T>();
+    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
+    offer_all(&client, (0..5000).map(number));
+    let events = read_until(&client, |events| messages(events) == 5000);
+    let numbers: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Told::Message(frames) => Some(u64::from_be_bytes(frames[0][..].try_into().unwrap())),
+            Told::Socket(..) => None,
+        })
+        .collect();
+    assert!(numbers.iter().copied().eq(0..5000));
+    assert_eq!(server.stats().machine, 5000);
+    close(&client);
+    close(&server);
+    assert_eq!(server.end(), Some(End::Closed));
+}
+
+fn opens_and_closes_sockets_at_run_time<T: Tested>() {
+    let (server, _) = echo_server::<T>();
+    server.ask(Ask::Listen(1, ANY.to_owned()));
+    let bound = |events: &[Told]| events.iter().any(|event| matches!(event, Told::Socket(1, SocketEvent::Bound(_))));
+    read_until(&server, bound);
+    let second = server.endpoints().remove(1);
+    let client = start::<T, _>(Echo::client(&second, SocketOptions::default()));
+    client.ask(number(1));
+    read_until(&client, |events| messages(events) == 1);
+    server.ask(Ask::Close(1));
+    read_until(&server, |events| events.contains(&Told::Socket(1, SocketEvent::Closed)));
+    close(&client);
+    close(&server);
+}
+
+fn tells_of_connections<T: Tested>() {
+    let (server, endpoint) = echo_server::<T>();
+    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
+    let connected = |events: &[Told]| events.iter().any(|e| matches!(e, Told::Socket(0, SocketEvent::Connected(_))));
+    read_until(&client, connected);
+    read_until(&server, connected);
+    close(&client);
+    let gone = |events: &[Told]| events.iter().any(|e| matches!(e, Told::Socket(0, SocketEvent::Disconnected(_))));
+    read_until(&server, gone);
+    close(&server);
+}
+
+fn tells_of_unreachable_peers<T: Tested>() {
+    if skips::<T>(|can| can.reports_unreachable, "word of peers that are not there") {
+        return;
+    }
+    let (server, _) = echo_server::<T>();
+    server.ask(Ask::Send { to: Some(Bytes::from_static(b"nobody")), frames: frame(1), id: Some(9) });
+    read_until(&server, |events| events.iter().any(|event| is_unreachable(event, 9)));
+    assert_eq!(server.stats().unroutable, 1);
+    close(&server);
+}
+
+fn stops_reading_when_the_user_does<T: Tested>() {
+    let bounds = Bounds { messages: 100, bytes: 1 << 20 };
+    let options = SocketOptions { receive_hwm: Some(10), send_hwm: Some(10), ..SocketOptions::default() };
+    let settings = Settings { bounds, ..Settings::default() };
+    let server = Echo::server(ANY, options.clone()).listener();
+    let server = start_in::<T, _>(server, Context::Process, settings);
+    let endpoint = server.endpoints().remove(0);
+    let client = start::<T, _>(Echo::client(&endpoint, options));
+    offer_all(&client, (0..20_000).map(number));
+    server.await_progress(Some(100));
+    let end = Instant::now() + PATIENCE;
+    while server.progress() < 100 {
+        assert!(Instant::now() < end);
+        server.changes().wait(|| server.progress() >= 100, Some(Duration::from_millis(100)));
+    }
+    // The engine has answered: it has done all it is going to do without a reader.
+    let queued = server.stats().queued.messages;
+    assert_eq!(server.stats().queued.messages, queued);
+    assert!(queued <= 100, "{queued} messages wait");
+    let events = read_until(&server, |events| messages(events) == 20_000);
+    assert_eq!(messages(&events), 20_000);
+    close(&client);
+    close(&server);
+}
+
+fn keeps_large_frames_whole<T: Tested>() {
+    let (server, endpoint) = echo_server::<T>();
+    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
+    let sizes = [0, 1, 1023, 1024, 1025, 1 << 20];
+    for size in sizes {
+        client.ask(Ask::Send { to: None, frames: frame(size), id: None });
+    }
+    let events = read_until(&client, |events| messages(events) == sizes.len());
+    let back = events.into_iter().filter_map(|event| match event {
+        Told::Message(frames) => Some(frames),
+        Told::Socket(..) => None,
+    });
+    assert!(back.eq(sizes.map(frame)));
+    close(&client);
+    close(&server);
+}
+
+fn runs_two_machines<T: Tested>() {
+    let one = Echo::server(ANY, SocketOptions::default());
+    let other = Echo::server(ANY, SocketOptions::default());
+    let both = start::<T, _>(Together::new(one, other, Apart));
+    for endpoint in both.endpoints() {
+        let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
+        client.ask(number(1));
+        read_until(&client, |events| messages(events) == 1);
+        close(&client);
+    }
+    assert_eq!(both.stats().machine, (1, 1));
+    close(&both);
+}
+
+fn fails_to_start_where_it_cannot_listen<T: Tested>() {
+    let (server, endpoint) = echo_server::<T>();
+    let again = Echo::server(&endpoint, SocketOptions::default());
+    let error = Handle::start(again, || T::make(Context::Process), Settings::default()).err();
+    assert!(matches!(error, Some(StartError::Open { endpoint: failed, .. }) if failed == endpoint));
+    close(&server);
+}
+
+fn receiver(bind: &str, limit: Option<u64>) -> Receiver {
+    Receiver::new(ReceiverSettings {
+        bind: vec![bind.to_owned()],
+        connect: vec![],
+        options: SocketOptions::default(),
+        decode: Decoding::default(),
+        deliver: true,
+        limit,
+    })
+}
+
+fn sender(connect: &str) -> Sender {
+    Sender::new(SenderSettings {
+        name: "Det".to_owned(),
+        variant: Variant::S,
+        bind: vec![],
+        connect: vec![connect.to_owned()],
+        options: SocketOptions { send_hwm: Some(100), ..SocketOptions::default() },
+    })
+}
+
+fn raw(count: u32) -> impl Iterator<Item = SenderVerb> {
+    (0..count).map(|sequence| SenderVerb::Raw(cdtp(sequence)))
+}
+
+fn sends_and_receives_cdtp<T: Tested>() {
+    let receiver = start::<T, _>(receiver(ANY, None));
+    let sender = start::<T, _>(sender(&receiver.endpoints().remove(0)));
+    offer_all(&sender, raw(20_000));
+    let good = |event: &&ReceiverEvent| matches!(event, ReceiverEvent::Message { .. });
+    let events = read_until(&receiver, |events| events.iter().filter(good).count() == 20_000);
+    for (sequence, event) in (0u32..).zip(events.iter().filter(good)) {
+        let ReceiverEvent::Message { frames, .. } = event else { unreachable!("filtered") };
+        assert_eq!(*frames, cdtp(sequence));
+    }
+    close(&sender);
+    assert_eq!(sender.snapshot().machine.sent, 20_000);
+    assert_eq!(sender.snapshot().machine.queued, 0);
+    close(&receiver);
+}
+
+// req: CDTP-19
+fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
+    if skips::<T>(|can| can.reconnects, "way to wait for a peer that is not there yet") {
+        return;
+    }
+    // Nobody ever listens at the discard port of this host.
+    let sender = start::<T, _>(sender("tcp://127.0.0.1:9"));
+    offer_all(&sender, raw(300));
+    sender.close(Duration::from_millis(50));
+    sender.join();
+    assert_eq!(sender.snapshot().machine.queued, 300);
+    assert_eq!(sender.snapshot().machine.sent, 0);
+}
+
+fn records_what_it_receives<T: Tested>() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let capture = Capture {
+        open: Box::new(move |wake| Writer::open(&path, trunkline_capture::Settings::default(), wake)),
+        protocol: Protocol::Cdtp,
+        overflow: CaptureOverflow::End,
+    };
+    let settings = Settings { capture: Some(capture), ..Settings::default() };
+    let receiver = start_in::<T, _>(receiver(ANY, Some(1000)), Context::Process, settings);
+    let sender = start::<T, _>(sender(&receiver.endpoints().remove(0)));
+    offer_all(&sender, raw(1000));
+    receiver.await_progress(Some(1000));
+    let end = Instant::now() + PATIENCE;
+    while receiver.progress() < 1000 {
+        assert!(Instant::now() < end);
+        receiver.changes().wait(|| receiver.progress() >= 1000, Some(Duration::from_millis(100)));
+    }
+    let ticket = receiver.flush(false);
+    while !receiver.flushed(ticket) {
+        assert!(Instant::now() < end);
+        receiver.changes().wait(|| receiver.flushed(ticket), Some(Duration::from_millis(100)));
+    }
+    assert_eq!(receiver.stats().capture.map(|capture| capture.durable), Some(1000));
+    close(&sender);
+    close(&receiver);
+    assert_eq!(receiver.snapshot().capture.map(|capture| capture.segments), Some(1));
+}
+
+fn refuses_what_the_transport_lacks<T: Tested>() {
+    if !skips::<T>(|can| can.curve, "CURVE") {
+        return;
+    }
+    let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32] }), ..SocketOptions::default() };
+    let error = Handle::start(Echo::server(ANY, options), || T::make(Context::Process), Settings::default()).err();
+    assert!(matches!(error, Some(StartError::Open { error: TransportError::Unsupported("CURVE"), .. })));
+}
+
+/// A slow peer costs the others nothing: its messages wait in an outbox of their own.
+#[test]
+fn a_full_peer_costs_only_itself() {
+    let options =
+        SocketOptions { mandatory: true, send_hwm: Some(10), receive_hwm: Some(10), ..SocketOptions::default() };
+    let server = start::<LibzmqTransport, _>(Echo::server(ANY, options.clone()));
+    let endpoint = server.endpoints().remove(0);
+    let named = |name: &'static [u8]| {
+        let routing_id = Some(Bytes::from_static(name));
+        SocketOptions { routing_id, mandatory: false, ..options.clone() }
+    };
+    // Its queue holds one message, so after a few it stops reading.
+    let settings = Settings { bounds: Bounds { messages: 1, bytes: 1 << 20 }, ..Settings::default() };
+    let slow = start_in::<LibzmqTransport, _>(Echo::client(&endpoint, named(b"slow")), Context::Process, settings);
+    let quick = start::<LibzmqTransport, _>(Echo::client(&endpoint, named(b"quick")));
+    slow.ask(number(0));
+    quick.ask(number(0));
+    read_until(&quick, |events| messages(events) == 1);
+    read_until(&slow, |events| messages(events) == 1);
+    let to_slow = Some(Bytes::from_static(b"slow"));
+    for _ in 0..1000 {
+        server.ask(Ask::Send { to: to_slow.clone(), frames: frame(64 << 10), id: None });
+    }
+    offer_all(&quick, (0..1000).map(number));
+    read_until(&quick, |events| messages(events) == 1000);
+    // What is beyond 16 MiB for one peer is dropped, newest first; the rest arrives once the peer reads again.
+    let dropped = usize::try_from(server.stats().peer_full).unwrap();
+    assert!((1..1000).contains(&dropped), "{dropped} messages were dropped");
+    read_until(&slow, |events| messages(events) == 1000 - dropped);
+    for handle in [&slow, &quick, &server] {
+        close(handle);
+    }
+}
+
+/// The keys of a client and a server, made by pyzmq.
+fn keys(z85: &str) -> [u8; 32] {
+    const LETTERS: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+    let mut key = [0; 32];
+    for (chunk, bytes) in z85.as_bytes().chunks(5).zip(key.chunks_mut(4)) {
+        let digit = |letter: &u8| LETTERS.find(*letter as char).unwrap() as u64;
+        let value = chunk.iter().fold(0, |value, letter| value * 85 + digit(letter));
+        bytes.copy_from_slice(&u32::try_from(value).unwrap().to_be_bytes());
+    }
+    key
+}
+
+#[test]
+fn lets_in_whom_the_authenticator_knows() {
+    let server_public = keys("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7");
+    let server_secret = keys("JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6");
+    let client_public = keys("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID");
+    let client_secret = keys("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
+    let client_curve = Curve::Client { public: client_public, secret: client_secret, server: server_public };
+    let knows = |key: [u8; 32]| {
+        let options =
+            SocketOptions { curve: Some(Curve::Server { secret: server_secret }), ..SocketOptions::default() };
+        let role = Together::new(Echo::server(ANY, options), Authenticator::new(HashSet::from([key])), Apart);
+        start_in::<LibzmqTransport, _>(role, Context::Private, Settings::default())
+    };
+    let options = SocketOptions { curve: Some(client_curve), ..SocketOptions::default() };
+
+    let server = knows(client_public);
+    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options.clone()));
+    client.ask(number(1));
+    read_until(&client, |events| messages(events) == 1);
+    close(&client);
+    close(&server);
+
+    let server = knows([7; 32]);
+    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options));
+    client.ask(number(1));
+    let refused = |events: &[Either<Told, _>]| events.iter().any(|event| matches!(event, Either::Second(_)));
+    read_until(&server, refused);
+    assert_eq!(server.stats().machine, (0, 1));
+    close(&client);
+    close(&server);
+}
