@@ -8,6 +8,9 @@ pub(crate) const NEXT_MANIFEST: &str = "._capture.json";
 /// What a writer locks.
 pub(crate) const LOCK: &str = ".lock";
 
+/// Where an import writes until it is whole.
+pub(crate) const IMPORT: &str = "_import";
+
 /// A published segment.
 pub(crate) fn segment(number: u64) -> String {
     format!("{number:010}.parquet")

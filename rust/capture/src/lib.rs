@@ -13,6 +13,7 @@ mod error;
 #[cfg(test)]
 mod faults;
 mod files;
+mod import;
 mod journal;
 mod lock;
 mod manifest;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use columns::{MESSAGE_TOO_LARGE, Row};
 pub use error::{CaptureError, CaptureErrorKind};
+pub use import::Import;
 pub use protocol::{Direction, Protocol};
 pub use reader::{Batches, Capture, Info, Rows, recover};
 pub use schema::schema;

@@ -21,7 +21,7 @@ use crate::manifest::Manifest;
 use crate::schema::schema;
 use crate::segment::SegmentSummary;
 use crate::store::{Recovery, Store};
-use crate::{CaptureError, CaptureErrorKind};
+use crate::{CaptureError, CaptureErrorKind, import};
 
 /// Rows of a batch read from a segment.
 const BATCH_ROWS: usize = 8192;
@@ -30,6 +30,7 @@ const BATCH_ROWS: usize = 8192;
 pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
     look_for_capture(directory)?;
     let lock = Lock::acquire(directory)?;
+    import::clear(directory)?;
     let (_, recovery) = Store::open(Arc::new(LocalDisk), directory)?;
     lock.release()?;
     Ok(recovery)

@@ -154,6 +154,35 @@ impl Store {
         let _ = self.disk.remove(&partial);
     }
 
+    /// Makes a capture in another directory whose numbers go on from here.
+    pub(crate) fn begin_aside(&self, aside: &Path) -> Result<(), CaptureError> {
+        std::fs::create_dir(aside).map_err(|error| CaptureError::writing(aside, error))?;
+        let store = Self {
+            disk: Arc::clone(&self.disk),
+            directory: aside.to_owned(),
+            manifest: self.manifest.clone(),
+            current: None,
+            durable_seq: 0,
+            segments: 0,
+        };
+        store.write_manifest()
+    }
+
+    /// Moves the segments of such a capture in, in order.
+    pub(crate) fn adopt(&mut self, aside: &Path) -> Result<(), CaptureError> {
+        let names = self.disk.list(aside).map_err(|error| CaptureError::reading(aside, error))?;
+        let path = aside.join(files::MANIFEST);
+        let manifest = Manifest::from_json(&path, &read(&*self.disk, &path)?)?;
+        for number in Listing::new(names).segments {
+            let name = files::segment(number);
+            let to = self.directory.join(&name);
+            self.disk.rename(&aside.join(&name), &to).map_err(|error| CaptureError::writing(&to, error))?;
+        }
+        self.manifest = manifest;
+        self.write_manifest()?;
+        self.sync_directory()
+    }
+
     fn begin(&mut self) -> Result<Current, CaptureError> {
         let Manifest { capture_id, next_segment, next_seq } = &self.manifest;
         let header = Header { capture_id: capture_id.clone(), segment: *next_segment, first_seq: *next_seq };

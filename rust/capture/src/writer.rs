@@ -14,7 +14,7 @@ use crate::columns::{Batch, Columns};
 use crate::disk::{Disk, LocalDisk};
 use crate::lock::Lock;
 use crate::store::{Recovery, Store};
-use crate::{CaptureError, Row, Settings};
+use crate::{CaptureError, Row, Settings, import};
 
 /// A batch is handed over before it has more frame bytes than this; one larger message is a batch alone.
 const BATCH_BYTES: u64 = 256 << 10;
@@ -79,6 +79,7 @@ impl Writer {
     fn open_on(disk: Arc<dyn Disk>, directory: &Path, settings: Settings, wake: Wake) -> Result<Self, CaptureError> {
         fs::create_dir_all(directory).map_err(|error| CaptureError::writing(directory, error))?;
         let lock = Lock::acquire(directory)?;
+        import::clear(directory)?;
         let (store, recovery) = Store::open(disk, directory)?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
