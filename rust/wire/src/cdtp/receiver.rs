@@ -163,19 +163,26 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver that asks for its sockets at once.
     pub fn new(settings: ReceiverSettings) -> Self {
-        let endpoint = |bind| move |address: &String| Endpoint { bind, address: address.clone(), active: false };
-        let endpoints: Vec<_> =
-            settings.bind.iter().map(endpoint(true)).chain(settings.connect.iter().map(endpoint(false))).collect();
+        let binds = settings.bind.iter().map(|address| (true, address));
+        let connects = settings.connect.iter().map(|address| (false, address));
+        let mut endpoints: Vec<_> = binds
+            .chain(connects)
+            .map(|(bind, address)| Endpoint { bind, address: address.clone(), active: false })
+            .collect();
+        if endpoints.is_empty() {
+            // The socket is somebody's who has bound or connected it already.
+            endpoints.push(Endpoint { bind: false, address: String::new(), active: true });
+        }
         let outputs = (0..)
             .zip(&endpoints)
             .map(|(number, endpoint)| {
-                let one = vec![endpoint.address.clone()];
-                let (bind, connect) = if endpoint.bind { (one, vec![]) } else { (vec![], one) };
+                let address = Some(endpoint.address.clone()).filter(|address| !address.is_empty());
+                let (bind, connect) = if endpoint.bind { (address, None) } else { (None, address) };
                 Output::Open(Open {
                     socket: Data(number),
                     kind: SocketKind::Pull,
-                    bind,
-                    connect,
+                    bind: bind.into_iter().collect(),
+                    connect: connect.into_iter().collect(),
                     options: settings.options.clone(),
                 })
             })
