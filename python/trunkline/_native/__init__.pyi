@@ -5,9 +5,9 @@ from typing import Literal
 
 from typing_extensions import disjoint_base
 
-__all__ = ["Role", "__version__", "build_profile", "cdtp", "error_kinds", "msgpack", "shutdown", "use_libzmq"]
+__all__ = ["Role", "__version__", "build_profile", "capture", "cdtp", "error_kinds", "msgpack", "shutdown", "use_libzmq"]
 
-from trunkline._native import cdtp, msgpack
+from trunkline._native import capture, cdtp, msgpack
 
 __version__: str
 build_profile: Literal["debug", "release"]

@@ -62,7 +62,8 @@ impl CaptureError {
     pub(crate) fn reading(path: &Path, error: io::Error) -> Self {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         let kind = if is_missing { CaptureErrorKind::Missing } else { CaptureErrorKind::Unreadable };
-        Self { kind, path: path.to_owned(), what: "cannot be read".into(), source: Some(Arc::new(error)) }
+        let what = if is_missing { "there is nothing there" } else { "cannot be read" };
+        Self { kind, path: path.to_owned(), what: what.into(), source: Some(Arc::new(error)) }
     }
 
     pub(crate) fn writing(path: &Path, error: io::Error) -> Self {

@@ -195,9 +195,11 @@ impl Iterator for Batches {
     }
 }
 
-/// The frames of a batch's rows.
+/// The messages of a batch's rows.
 #[derive(Debug)]
 pub struct Rows<'a> {
+    protocol: &'a StringArray,
+    error: &'a StringArray,
     envelope: &'a ListArray,
     header: &'a BinaryArray,
     payload: &'a ListArray,
@@ -207,10 +209,23 @@ impl<'a> Rows<'a> {
     /// Looks at a batch with the columns of [`schema`].
     pub fn new(batch: &'a RecordBatch) -> Self {
         Self {
+            protocol: batch["protocol"].as_string(),
+            error: batch["error"].as_string(),
             envelope: batch["envelope"].as_list(),
             header: batch["header"].as_binary(),
             payload: batch["payload"].as_list(),
         }
+    }
+
+    /// What a message speaks.
+    pub fn protocol(&self, row: usize) -> &'a str {
+        self.protocol.value(row)
+    }
+
+    /// Why a message does not decode; `None` for a good one.
+    pub fn error(&self, row: usize) -> Option<&'a str> {
+        let error = self.error;
+        error.is_valid(row).then(|| error.value(row))
     }
 
     /// A message as it was on the wire: envelope, header and payload.

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod capture;
 mod cdtp;
 mod errors;
 mod frames;
@@ -34,6 +35,12 @@ mod _native {
     }
 
     #[pymodule]
+    mod capture {
+        #[pymodule_export]
+        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, schema};
+    }
+
+    #[pymodule]
     mod cdtp {
         #[pymodule_export]
         use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore};
@@ -49,7 +56,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["cdtp", "msgpack"] {
+        for name in ["capture", "cdtp", "msgpack"] {
             modules.set_item(format!("trunkline._native.{name}"), module.getattr(name)?)?;
         }
         Ok(())

@@ -1,0 +1,74 @@
+"""Captures on disk, as Python's objects."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self, final
+
+import pyarrow as pa
+from typing_extensions import Buffer
+
+__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "recover", "schema"]
+
+@final
+class Capture:
+    """A capture as it was when it was opened."""
+
+    def __new__(cls, directory: str | os.PathLike[str]) -> Self: ...
+    @property
+    def segments(self) -> list[Path]:
+        """The segments published, oldest first."""
+
+    def info(self) -> dict[str, Any]:
+        """The capture's id and counts, by name."""
+
+    def reader(self) -> pa.RecordBatchReader:
+        """A pyarrow reader of all rows."""
+
+    def rows(self) -> RowIterator:
+        """All rows, each as a dict of its columns."""
+
+    def messages(self) -> MessageIterator:
+        """All rows, each as ``(protocol, error, frames)``."""
+
+@final
+class RowIterator(Iterator[dict[str, Any]]):
+    """What `Capture.rows` gives."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> dict[str, Any]: ...
+
+@final
+class MessageIterator(Iterator[tuple[str, str | None, tuple[bytes, ...]]]):
+    """What `Capture.messages` gives."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> tuple[str, str | None, tuple[bytes, ...]]: ...
+
+@final
+class Import:
+    """Rows brought in from elsewhere, all or none."""
+
+    def __new__(cls, directory: str | os.PathLike[str], *, segment_bytes: int | None = None) -> Self: ...
+    def append(
+        self,
+        received_at_ns: int,
+        message: Iterable[Buffer],
+        *,
+        protocol: str = "cdtp",
+        direction: str = "in",
+        endpoint: str | None = None,
+    ) -> None:
+        """Adds a message. What is wrong with it, if anything, is found out here."""
+
+    def commit(self) -> int:
+        """Moves the rows in, durable and visible; gives how many."""
+
+    def abort(self) -> None:
+        """Takes the rows back, unless they are moved in."""
+
+def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None]:
+    """Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``."""
+
+def schema() -> pa.Schema:
+    """The columns of a capture."""

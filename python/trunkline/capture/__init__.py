@@ -1,0 +1,22 @@
+"""Captures: recorded messages on disk, bit for bit, as plain Parquet.
+
+```python
+from trunkline import capture
+
+capture.import_("recorded.jsonl.gz", "capture/")
+recorded = capture.open("capture/")
+print(recorded.info().messages, {message.sender for message in recorded})
+table = recorded.read_all()
+```
+
+A capture is a directory of Parquet segments, one row a message, which Spark and pyarrow read as it is. Reading it here
+also gives the rows that are on disk but in no segment yet.
+"""
+
+from __future__ import annotations
+
+from trunkline.capture.importing import import_
+from trunkline.capture.reading import Capture, CaptureInfo, open, schema  # noqa: A004 - as `gzip.open`, used with its room
+from trunkline.capture.recovery import Recovery, recover
+
+__all__ = ["Capture", "CaptureInfo", "Recovery", "import_", "open", "recover", "schema"]

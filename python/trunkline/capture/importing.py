@@ -1,0 +1,95 @@
+"""Messages recorded elsewhere, brought into a capture."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trunkline._native import capture as _native
+from trunkline.errors import CaptureError
+
+__all__ = ["import_"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def import_(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    path: str | os.PathLike[str],
+    *,
+    protocol: str = "cdtp",
+    segment_bytes: int | None = None,
+) -> int:
+    """Brings recorded messages into a capture, all of them or, when anything goes wrong, none.
+
+    Each line of a file is a JSON object: ``received_at_ns``, ``frames`` in base64, and where known ``endpoint``,
+    ``protocol`` and ``direction`` ("in" or "out").
+
+    Args:
+        files: JSON lines, plain or gzipped: one file or several.
+        path: The capture directory; made if it does not exist, continued if it does.
+        protocol: What the messages speak whose line does not say.
+        segment_bytes: The frame bytes of one segment file, at most.
+
+    Returns:
+        How many messages came in, those that do not decode too.
+
+    Raises:
+        CaptureError: A line is no recorded message, or the capture cannot be written.
+        OSError: A file cannot be read.
+    """
+    if isinstance(files, str | os.PathLike):
+        files = [files]
+    importing = _native.Import(path, segment_bytes=segment_bytes)
+    try:
+        for file in files:
+            _import_file(Path(file), importing, protocol)
+        return importing.commit()
+    finally:
+        # Nothing is left to take back once it is committed.
+        importing.abort()
+
+
+def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
+    for number, line in enumerate(_lines(file), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            importing.append(
+                row["received_at_ns"],
+                [base64.b64decode(frame, validate=True) for frame in row["frames"]],
+                protocol=row.get("protocol", protocol),
+                direction=row.get("direction", "in"),
+                endpoint=row.get("endpoint"),
+            )
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            message = f"{file}, line {number}: no recorded message ({_reason(error)})"
+            raise CaptureError(message) from error
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as plain:
+        if not plain.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
+            yield from plain
+            return
+        with gzip.GzipFile(fileobj=plain) as unpacked:
+            try:
+                yield from unpacked
+            except (EOFError, zlib.error) as error:
+                message = f"{file}: cannot be unpacked ({error})"
+                raise CaptureError(message) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]}"
+    if isinstance(error, binascii.Error):
+        return f"frames are base64: {error}"
+    return str(error)

@@ -1,0 +1,144 @@
+"""Captures read back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trunkline import cdtp
+from trunkline._native import capture as _native
+from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Capture", "CaptureInfo", "open", "schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureInfo:
+    """What a capture holds, counted in rows.
+
+    Attributes:
+        capture_id: The capture's id, the same for every run that was recorded into it.
+        segments: Published segments.
+        messages: Rows, published or not.
+        bytes: Bytes of all frames.
+        first_received_at_ns: The earliest receipt, in nanoseconds since 1970; None without a row.
+        last_received_at_ns: The latest one.
+        protocols: Rows by protocol.
+        errors: Rows that do not decode, by kind of error.
+    """
+
+    capture_id: str | None
+    segments: int
+    messages: int
+    bytes: int
+    first_received_at_ns: int | None
+    last_received_at_ns: int | None
+    protocols: Mapping[str, int]
+    errors: Mapping[str, int]
+
+
+class Capture:
+    """A capture as it was when it was opened; a recorder may go on meanwhile.
+
+    Iterating it gives the messages in the order they were recorded, a CDTP2 message one record at a time.
+
+    Attributes:
+        path: The capture directory.
+        skipped: Rows that the latest iteration left out: what does not decode, and protocols not known here.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.skipped = 0
+        self._native = _native.Capture(self.path)
+
+    @property
+    def segments(self) -> list[Path]:
+        """The published segments, oldest first."""
+        return self._native.segments
+
+    def __iter__(self) -> Iterator[cdtp.Message]:
+        """The messages, oldest first; `skipped` counts from 0 again."""
+        self.skipped = 0
+        for protocol, error, frames in self._native.messages():
+            if error is not None or protocol != "cdtp":
+                self.skipped += 1
+                continue
+            try:
+                # As lenient as any recorder may have been.
+                message = cdtp.decode(frames, strict=False)
+            except DecodeError:
+                self.skipped += 1
+                continue
+            if isinstance(message, cdtp.Batch):
+                yield from message
+            else:
+                yield message
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows, oldest first, each a dict of its columns; needs no pyarrow."""
+        return self._native.rows()
+
+    def info(self) -> CaptureInfo:
+        """Counts what the capture holds."""
+        return CaptureInfo(**self._native.info())
+
+    def reader(self) -> pa.RecordBatchReader:
+        """All rows as a stream of record batches, which pandas, Polars and DuckDB take as well.
+
+        Raises:
+            LocalProtocolError: pyarrow is not installed.
+        """
+        _need_pyarrow()
+        return self._native.reader()
+
+    def read_all(self) -> pa.Table:
+        """All rows as one table.
+
+        Raises:
+            CaptureError: A segment cannot be read.
+            LocalProtocolError: pyarrow is not installed.
+        """
+        pyarrow = _need_pyarrow()
+        reader = self._native.reader()
+        try:
+            return reader.read_all()
+        except (OSError, pyarrow.ArrowException) as error:
+            raise CaptureError(str(error)) from error
+
+
+def open(path: str | os.PathLike[str]) -> Capture:  # noqa: A001 - as `gzip.open`, used with its room
+    """Opens a capture for reading, while it is recorded or after.
+
+    Args:
+        path: The capture directory.
+
+    Raises:
+        CaptureError: There is no capture, or it cannot be read.
+    """
+    return Capture(path)
+
+
+def schema() -> pa.Schema:
+    """The columns of a capture.
+
+    Raises:
+        LocalProtocolError: pyarrow is not installed.
+    """
+    _need_pyarrow()
+    return _native.schema()
+
+
+def _need_pyarrow() -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        message = "this takes pyarrow: pip install 'trunkline[capture]'"
+        raise LocalProtocolError(message) from error
+    return pa

@@ -1,0 +1,293 @@
+//! `trunkline._native.capture`: what is on disk, as Python's objects.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array, RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3_arrow::{PyRecordBatchReader, PySchema};
+use trunkline_capture::{
+    Batches, Capture, CaptureError as CaptureFault, Direction, Import, Protocol, Row, Rows, recover as recover_capture,
+    schema as capture_schema,
+};
+use trunkline_wire::cdtp;
+
+use crate::errors::{ClosedError, capture_error};
+use crate::frames::frames;
+use crate::names::name;
+
+/// A capture as it was when it was opened.
+#[pyclass(frozen, module = "trunkline._native.capture", name = "Capture")]
+pub(crate) struct PyCapture(Capture);
+
+#[pymethods]
+impl PyCapture {
+    #[new]
+    fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
+        py.detach(move || Capture::open(&directory)).map(Self).map_err(|error| capture_error(&error))
+    }
+
+    /// The segments published, oldest first.
+    #[getter]
+    fn segments(&self) -> Vec<PathBuf> {
+        self.0.segments().to_vec()
+    }
+
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let info = py.detach(|| self.0.info()).map_err(|error| capture_error(&error))?;
+        let counts = PyDict::new(py);
+        counts.set_item("capture_id", info.capture_id)?;
+        counts.set_item("segments", info.segments)?;
+        counts.set_item("messages", info.messages)?;
+        counts.set_item("bytes", info.bytes)?;
+        counts.set_item("first_received_at_ns", info.first_received_at_ns)?;
+        counts.set_item("last_received_at_ns", info.last_received_at_ns)?;
+        counts.set_item("protocols", info.protocols)?;
+        counts.set_item("errors", info.errors)?;
+        Ok(counts)
+    }
+
+    /// A pyarrow reader of all rows.
+    fn reader<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        PyRecordBatchReader::new(Box::new(Stream(self.batches()?))).into_pyarrow(py)
+    }
+
+    /// All rows, each as a dict of its columns.
+    fn rows(&self) -> PyResult<RowIterator> {
+        Ok(RowIterator(Mutex::new(self.cursor()?)))
+    }
+
+    /// All rows, each as ``(protocol, error, frames)``.
+    fn messages(&self) -> PyResult<MessageIterator> {
+        Ok(MessageIterator(Mutex::new(self.cursor()?)))
+    }
+}
+
+impl PyCapture {
+    fn batches(&self) -> PyResult<Batches> {
+        self.0.batches().map_err(|error| capture_error(&error))
+    }
+
+    fn cursor(&self) -> PyResult<Cursor> {
+        Ok(Cursor { batches: self.batches()?, batch: None, row: 0 })
+    }
+}
+
+/// A place among the rows of a capture.
+struct Cursor {
+    batches: Batches,
+    batch: Option<RecordBatch>,
+    row: usize,
+}
+
+impl Cursor {
+    fn is_at_end_of_batch(&self) -> bool {
+        self.batch.as_ref().is_none_or(|batch| self.row == batch.num_rows())
+    }
+
+    fn read_batch(&mut self) -> Result<(), CaptureFault> {
+        self.row = 0;
+        self.batch = self.batches.next().transpose()?;
+        Ok(())
+    }
+}
+
+/// What `Capture.rows` gives.
+#[pyclass(frozen, module = "trunkline._native.capture")]
+pub(crate) struct RowIterator(Mutex<Cursor>);
+
+#[pymethods]
+impl RowIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        next(py, &self.0, |batch, row| {
+            let columns = PyDict::new(py);
+            for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+                columns.set_item(name(py, field.name()), value(py, column, row)?)?;
+            }
+            Ok(columns)
+        })
+    }
+}
+
+/// What `Capture.messages` gives.
+#[pyclass(frozen, module = "trunkline._native.capture")]
+pub(crate) struct MessageIterator(Mutex<Cursor>);
+
+#[pymethods]
+impl MessageIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        next(py, &self.0, |batch, row| {
+            let rows = Rows::new(batch);
+            let frames: Vec<_> = rows.frames(row).map(|frame| PyBytes::new(py, frame)).collect();
+            let error = rows.error(row).map(|error| name(py, error));
+            (name(py, rows.protocol(row)), error, PyTuple::new(py, frames)?).into_pyobject(py)
+        })
+    }
+}
+
+/// The next row as `convert` makes it, waiting for the disk without the GIL.
+fn next<T>(
+    py: Python<'_>,
+    cursor: &Mutex<Cursor>,
+    convert: impl FnOnce(&RecordBatch, usize) -> PyResult<T>,
+) -> PyResult<Option<T>> {
+    // Waiting for another thread's row must not keep the GIL from it.
+    let mut cursor = cursor.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+    let cursor = &mut *cursor;
+    while cursor.is_at_end_of_batch() {
+        py.detach(|| cursor.read_batch()).map_err(|error| capture_error(&error))?;
+        if cursor.batch.is_none() {
+            return Ok(None);
+        }
+    }
+    let row = cursor.row;
+    cursor.row += 1;
+    cursor.batch.as_ref().map(|batch| convert(batch, row)).transpose()
+}
+
+/// A cell of any column that a capture has.
+fn value<'py>(py: Python<'py>, column: &dyn Array, row: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if column.is_null(row) {
+        return Ok(None);
+    }
+    let value = if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
+        numbers.value(row).into_pyobject(py)?.into_any()
+    } else if let Some(numbers) = column.as_primitive_opt::<Int32Type>() {
+        numbers.value(row).into_pyobject(py)?.into_any()
+    } else if let Some(texts) = column.as_string_opt::<i32>() {
+        name(py, texts.value(row)).into_any()
+    } else if let Some(blobs) = column.as_binary_opt::<i32>() {
+        PyBytes::new(py, blobs.value(row)).into_any()
+    } else {
+        let frames = column.as_list::<i32>().value(row);
+        let frames: Vec<_> = frames.as_binary::<i32>().iter().flatten().map(|frame| PyBytes::new(py, frame)).collect();
+        PyList::new(py, frames)?.into_any()
+    };
+    Ok(Some(value))
+}
+
+/// Batches as Arrow's stream interface wants them.
+struct Stream(Batches);
+
+impl Iterator for Stream {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.0.next()?;
+        Some(batch.map_err(|error| ArrowError::ExternalError(Box::new(error))))
+    }
+}
+
+impl RecordBatchReader for Stream {
+    fn schema(&self) -> SchemaRef {
+        capture_schema()
+    }
+}
+
+/// Rows brought in from elsewhere, all or none.
+#[pyclass(frozen, module = "trunkline._native.capture", name = "Import")]
+pub(crate) struct PyImport(Mutex<Option<Import>>);
+
+#[pymethods]
+impl PyImport {
+    #[new]
+    #[pyo3(signature = (directory, *, segment_bytes = None))]
+    fn new(py: Python<'_>, directory: PathBuf, segment_bytes: Option<u64>) -> PyResult<Self> {
+        let mut settings = trunkline_capture::Settings::default();
+        settings.segment_bytes = segment_bytes.unwrap_or(settings.segment_bytes);
+        let import = py.detach(move || Import::open(&directory, settings)).map_err(|error| capture_error(&error))?;
+        Ok(Self(Mutex::new(Some(import))))
+    }
+
+    /// Adds a message. What is wrong with it, if anything, is found out here.
+    #[pyo3(signature = (received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        received_at_ns: i64,
+        message: &Bound<'_, PyAny>,
+        protocol: &str,
+        direction: &str,
+        endpoint: Option<&str>,
+    ) -> PyResult<()> {
+        let frames = frames(message)?;
+        let row = Row {
+            received_at_ns,
+            protocol: named("protocol", protocol, &Protocol::ALL, Protocol::name)?,
+            endpoint,
+            peer: None,
+            direction: named("direction", direction, &Direction::ALL, Direction::name)?,
+            topic: None,
+            reply_to: None,
+            frames: &frames,
+            error: None,
+        };
+        py.detach(|| {
+            let mut import = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(import) = import.as_mut() else { return Err(closed()) };
+            let error = match row.protocol {
+                Protocol::Cdtp => cdtp::decode(row.frames, &cdtp::Settings::default()).err(),
+                Protocol::Cdt | Protocol::Dcp | Protocol::Mc0 | Protocol::MtlControl | Protocol::MtlData => None,
+            };
+            import
+                .append(&Row { error: error.map(|error| error.kind.slug()), ..row })
+                .map_err(|error| capture_error(&error))
+        })
+    }
+
+    /// Moves the rows in, durable and visible; gives how many.
+    fn commit(&self, py: Python<'_>) -> PyResult<u64> {
+        let import = self.take().ok_or_else(closed)?;
+        let progress = py.detach(|| import.commit()).map_err(|error| capture_error(&error))?;
+        Ok(progress.recorded)
+    }
+
+    /// Takes the rows back, unless they are moved in.
+    fn abort(&self, py: Python<'_>) {
+        py.detach(|| drop(self.take()));
+    }
+}
+
+impl PyImport {
+    fn take(&self) -> Option<Import> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+fn closed() -> PyErr {
+    ClosedError::new_err("this import is over")
+}
+
+fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T) -> &'static str) -> PyResult<T> {
+    all.iter()
+        .copied()
+        .find(|one| name(*one) == given)
+        .ok_or_else(|| PyValueError::new_err(format!("{given:?} is no {what} of a capture")))
+}
+
+/// Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``.
+#[pyfunction]
+pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64, Option<u64>)> {
+    let recovery = py.detach(move || recover_capture(&directory)).map_err(|error| capture_error(&error))?;
+    Ok((recovery.rows, recovery.cut_bytes, recovery.segment))
+}
+
+/// The columns of a capture, as a pyarrow schema.
+#[pyfunction]
+pub(crate) fn schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    PySchema::new(capture_schema()).into_pyarrow(py)
+}
