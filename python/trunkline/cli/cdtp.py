@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,7 @@ def send(
         output.ready("cdtp.sender", [*sender.endpoints, *(connect or ())], "sending to")
         try:
             with stopping.interrupting():
-                _send_all(sender, files, tags, Pace(stats_interval), output)
+                _send_all(sender, files, tags, Pace(lambda: output.stats(sender.stats), stats_interval))
         except Stopped:
             reason = "signal"
         try:
@@ -91,20 +92,18 @@ def send(
         output.stopped(reason, sender.stats)
 
 
-def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace: Pace, output: Output) -> None:
+def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace: Pace) -> None:
     """Sends everything and waits until the transport has it."""
-    for payload in _payloads(files):
+    for payload in _payloads(files, pace):
         sent = False
         while not sent:
             with suppress(errors.TimeoutError):
                 sender.send(payload, tags=tags, timeout_s=pace.wait_s())
                 sent = True
-            if pace.stats_due():
-                output.stats(sender.stats)
+            pace.look_up()
     while sender.stats.queued:
         time.sleep(pace.wait_s(_LOOK_S) or 0)
-        if pace.stats_due():
-            output.stats(sender.stats)
+        pace.look_up()
 
 
 def _need_files(files: Sequence[Path]) -> None:
@@ -119,13 +118,29 @@ def _need_files(files: Sequence[Path]) -> None:
             raise typer.BadParameter(message, param_hint="FILE")
 
 
-def _payloads(files: Sequence[Path]) -> Iterator[bytes]:
+def _payloads(files: Sequence[Path], pace: Pace) -> Iterator[bytes]:
     for file in files:
         if str(file) == "-":
-            for line in sys.stdin.buffer:
-                yield line.removesuffix(b"\n").removesuffix(b"\r")
+            yield from _lines(sys.stdin.fileno(), pace)
         else:
             yield file.read_bytes()
+
+
+def _lines(fd: int, pace: Pace) -> Iterator[bytes]:
+    """The lines that come in, while the counters go on being told."""
+    rest = bytearray()
+    while True:
+        ready, _, _ = select.select([fd], [], [], pace.wait_s())
+        pace.look_up()
+        if not ready:
+            continue
+        data = os.read(fd, 1 << 16)
+        if not data:
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (bytes(line.removesuffix(b"\r")) for line in lines)
+    if rest:
+        yield bytes(rest)
 
 
 def _tags(given: Sequence[str]) -> dict[str, Any]:
@@ -170,7 +185,7 @@ def receive(
     from trunkline import cdtp
 
     output = Output(json=as_json)
-    pace = Pace(stats_interval, idle)
+    pace = Pace(lambda: output.stats(receiver.stats), stats_interval, idle)
     dropped = 0
 
     def on_drop(_: object) -> None:
@@ -212,8 +227,7 @@ def _print_all(
             pace.saw()
             _print(message, output)
             printed += 1
-        if pace.stats_due():
-            output.stats(receiver.stats)
+        pace.look_up()
     return "count"
 
 
@@ -280,14 +294,14 @@ def record(
         output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], f"recording to {capture} from")
         try:
             with stopping.interrupting():
-                reason = _wait(recorder, count, Pace(stats_interval, idle), output)
+                reason = _wait(recorder, count, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))
         except Stopped:
             reason = "signal"
         recorder.close(drain_s=drain_seconds)
         output.stopped(reason, recorder.stats)
 
 
-def _wait(recorder: Recorder, count: int | None, pace: Pace, output: Output) -> Reason:
+def _wait(recorder: Recorder, count: int | None, pace: Pace) -> Reason:
     while True:
         try:
             return recorder.wait(count=count, timeout_s=pace.wait_s())
@@ -295,5 +309,4 @@ def _wait(recorder: Recorder, count: int | None, pace: Pace, output: Output) -> 
             pace.saw_progress(recorder.stats.received)
         if pace.idle:
             return "idle"
-        if pace.stats_due():
-            output.stats(recorder.stats)
+        pace.look_up()

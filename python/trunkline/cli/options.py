@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -60,11 +61,13 @@ class Pace:
     """When a command that waits looks up: to tell its counters, or because nothing has come in for too long.
 
     Args:
-        interval_s: How often to tell the counters.
+        tell: Tells the counters.
+        interval_s: How often.
         idle_s: How long nothing may come in.
     """
 
-    def __init__(self, interval_s: float | None, idle_s: float | None = None) -> None:
+    def __init__(self, tell: Callable[[], None], interval_s: float | None, idle_s: float | None = None) -> None:
+        self._tell = tell
         self._interval_s = interval_s
         self._idle_s = idle_s
         self._told = self._seen = time.monotonic()
@@ -80,12 +83,11 @@ class Pace:
             waits.append(max(self._seen + self._idle_s - now, 0))
         return min(waits, default=None)
 
-    def stats_due(self) -> bool:
-        """Whether the counters are to be told now; asked at each look."""
-        due = self._interval_s is not None and time.monotonic() >= self._told + self._interval_s
-        if due:
+    def look_up(self) -> None:
+        """Tells the counters if it is time to."""
+        if self._interval_s is not None and time.monotonic() >= self._told + self._interval_s:
             self._told = time.monotonic()
-        return due
+            self._tell()
 
     def saw(self) -> None:
         """Something has come in."""

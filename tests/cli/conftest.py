@@ -1,0 +1,178 @@
+"""Commands as processes, and raw peers on the other side: pyzmq sockets and hand-packed MessagePack."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+
+
+class Command:
+    """A `trunkline` that runs."""
+
+    def __init__(self, *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trunkline", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            text=True,
+        )
+
+    def event(self, name: str | None = None) -> dict[str, Any]:
+        """The next line of JSON, which is to be of this event."""
+        line = self.process.stdout.readline()
+        assert line, f"no {name} event: {self.process.stderr.read()}"
+        event = json.loads(line)
+        assert name in (None, event["event"]), line
+        return event
+
+    def ready(self) -> dict[str, Any]:
+        return self.event("ready")
+
+    def told(self, text: str) -> str:
+        """The next line on stderr that has this in it."""
+        for line in self.process.stderr:
+            if text in line:
+                return line
+        pytest.fail(f"nothing about {text!r} on stderr")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, returncode: int = 0) -> tuple[str, str]:
+        """Waits for the end; what is left of both outputs."""
+        out, err = self.process.communicate()
+        assert self.process.returncode == returncode, err
+        assert "Traceback" not in err
+        return out, err
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """Starts a command in an empty folder."""
+    running = []
+
+    def start(*arguments: str | Path, env: dict[str, str] | None = None) -> Command:
+        running.append(Command(*arguments, cwd=tmp_path, env=env))
+        return running[-1]
+
+    yield start
+    for command in running:
+        command.close()
+
+
+@pytest.fixture
+def run(start: Callable[..., Command]) -> Callable[..., tuple[str, str]]:
+    """Runs a command to its end, fed with messages from a raw peer; gives both outputs."""
+
+    def run(
+        *arguments: str | Path,
+        returncode: int = 0,
+        stdin: str = "",
+        env: dict[str, str] | None = None,
+        feed: tuple[Peer, list[list[bytes]]] | None = None,
+    ) -> tuple[str, str]:
+        command = start(*arguments, env=env)
+        if feed is not None:
+            peer, messages = feed
+            peer.send(*messages)
+        out, err = command.process.communicate(stdin)
+        assert command.process.returncode == returncode, err
+        assert "Traceback" not in err
+        return out, err
+
+    return run
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+@pytest.fixture
+def dial(context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[Callable[[int, str], zmq.Socket[bytes]]]:
+    """Opens a raw socket that dials."""
+    sockets = []
+
+    def dial(kind: int, endpoint: str) -> zmq.Socket[bytes]:
+        sockets.append(context.socket(kind))
+        sockets[-1].connect(endpoint)
+        return sockets[-1]
+
+    yield dial
+    for socket in sockets:
+        socket.close(linger=0)
+
+
+class Peer:
+    """A raw socket that listens."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> None:
+        self.socket = context.socket(kind)
+        self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
+
+    def send(self, *messages: list[bytes]) -> None:
+        for message in messages:
+            self.socket.send_multipart(message)
+
+    def receive(self) -> list[bytes]:
+        return self.socket.recv_multipart()
+
+
+@pytest.fixture
+def push(context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[Peer]:
+    """A sender that is none of ours."""
+    peer = Peer(context, zmq.PUSH)
+    yield peer
+    peer.socket.close(linger=0)
+
+
+@pytest.fixture
+def pull(context: zmq.Context[zmq.Socket[bytes]]) -> Iterator[Peer]:
+    """A receiver that is none of ours."""
+    peer = Peer(context, zmq.PULL)
+    yield peer
+    peer.socket.close(linger=0)
+
+
+def spec(
+    sender: str, *payload: bytes, tags: dict[str, Any] | None = None, ns: int = 1_700_000_000_000_000_007
+) -> list[bytes]:
+    """A message with the specification's header."""
+    stamp = msgpack.Timestamp(*divmod(ns, 10**9))
+    return [b"".join(map(msgpack.packb, ("CDTP\x01", sender, stamp, tags or {}))), *(payload or (b"payload",))]
+
+
+def release(sender: str, kind: int, sequence: int, *payload: bytes, tags: dict[str, Any] | None = None) -> list[bytes]:
+    """A message with the header of releases 0.4 and 0.5 (B)."""
+    return [b"".join(map(msgpack.packb, ("CDTP\x01", sender, kind, sequence, tags or {}))), *payload]
+
+
+def batch(sender: str, *records: list[Any], kind: int = 0) -> list[bytes]:
+    """A message of CDTP2."""
+    return [b"".join(map(msgpack.packb, ("CDTP\x02", sender, kind, list(records))))]
+
+
+def unpack(header: bytes) -> list[Any]:
+    """The objects of a header."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(header)
+    return list(unpacker)

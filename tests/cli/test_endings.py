@@ -1,0 +1,134 @@
+"""How commands end, whatever ends them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet
+import pytest
+import zmq
+
+from conftest import spec
+
+ROLES = {
+    "receive": ["cdtp", "receive", "--bind", "tcp://127.0.0.1:*"],
+    "record": ["cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*"],
+    "send": ["cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*", "-"],
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_signal_stops_a_role(start, role, number):
+    command = start(*ROLES[role], "--json")
+    command.ready()
+    command.signal(number)
+    stopped = command.event("stopped")
+    assert stopped["reason"] == "signal"
+    assert command.end() == ("", "")
+
+
+def test_a_second_signal_leaves_at_once(start, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    command = start(*ROLES["send"][:-1], "file", "--json", "--drain-seconds", "50", "--stats-interval", "0.05")
+    command.ready()
+    assert command.event("stats")["stats"]["queued"] == 1
+    command.signal(signal.SIGINT)
+    began = time.monotonic()
+    # Until the first one has been seen the second one may be the same to the system.
+    while command.process.poll() is None:
+        command.signal(signal.SIGINT)
+        time.sleep(0.05)
+    assert command.process.returncode == 130
+    assert time.monotonic() - began < 10
+
+
+def test_a_command_with_an_end_of_its_own_is_cut_off_with_130():
+    # `--help` waits for nobody, so the command here is one that is stopped while it starts.
+    code = "import os, signal, sys; from trunkline.cli import ending; "
+    code += "sys.exit(ending.guarded(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause())))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 130
+
+
+@pytest.mark.parametrize("role", ["receive", "record"])
+def test_a_peer_that_dies_ends_nothing(start, dial, role):
+    command = start(*ROLES[role], "--json", "--stats-interval", "0.05")
+    (endpoint,) = command.ready()["endpoints"]
+
+    def wait_for(counter):
+        event = command.event()
+        while event["event"] != "stats" or event["stats"][counter] == 0:
+            event = command.event()
+
+    code = "import sys, zmq; s = zmq.Context().socket(zmq.PUSH); s.connect(sys.argv[1])\n"
+    code += "while True: s.send_multipart([b'bad', b''])"
+    peer = subprocess.Popen([sys.executable, "-c", code, endpoint])
+    wait_for("received")
+    peer.kill()
+    peer.wait()
+    dial(zmq.PUSH, endpoint).send_multipart(spec("D"))
+    wait_for("accepted")
+    command.signal(signal.SIGINT)
+    command.end()
+
+
+def test_a_broken_pipe_ends_quietly(start, push):
+    command = start("cdtp", "receive", "--connect", push.endpoint, "--json")
+    command.ready()
+    command.process.stdout.close()
+    push.send(spec("D"))
+    assert command.process.wait() == 0
+    assert command.process.stderr.read() == ""
+    command.process.stdout = None
+
+
+def test_a_recorder_whose_pipe_breaks_keeps_what_it_has(start, push, tmp_path):
+    command = start(
+        "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--json", "--stats-interval", "0.05"
+    )
+    command.ready()
+    push.send(*[spec("D")] * 10)
+    while command.event("stats")["stats"]["received"] < 10:
+        pass
+    command.process.stdout.close()
+    assert command.process.wait() == 0
+    assert command.process.stderr.read() == ""
+    command.process.stdout = None
+    assert pyarrow.parquet.read_table(tmp_path / "c").num_rows == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["cdtp", "receive", "--bind", "nowhere"], "an endpoint looks like tcp://127.0.0.1:23999"),
+        (["cdtp", "receive", "--bind", "{taken}"], "choose another port"),
+        (["cdtp", "record", "--bind", "tcp://127.0.0.1:*", "--capture", "/proc/here"], "/proc/here"),
+        (["capture", "info", "missing"], "missing"),
+    ],
+)
+def test_an_error_is_one_line(run, push, arguments, complaint):
+    out, err = run(*(argument.format(taken=push.endpoint) for argument in arguments), returncode=1)
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("trunkline: error: ")
+    assert complaint in line
+
+
+def test_a_traceback_is_there_for_those_who_ask(start):
+    command = start("cdtp", "receive", "--bind", "nowhere", env={"TRUNKLINE_DEBUG": "1"})
+    _, err = command.process.communicate()
+    assert command.process.returncode == 1
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].startswith("trunkline: error: ")
+
+
+def test_json_is_flushed_line_by_line(start, push):
+    command = start("cdtp", "receive", "--connect", push.endpoint, "--json")
+    command.ready()
+    for at in range(3):
+        push.send(spec("D", tags={"at": at}))
+        assert json.loads(command.process.stdout.readline())["tags"] == {"at": at}

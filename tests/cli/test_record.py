@@ -1,0 +1,121 @@
+"""`trunkline cdtp record`."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pyarrow.parquet
+
+from conftest import spec
+
+
+def rows(folder):
+    return pyarrow.parquet.read_table(folder).to_pylist()
+
+
+def test_everything_is_recorded_bit_for_bit(start, push, tmp_path):
+    command = start("cdtp", "record", "--capture", "capture", "--connect", push.endpoint, "--count", "3", "--json")
+    assert command.ready() == {
+        "event": "ready",
+        "role": "cdtp.recorder",
+        "endpoints": [push.endpoint],
+        "pid": command.process.pid,
+    }
+    messages = [spec("D", b"a", b"b"), [b"nonsense", b"x"], spec("D", b"c")]
+    push.send(*messages)
+    size = sum(len(frame) for message in messages for frame in message)
+    assert command.event("stopped") == {
+        "event": "stopped",
+        "reason": "count",
+        "stats": {
+            "received": 3,
+            "accepted": 2,
+            "dropped": {"bad_header": 1},
+            "bytes": size,
+            "recorded": 3,
+            "durable": 3,
+            "segments": 1,
+            "duplicate_keys": 0,
+            "chirp_dropped": 0,
+        },
+    }
+    command.end()
+    recorded = rows(tmp_path / "capture")
+    assert [[row["header"], *row["payload"]] for row in recorded] == messages
+    assert [row["error"] for row in recorded] == [None, "bad_header", None]
+
+
+def test_count_is_exact(run, push, tmp_path):
+    out, _ = run(
+        "cdtp",
+        "record",
+        "--capture",
+        "capture",
+        "--connect",
+        push.endpoint,
+        "--count",
+        "7",
+        "--json",
+        feed=(push, [spec("D")] * 50),
+    )
+    assert json.loads(out.splitlines()[-1])["stats"]["recorded"] == 7
+    assert len(rows(tmp_path / "capture")) == 7
+
+
+def test_idle_runs_from_the_start(run):
+    out, _ = run("cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", "--idle", "0.2", "--json")
+    assert json.loads(out.splitlines()[-1])["reason"] == "idle"
+
+
+def test_segments_are_cut_by_size(run, push, tmp_path):
+    out, _ = run(
+        *("cdtp", "record", "--capture", "c", "--connect", push.endpoint),
+        *("--count", "10", "--segment-bytes", "3000", "--json"),
+        feed=(push, [spec("D", bytes(1000))] * 10),
+    )
+    assert json.loads(out.splitlines()[-1])["stats"]["segments"] == 5
+    assert len(list((tmp_path / "c").glob("*.parquet"))) == 5
+
+
+def test_segments_are_published_by_age(start, push, tmp_path):
+    command = start(
+        *("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--json"),
+        *("--segment-seconds", "0.2", "--stats-interval", "0.1"),
+    )
+    command.ready()
+    push.send(spec("D"))
+    while command.event("stats")["stats"]["segments"] == 0:
+        pass
+    assert len(rows(tmp_path / "c")) == 1
+
+
+def test_a_signal_drains_what_has_arrived(start, push, tmp_path):
+    command = start(
+        "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--json", "--stats-interval", "0.05"
+    )
+    command.ready()
+    push.send(*[spec("D")] * 500)
+    while command.event("stats")["stats"]["received"] == 0:
+        pass
+    command.signal(signal.SIGTERM)
+    rest, _ = command.end()
+    stopped = json.loads(rest.splitlines()[-1])
+    assert stopped["reason"] == "signal"
+    assert stopped["stats"]["durable"] == stopped["stats"]["received"] == 500
+    assert len(rows(tmp_path / "c")) == 500
+
+
+def test_a_second_recorder_is_refused(start, run):
+    command = start("cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", "--json")
+    command.ready()
+    out, err = run("cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", "--json", returncode=1)
+    assert out == ""
+    assert err.startswith("trunkline: error: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_later_run_goes_on(run, push, tmp_path):
+    for _ in range(2):
+        run("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "1", feed=(push, [spec("D")]))
+    assert [row["seq"] for row in rows(tmp_path / "c")] == [0, 1]

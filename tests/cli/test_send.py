@@ -1,0 +1,127 @@
+"""`trunkline cdtp send`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+import zmq
+
+from conftest import spec, unpack
+
+
+def test_a_file_is_a_message(start, pull, tmp_path):
+    (tmp_path / "one").write_bytes(b"\x00one\n")
+    (tmp_path / "two").write_bytes(b"")
+    before = time.time()
+    command = start("cdtp", "send", "--name", "D.one", "--connect", pull.endpoint, "--json", "one", "two")
+    assert command.ready() == {
+        "event": "ready",
+        "role": "cdtp.sender",
+        "endpoints": [pull.endpoint],
+        "pid": command.process.pid,
+    }
+    header, payload = pull.receive()
+    magic, name, stamp, tags = unpack(header)
+    assert (magic, name, tags, payload) == ("CDTP\x01", "D.one", {}, b"\x00one\n")
+    assert before <= stamp.to_unix() <= time.time()
+    assert pull.receive()[1] == b""
+    assert command.event("stopped") == {
+        "event": "stopped",
+        "reason": "eof",
+        "stats": {"sent": 2, "queued": 0, "queued_bytes": 0, "at_risk": 0, "capture_lost": 0},
+    }
+    assert command.end() == ("", "")
+
+
+def test_stdin_is_a_message_a_line(start, pull):
+    command = start("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "-")
+    command.process.stdin.write("first\n\nläst")
+    command.process.stdin.close()
+    assert [pull.receive()[1] for _ in range(3)] == [b"first", b"", "läst".encode()]
+    command.process.stdin = None
+    command.end()
+
+
+def test_a_line_is_sent_before_the_next_one_is_typed(start, pull):
+    command = start("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "-")
+    for line in (b"one", b"two"):
+        command.process.stdin.write(f"{line.decode()}\n")
+        command.process.stdin.flush()
+        assert pull.receive()[1] == line
+
+
+def test_tags_are_json_where_they_are_json(run, pull, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    tags = ["run=7", "name=Ada", 'list=[1, "a"]', "none=null", "nan=NaN", "empty=", "a=b=c", 'text="7"']
+    options = [part for tag in tags for part in ("--tag", tag)]
+    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, *options, "file")
+    assert unpack(pull.receive()[0])[3] == {
+        "run": 7,
+        "name": "Ada",
+        "list": [1, "a"],
+        "none": None,
+        "nan": "NaN",
+        "empty": "",
+        "a": "b=c",
+        "text": "7",
+    }
+
+
+@pytest.mark.parametrize("header", ["A", "B", "2"])
+def test_headers_with_runs_have_a_begin_and_an_end(run, pull, tmp_path, header):
+    (tmp_path / "file").write_bytes(b"x")
+    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "--header", header, "file", "file")
+    kinds = [unpack(pull.receive()[0])[3 if header == "A" else 2] for _ in range(4)]
+    assert kinds == [1, 0, 0, 2]
+
+
+def test_it_waits_for_a_receiver(start, dial, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    command = start(
+        "cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*", "--json", "--stats-interval", "0.05", "file"
+    )
+    (endpoint,) = command.ready()["endpoints"]
+    assert command.event("stats")["stats"] == {
+        "sent": 0,
+        "queued": 1,
+        "queued_bytes": len(b"".join(spec("D", b"x"))),
+        "at_risk": 0,
+        "capture_lost": 0,
+    }
+    assert dial(zmq.PULL, endpoint).recv_multipart()[1] == b"x"
+    rest, _ = command.end()
+    assert json.loads(rest.splitlines()[-1])["stats"]["sent"] == 1
+
+
+def test_a_signal_ends_the_wait_and_tells_what_was_not_sent(start, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    command = start(
+        *("cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*", "--json"),
+        *("--drain-seconds", "0.1", "--stats-interval", "0.05", "file", "-"),
+    )
+    command.ready()
+    assert command.event("stats")["stats"]["queued"] == 1
+    command.signal(signal.SIGINT)
+    while (stopped := command.event())["event"] == "stats":
+        pass
+    assert (stopped["event"], stopped["reason"], stopped["stats"]["queued"]) == ("stopped", "signal", 1)
+    _, err = command.end()
+    assert "1 messages were not sent within 0.1 s" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["missing"], "'missing' does not exist."),
+        (["."], "'.' is a directory."),
+        (["--tag", "run", "-"], "--tag takes K=V, not 'run'."),
+        (["--tag", "big=18446744073709551616", "-"], "--tag: MessagePack has integers of 64 bits"),
+        (["--header", "C", "-"], "'C'"),
+    ],
+)
+def test_wrong_usage(run, arguments, complaint):
+    _, err = run("cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*", *arguments, returncode=2)
+    assert complaint in err
