@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from trunkline.errors import ClosedError, DecodeError
+from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
 __all__ = ["Dropped", "Notices", "stop", "unwatch", "watch"]
 
@@ -73,6 +73,8 @@ class Notices:
 class _Watched(Protocol):
     """A role whose events the notices thread reads."""
 
+    @property
+    def closed(self) -> bool: ...
     def fileno(self) -> int: ...
     def arm(self) -> bool: ...
     def disarm(self) -> None: ...
@@ -162,8 +164,13 @@ class _Thread:
             with suppress(BlockingIOError):
                 os.read(wake, 4096)
             for role, read in watched:
+                # One that is over has its last notices read, and would be readable for ever.
+                is_over = role.closed
                 role.disarm()
                 _read(read)
+                if is_over:
+                    with self._lock:
+                        self._watched.pop(id(role), None)
 
     def _write(self) -> None:
         while self._records:
@@ -174,7 +181,8 @@ class _Thread:
 def _read(read: Callable[[], None]) -> None:
     try:
         read()
-    except ClosedError:
+    except TrunklineError:
+        # The role is over; why is for its user to be told.
         pass
     except Exception:
         logging.getLogger("trunkline").exception("a notice could not be told")

@@ -103,13 +103,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             }
         };
         self.close_all();
+        // A capture that failed still says what it made durable.
+        let before = self.tap.as_ref().and_then(Tap::progress);
         let (capture, end) = match self.tap.as_mut().map(Tap::close) {
-            Some(Ok(progress)) => (progress, end),
-            Some(Err(error)) => (None, if end == End::Closed { End::Capture(error.to_string()) } else { end }),
             None => (None, end),
+            Some(Ok(progress)) => (progress, end),
+            Some(Err(error)) if end == End::Closed => (before, End::Capture(error.to_string())),
+            Some(Err(_)) => (before, end),
         };
         self.publish();
-        let capture = capture.or_else(|| self.tap.as_ref().and_then(Tap::progress));
         self.shared.set_snapshot(self.snapshot(u64::MAX, u64::MAX, capture));
         self.shared.finish(end);
     }

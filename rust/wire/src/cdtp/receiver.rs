@@ -318,6 +318,7 @@ impl Machine for Receiver {
     }
 
     /// Reads what has arrived first: ZeroMQ throws it away when a connection is closed, and the sender counts it as sent.
+    /// It goes on listening meanwhile, since letting go of the endpoint would close its connections at once.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state == State::Closing {
             return;
@@ -327,9 +328,6 @@ impl Machine for Receiver {
             return;
         }
         self.state = State::Draining { quiet: now + QUIET, until: now + grace };
-        for (number, listening) in (0..).zip(&self.endpoints).filter(|(_, endpoint)| endpoint.bind) {
-            self.outputs.push_back(Output::Disconnect { socket: Data(number), endpoint: listening.address.clone() });
-        }
     }
 
     fn poll_output(&mut self) -> Option<Output<Data>> {

@@ -1,0 +1,88 @@
+# The only list of commands. Each target sets up what it needs; nothing is done twice.
+
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11 /usr/local/bin/python3.11) python3)
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := .make
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+RUST := $(shell find rust -path rust/fuzz -prune -o \( -name '*.rs' -o -name Cargo.toml -o -name clippy.toml \) -print) Cargo.toml Cargo.lock
+PYTHON_SOURCES := $(shell find python tests tools benches docs -name '*.py' -o -name '*.pyi' 2>/dev/null)
+
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export CARGO_TERM_COLOR ?= auto
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# An extension module finds Python's symbols in whoever loads it.
+export PYO3_BUILD_EXTENSION_MODULE := 1
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(DONE)/build ## Play recorded and synthetic traffic from live sockets to a Spark table and a report
+	trunkline demo
+
+test: lint rust-test python-test requirements wheel-check ## Everything a contributor must see green
+
+build: $(DONE)/build ## Build the release extension into .venv
+
+$(DONE)/venv: requirements.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trunkline needs Python 3.11 or later: make PYTHON=…")'
+	$(BIN)/pip install --quiet --requirement requirements.txt
+	mkdir -p $(DONE) && touch $@
+
+$(DONE)/build: $(DONE)/venv pyproject.toml $(RUST)
+	maturin develop --release --locked --quiet
+	touch $@
+
+lint: $(DONE)/lint-rust $(DONE)/lint-python ## rustfmt, clippy, ruff, mypy, stubtest
+
+$(DONE)/lint-rust: $(DONE)/venv $(RUST)
+	cargo fmt --check
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	touch $@
+
+$(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
+	ruff format --check --quiet python tests tools benches
+	ruff check --quiet python tests tools benches
+	mypy
+	python -m mypy.stubtest trunkline._native --allowlist tests/typing/stubtest-allowlist.txt
+	touch $@
+
+rust-test: $(DONE)/venv ## The tests of the Rust crates
+	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) cargo test --quiet --locked --workspace
+
+python-test: $(DONE)/build ## The tests of the Python package, against live sockets and a live Spark
+	python -m pytest --quiet --numprocesses 2 --dist loadgroup
+
+requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
+	python tools/requirements.py
+
+wheel: $(DONE)/wheel ## Build the wheel into dist/
+
+$(DONE)/wheel: $(DONE)/venv pyproject.toml README.md $(RUST) $(PYTHON_SOURCES)
+	rm -rf dist && maturin build --release --locked --quiet --out dist
+	touch $@
+
+wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make a round trip
+	python tools/wheel_check.py dist/*.whl
+
+fuzz: $(DONE)/venv ## Fuzz the decoders, FUZZ_SECONDS each
+	tools/fuzz.sh $${FUZZ_SECONDS:-30}
+
+bench: $(DONE)/build ## Measure side by side with the rivals; write benches/results
+	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture
+	python -m benches
+
+docs: $(DONE)/build ## Build the documentation into site/
+	mkdocs build --strict --quiet
+
+clean: ## Remove everything that was built
+	rm -rf $(DONE) $(VENV) target dist site rust/fuzz/target
+
+.PHONY: help demo test build lint rust-test python-test requirements wheel wheel-check fuzz bench docs clean

@@ -1,0 +1,174 @@
+"""The recording role, fed by raw PUSH sockets; what it wrote is read by pyarrow alone."""
+
+import subprocess
+import sys
+import threading
+
+import pyarrow.parquet as pq
+import pytest
+import wire
+import zmq
+
+from trunkline import cdtp
+from trunkline.errors import CaptureError, ClosedError, TimeoutError
+
+ANY = "tcp://127.0.0.1:*"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "capture"
+
+
+def rows(directory):
+    return pq.read_table(directory).sort_by("seq").to_pylist()
+
+
+def message(row):
+    return [*row["envelope"], row["header"], *row["payload"]]
+
+
+@pytest.mark.req("CDTP-17", "CDTP-23")
+def test_records_everything_bit_for_bit(directory, open_socket):
+    sent = [frames for release in wire.RELEASES for frames in wire.recorded(release)]
+    sent.insert(7, [b"no header"])
+    with cdtp.Recorder(directory, bind=ANY) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for frames in sent:
+            push.send_multipart(frames)
+        assert recorder.wait(count=len(sent), timeout_s=20) == "count"
+        endpoint = recorder.endpoints[0]
+    recorded = rows(directory)
+    assert [message(row) for row in recorded] == sent
+    assert [row["seq"] for row in recorded] == list(range(len(sent)))
+    assert [row["error"] for row in recorded] == [None] * 7 + ["bad_header"] + [None] * (len(sent) - 8)
+    assert {row["endpoint"] for row in recorded} == {endpoint}
+    assert {(row["protocol"], row["direction"]) for row in recorded} == {("cdtp", "in")}
+    stamps = [row["received_at_ns"] for row in recorded]
+    assert stamps == sorted(stamps)
+    stats = recorder.stats
+    assert (stats.received, stats.recorded, stats.durable) == (len(sent),) * 3
+    assert stats.dropped == {"bad_header": 1}
+    assert stats.segments == 1
+
+
+def test_reads_no_more_after_the_count(directory, open_socket):
+    with cdtp.Recorder(directory, bind=ANY) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        recorder.wait(count=0)
+        for sequence in range(1000):
+            push.send_multipart([wire.header_b(sequence)])
+        assert recorder.wait(count=10, timeout_s=20) == "count"
+    assert len(rows(directory)) == 10
+
+
+def test_waits_for_quiet(directory, open_socket):
+    with cdtp.Recorder(directory, bind=ANY) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        push.send_multipart([wire.header_b(1)])
+        assert recorder.wait(idle_s=0.5, timeout_s=20) == "idle"
+        with pytest.raises(TimeoutError):
+            recorder.wait(count=2, timeout_s=0.05)
+        closing = threading.Timer(0.05, recorder.close)
+        closing.start()
+        with pytest.raises(ClosedError):
+            recorder.wait(count=2)
+        closing.join()
+
+
+def test_flush_makes_durable_and_publish_visible(directory, open_socket):
+    with cdtp.Recorder(directory, bind=ANY) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        push.send_multipart([wire.header_b(1)])
+        recorder.wait(count=1, timeout_s=20)
+        recorder.flush(timeout_s=20)
+        assert (recorder.stats.durable, recorder.stats.segments) == (1, 0)
+        recorder.publish(timeout_s=20)
+        assert recorder.stats.segments == 1
+        assert len(rows(directory)) == 1
+
+
+def test_stopping_reads_what_has_arrived(directory, open_socket):
+    with cdtp.Recorder(directory, bind=ANY) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for sequence in range(20_000):
+            push.send_multipart([wire.header_b(sequence)])
+    assert [row["header"] for row in rows(directory)] == [wire.header_b(sequence) for sequence in range(20_000)]
+
+
+def test_a_later_run_goes_on_where_the_first_ended(directory, open_socket):
+    for sequence in range(2):
+        with cdtp.Recorder(directory, bind=ANY) as recorder:
+            push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+            push.send_multipart([wire.header_b(sequence)])
+            recorder.wait(count=1, timeout_s=20)
+    recorded = rows(directory)
+    assert [row["seq"] for row in recorded] == [0, 1]
+    assert len({row["capture_id"] for row in recorded}) == 1
+
+
+def test_a_directory_has_one_recorder(directory):
+    with cdtp.Recorder(directory, bind=ANY), pytest.raises(CaptureError, match="is being written"):
+        cdtp.Recorder(directory, bind=ANY)
+
+
+def test_says_when_the_directory_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(CaptureError, match="file"):
+        cdtp.Recorder(tmp_path / "file" / "capture", bind=ANY)
+
+
+def test_a_full_disk_ends_the_recorder_and_keeps_what_was_durable(directory, open_socket):
+    script = """
+import resource, signal, sys
+from trunkline import cdtp
+from trunkline.errors import CaptureError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+recorder = cdtp.Recorder(sys.argv[1], bind="tcp://127.0.0.1:*")
+print(recorder.endpoints[0], flush=True)
+try:
+    recorder.wait(count=10_000)
+except CaptureError as error:
+    print(error, recorder.stats.durable, sep="\\n", flush=True)
+try:
+    recorder.close()
+except CaptureError:
+    pass
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(directory)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    push = open_socket(zmq.PUSH, connect=process.stdout.readline().strip(), sndtimeo=1000)
+    sent = 0
+    try:
+        for sequence in range(10_000):
+            push.send_multipart([wire.header_b(sequence), sequence.to_bytes(4) * 250])
+            sent += 1
+    except zmq.Again:
+        pass
+    out, err = process.communicate(timeout=30)
+    assert err == ""
+    reason, durable = out.splitlines()
+    assert str(directory) in reason
+    from trunkline import capture
+
+    capture.recover(directory)
+    headers = [row["header"] for row in rows(directory)] if int(durable) else []
+    assert headers == [wire.header_b(sequence) for sequence in range(len(headers))]
+    assert len(headers) >= int(durable)
+
+
+async def test_asyncio_records_as_blocking_does(directory, open_socket):
+    async with cdtp.AsyncRecorder(directory, bind=ANY) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for sequence in range(100):
+            push.send_multipart([wire.header_b(sequence)])
+        assert await recorder.wait(count=100, timeout_s=20) == "count"
+        await recorder.flush(timeout_s=20)
+        assert recorder.stats.durable == 100
+        await recorder.publish(timeout_s=20)
+        assert await recorder.wait(idle_s=0.05, timeout_s=20) == "idle"
+        with pytest.raises(TimeoutError):
+            await recorder.wait(count=101, timeout_s=0.05)
+    assert len(rows(directory)) == 100

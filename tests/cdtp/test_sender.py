@@ -1,0 +1,279 @@
+"""The sending role, read by raw PULL sockets."""
+
+import logging
+import threading
+import time
+
+import msgpack
+import pytest
+import wire
+import zmq
+
+from trunkline import cdtp
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
+
+ANY = "tcp://127.0.0.1:*"
+
+
+@pytest.fixture
+def pull(open_socket):
+    return open_socket(zmq.PULL, bind="tcp://127.0.0.1:*")
+
+
+@pytest.fixture
+def endpoint(pull):
+    return pull.last_endpoint.decode()
+
+
+@pytest.mark.req("CDTP-02", "CDTP-03", "CDTP-04", "CDTP-05")
+@pytest.mark.parametrize(
+    ("timestamp_ns", "packed"),
+    [
+        (1_700_000_000_000_000_000, "d6ff6553f100"),
+        (1_700_000_000_123_456_789, "d7ff1d6f34546553f100"),
+        (-500_000_000, "c70cff1dcd6500ffffffffffffffff"),
+    ],
+)
+def test_writes_header_s(pull, endpoint, timestamp_ns, packed):
+    with cdtp.Sender("Det.one", connect=endpoint) as sender:
+        sender.send(b"payload", tags={"dtype": "u1"}, timestamp_ns=timestamp_ns)
+        header, payload = pull.recv_multipart()
+    assert header.hex() == f"a54344545001a74465742e6f6e65{packed}81a56474797065a27531"
+    assert payload == b"payload"
+
+
+@pytest.mark.req("CDTP-06")
+def test_stamps_with_the_time_of_sending(pull, endpoint):
+    with cdtp.Sender("Det", connect=endpoint) as sender:
+        before = time.time_ns()
+        sender.send(b"x")
+        after = time.time_ns()
+        _, _, stamp, _ = wire.unpack(pull.recv_multipart()[0])
+    assert before <= stamp.to_unix_nano() <= after
+
+
+@pytest.mark.req("CDTP-01", "CDTP-14")
+@pytest.mark.parametrize("payload", [[], [b""], [b"one", b"", b"two"], [bytearray(b"x"), memoryview(b"y")]], ids=len)
+def test_sends_frames_as_they_are(pull, endpoint, payload):
+    with cdtp.Sender("Det", connect=endpoint, header="B") as sender:
+        sender.send(payload)
+        pull.recv_multipart()
+        assert pull.recv_multipart()[1:] == [bytes(frame) for frame in payload]
+
+
+@pytest.mark.req("CDTP-07", "CDTP-08")
+@pytest.mark.parametrize(
+    "tags",
+    [{}, {"a": [1, -1, 2**64 - 1, -(2**63)], "b": b"\x00\xff", "c": {"d": None, "e": [True, 1.5, "ü"]}}],
+    ids=["empty", "all"],
+)
+def test_sends_tags_of_any_type(pull, endpoint, tags):
+    with cdtp.Sender("Det", connect=endpoint) as sender:
+        sender.send(b"x", tags=tags)
+        assert wire.unpack(pull.recv_multipart()[0])[3] == tags
+
+
+@pytest.mark.req("CDTP-13", "CDTP-21")
+@pytest.mark.parametrize("header", ["A", "B"])
+def test_works_in_runs(pull, endpoint, header):
+    with cdtp.Sender("Det", connect=endpoint, header=header) as sender:
+        sender.begin_run({"voltage": 1.5})
+        sender.send(b"one")
+        sender.send(b"two")
+        sender.end_run({"stop": True})
+        sender.send(b"three")
+    messages = [pull.recv_multipart() for _ in range(7)]
+    # Without the identifier and the name, and header A's timestamp: type, sequence, tags.
+    assert [wire.unpack(frames[0])[-3:] for frames in messages] == [
+        [wire.BOR, 0, {}],
+        [wire.DAT, 1, {}],
+        [wire.DAT, 2, {}],
+        [wire.EOR, 2, {}],
+        [wire.BOR, 0, {}],
+        [wire.DAT, 1, {}],
+        [wire.EOR, 1, {}],
+    ]
+    assert msgpack.unpackb(messages[0][1]) == {"voltage": 1.5}
+    assert msgpack.unpackb(messages[3][1]) == {"stop": True}
+    assert messages[4][1] == b"\x80"
+
+
+@pytest.mark.req("CDTP-22")
+def test_writes_cdtp2(pull, endpoint):
+    with cdtp.Sender("Det", connect=endpoint, header="2") as sender:
+        sender.begin_run({"voltage": 1.5})
+        sender.send([b"one", b"two"], tags={"n": 1})
+        sender.end_run({"stop": True})
+    assert [wire.unpack(*pull.recv_multipart())[2:] for _ in range(3)] == [
+        [wire.BOR, [[0, {}, []], [1, {"voltage": 1.5}, []]]],
+        [wire.DAT, [[1, {"n": 1}, [b"one", b"two"]]]],
+        [wire.EOR, [[0, {}, []], [1, {"stop": True}, []]]],
+    ]
+
+
+@pytest.mark.req("CDTP-18")
+def test_keeps_what_nobody_takes_yet(open_socket):
+    total = 10_000
+    with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:
+        for _ in range(total):
+            sender.send(b"x")
+        assert sender.stats.queued == total + 1
+        assert sender.stats.sent == 0
+        pull = open_socket(zmq.PULL, connect=sender.endpoints[0])
+        sequences = [wire.unpack(pull.recv_multipart()[0])[3] for _ in range(total + 1)]
+        assert sequences == list(range(total + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.req("CDTP-18")
+def test_a_receiver_that_stalls_loses_nothing(open_socket):
+    rate, stall_s, total = 10_000, 5, 60_000
+    with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:
+        pull = open_socket(zmq.PULL, connect=sender.endpoints[0], rcvhwm=100)
+        deepest = 0
+
+        def send():
+            start = time.monotonic()
+            for number in range(total):
+                sender.send(bytes(1000))
+                if number % 100 == 0:
+                    time.sleep(max(0, start + number / rate - time.monotonic()))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        end = time.monotonic() + stall_s
+        while time.monotonic() < end:
+            deepest = max(deepest, sender.stats.queued)
+            time.sleep(0.1)
+        assert deepest > rate * stall_s / 2
+        assert [wire.unpack(pull.recv_multipart()[0])[3] for _ in range(total + 1)] == list(range(total + 1))
+        sending.join()
+
+
+@pytest.mark.req("CDTP-18")
+@pytest.mark.parametrize("bounds", [{"queue_messages": 10}, {"queue_bytes": 1000}], ids=["messages", "bytes"])
+def test_a_full_queue_blocks_times_out_or_raises(open_socket, bounds):
+    with cdtp.Sender("Det", bind=ANY, **bounds) as sender:
+        queued = 0
+        with pytest.raises(TimeoutError):
+            while True:
+                sender.send(bytes(100), timeout_s=0.01)
+                queued += 1
+        # Bytes count with their headers, once those are written.
+        assert queued == 10 or ("queue_bytes" in bounds and queued == 9)
+        assert sender.stats.queued == queued
+        blocked = threading.Thread(target=sender.send, args=(b"last",))
+        blocked.start()
+        pull = open_socket(zmq.PULL, connect=sender.endpoints[0])
+        assert [pull.recv_multipart()[1] for _ in range(queued + 1)] == [bytes(100)] * queued + [b"last"]
+        blocked.join()
+    with pytest.raises(TimeoutError) as raised, cdtp.Sender("Det", bind=ANY, overflow="raise", **bounds) as sender:
+        for _ in range(11):
+            sender.send(bytes(100))
+    assert "room" in str(raised.value)
+    sender.close()
+
+
+def test_one_message_larger_than_the_queue_is_taken_when_it_is_empty(pull, endpoint):
+    with cdtp.Sender("Det", connect=endpoint, queue_bytes=10) as sender:
+        sender.send(bytes(1000))
+        assert len(pull.recv_multipart()[1]) == 1000
+
+
+@pytest.mark.req("CDTP-18")
+def test_counts_what_was_at_risk_when_a_receiver_went(open_socket, caplog):
+    with caplog.at_level(logging.WARNING, "trunkline.cdtp"):
+        with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:
+            pull = open_socket(zmq.PULL, connect=sender.endpoints[0])
+            for _ in range(10):
+                sender.send(b"x")
+            for _ in range(11):
+                pull.recv_multipart()
+            pull.close(linger=0)
+            deadline = time.monotonic() + 20
+            while sender.stats.at_risk == 0:
+                assert time.monotonic() < deadline
+            assert sender.stats.at_risk == 11
+            # What comes after waits for the next receiver.
+            sender.send(b"y")
+            again = open_socket(zmq.PULL, connect=sender.endpoints[0])
+            assert again.recv_multipart()[1] == b"y"
+    assert any("up to 11 messages" in record.message for record in caplog.records)
+
+
+@pytest.mark.req("CDTP-19")
+def test_closing_sends_what_is_queued(open_socket):
+    pulls = []
+    with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:
+        for _ in range(1000):
+            sender.send(b"x")
+        endpoint = sender.endpoints[0]
+
+        def listen():
+            pull = open_socket(zmq.PULL, connect=endpoint)
+            pulls.extend(wire.unpack(pull.recv_multipart()[0])[2] for _ in range(1002))
+
+        listening = threading.Thread(target=listen)
+        listening.start()
+    listening.join()
+    assert pulls == [wire.BOR, *[wire.DAT] * 1000, wire.EOR]
+
+
+@pytest.mark.req("CDTP-19")
+def test_closing_says_how_much_was_not_sent():
+    sender = cdtp.Sender("Det", bind=ANY, linger_s=0.1)
+    for _ in range(1000):
+        sender.send(b"x")
+    with pytest.raises(TimeoutError) as raised:
+        sender.close()
+    assert raised.value.unsent == 1000
+    sender.close()
+    with pytest.raises(ClosedError):
+        sender.send(b"x")
+
+
+@pytest.mark.req("CDTP-20")
+def test_receivers_share_a_stream_and_the_sender_warns_once(open_socket, caplog):
+    total = 2000
+    with caplog.at_level(logging.WARNING, "trunkline.cdtp"):
+        with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:
+            pulls = [open_socket(zmq.PULL, connect=sender.endpoints[0]) for _ in range(3)]
+            sequences = [set() for _ in pulls]
+            poller = zmq.Poller()
+            for pull in pulls:
+                poller.register(pull, zmq.POLLIN)
+            for number in range(total):
+                sender.send(b"x")
+            while sum(map(len, sequences)) < total + 1:
+                for pull, _ in poller.poll(20_000):
+                    seen = sequences[pulls.index(pull)]
+                    seen.add(wire.unpack(pull.recv_multipart()[0])[3])
+    assert set.union(*sequences) == set(range(total + 1))
+    assert len([record for record in caplog.records if "share the stream" in record.message]) == 1
+
+
+def test_refuses_what_no_message_can_be(endpoint):
+    with cdtp.Sender("Det", connect=endpoint, max_message_bytes=1000, linger_s=0) as sender:
+        with pytest.raises(LocalProtocolError, match="1001 bytes"):
+            sender.send(bytes(1001))
+        with pytest.raises(TypeError, match="strings for keys"):
+            sender.send(b"x", tags={1: 2})
+        with pytest.raises(LocalProtocolError, match="no runs"):
+            sender.begin_run()
+        with pytest.raises(TypeError):
+            sender.send("text")
+    with cdtp.Sender("Det", connect=endpoint, header="B", linger_s=0) as sender:
+        with pytest.raises(LocalProtocolError, match="no run"):
+            sender.end_run()
+    with pytest.raises(ValueError, match="header"):
+        cdtp.Sender("Det", connect=endpoint, header="C")
+
+
+async def test_asyncio_sends_as_blocking_does(pull, endpoint):
+    async with cdtp.AsyncSender("Det", connect=endpoint, header="B", queue_messages=10) as sender:
+        await sender.begin_run({"a": 1})
+        for _ in range(1000):
+            await sender.send(b"x", timeout_s=20)
+        await sender.end_run()
+        assert [wire.unpack(pull.recv_multipart()[0])[2] for _ in range(1002)] == [wire.BOR, *[wire.DAT] * 1000, wire.EOR]
+    assert sender.stats.sent == 1002

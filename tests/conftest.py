@@ -1,0 +1,39 @@
+import threading
+
+import pytest
+import zmq
+
+
+@pytest.fixture
+def context():
+    """A ZeroMQ context of the test's own; a socket left open fails the test, it does not hang it."""
+    context = zmq.Context()
+    yield context
+    ender = threading.Thread(target=context.term, daemon=True)
+    ender.start()
+    ender.join(timeout=10)
+    assert not ender.is_alive(), "a socket was left open"
+
+
+@pytest.fixture
+def open_socket(context):
+    """Makes raw sockets; they are closed with the test."""
+    sockets = []
+
+    def open_(kind, *, bind=None, connect=None, **options):
+        socket = context.socket(kind)
+        sockets.append(socket)
+        socket.linger = 0
+        socket.rcvtimeo = 20_000
+        socket.sndtimeo = 20_000
+        for name, value in options.items():
+            setattr(socket, name, value)
+        if bind:
+            socket.bind(bind)
+        if connect:
+            socket.connect(connect)
+        return socket
+
+    yield open_
+    for socket in sockets:
+        socket.close(linger=0)
