@@ -18,5 +18,6 @@ from __future__ import annotations
 from trunkline.capture.importing import import_
 from trunkline.capture.reading import Capture, CaptureInfo, open, schema  # noqa: A004 - as `gzip.open`, used with its room
 from trunkline.capture.recovery import Recovery, recover
+from trunkline.capture.replay import replay
 
-__all__ = ["Capture", "CaptureInfo", "Recovery", "import_", "open", "recover", "schema"]
+__all__ = ["Capture", "CaptureInfo", "Recovery", "import_", "open", "recover", "replay", "schema"]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trunkline._native import __version__
-from trunkline.cli import cdtp
+from trunkline.cli import capture, cdtp
 from trunkline.cli.options import example
 
 __all__ = ["app"]
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(cdtp.app, name="cdtp")
+app.add_typer(capture.app, name="capture")
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it

@@ -157,7 +157,7 @@ def _explain(error: Exception) -> str:
 
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = error.name.partition(".")[0]
-        extra = _EXTRAS.get(package)
+        extra = _EXTRAS.get(package) if "pip install" not in str(error) else None
         if extra is not None:
             return f"{package} is missing: pip install 'trunkline[{extra}]'"
     if isinstance(error, TrunklineError | ImportError):

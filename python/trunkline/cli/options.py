@@ -17,8 +17,10 @@ __all__ = [
     "Json",
     "Pace",
     "StatsInterval",
+    "Tags",
     "example",
     "need_endpoint",
+    "tag_columns",
 ]
 
 Bind = Annotated[
@@ -42,6 +44,30 @@ DrainSeconds = Annotated[
         "--drain-seconds", min=0, metavar="S", help="How long to take in what has arrived, once told to stop."
     ),
 ]
+
+
+Tags = Annotated[
+    str | None,
+    typer.Option(
+        "--tags", metavar="K=TYPE,...", help="Tags as columns, as run=bigint,*=variant; or none. [default: variant]"
+    ),
+]
+
+
+def tag_columns(given: str | None) -> dict[str, str] | str | None:
+    """What `--tags` says, as decoding takes it."""
+    if given is None or given == "variant":
+        return "variant"
+    if given == "none":
+        return None
+    columns = {}
+    for pair in given.split(","):
+        name, equals, kind = pair.rpartition("=")
+        if not equals or not name or not kind:
+            message = f"--tags takes K=TYPE,... as run=bigint,*=variant, not {given!r}."
+            raise typer.BadParameter(message)
+        columns[name] = kind
+    return columns
 
 
 def example(*commands: str) -> str:

@@ -1,0 +1,128 @@
+"""Captures sent again."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Unpack
+
+from trunkline import cdtp
+from trunkline._roles import RoleOptions
+from trunkline.capture import reading
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["Rate", "replay"]
+
+Rate = Literal["max", "real"] | float
+
+_LOOK_S = 0.02
+
+
+def replay(
+    path: str | os.PathLike[str],
+    *,
+    rate: Rate = "max",
+    timeout_s: float | None = None,
+    linger_s: float = 5.0,
+    on_ready: Callable[[tuple[str, ...]], object] | None = None,
+    on_progress: Callable[[int], object] | None = None,
+    **options: Unpack[RoleOptions],
+) -> int:
+    """Sends what was received into a capture again, bit for bit and in order, what does not decode too.
+
+    Waits for a receiver, and until it has everything.
+
+    Args:
+        path: The capture directory.
+        rate: As fast as the receiver takes it ("max"), in the recorded time ("real"), or so many messages a second.
+            The clock starts when the first message has gone.
+        timeout_s: How long the receiver may take nothing.
+        linger_s: How long what the transport holds in the end may take.
+        on_ready: Called with the endpoints it listens on, before anything is sent.
+        on_progress: Called now and then with the messages sent so far.
+        **options: See `trunkline._roles.RoleOptions`; ``bind=`` or ``connect=`` at least.
+
+    Returns:
+        How many messages were sent.
+
+    Raises:
+        LocalProtocolError: The capture holds messages of another protocol than CDTP.
+        TimeoutError: The receiver took nothing for too long.
+        CaptureError: There is no capture, or it cannot be read.
+    """
+    if not isinstance(rate, str) and not (rate > 0 and math.isfinite(rate)):
+        message = f"rate is 'max', 'real' or a number of messages a second, not {rate!r}"
+        raise ValueError(message)
+    opened = reading.open(path)
+    others = {protocol: count for protocol, count in opened.info().protocols.items() if protocol != "cdtp"}
+    if others:
+        found = ", ".join(f"{count} messages of {protocol}" for protocol, count in sorted(others.items()))
+        message = f"only CDTP can be replayed: another protocol's messages answer each other. The capture holds {found}"
+        raise LocalProtocolError(message)
+    with cdtp.Sender("replay", linger_s=linger_s, **options) as sender:
+        if on_ready is not None:
+            on_ready(sender.endpoints)
+        return _Replay(sender, timeout_s, on_progress).run(opened.rows(), rate)
+
+
+class _Replay:
+    """A capture on its way out."""
+
+    def __init__(
+        self, sender: cdtp.Sender, timeout_s: float | None, on_progress: Callable[[int], object] | None
+    ) -> None:
+        self._sender = sender
+        self._timeout_s = timeout_s
+        self._on_progress = on_progress
+        self._looked = time.monotonic()
+
+    def run(self, rows: Iterator[dict[str, Any]], rate: Rate) -> int:
+        count = 0
+        began = first_ns = 0
+        for row in rows:
+            if row["direction"] != "in":
+                continue
+            if rate != "max" and count:
+                after_ns = row["received_at_ns"] - first_ns if rate == "real" else round(count / rate * 1e9)
+                self._sleep_until(began + after_ns)
+            self._sender.send_frames(_frames(row), timeout_s=self._timeout_s)
+            count += 1
+            if rate != "max" and count == 1:
+                self._drain()
+                began, first_ns = time.monotonic_ns(), row["received_at_ns"]
+            self._tell()
+        self._drain()
+        if self._on_progress is not None:
+            self._on_progress(count)
+        return count
+
+    def _sleep_until(self, due_ns: int) -> None:
+        while (left_ns := due_ns - time.monotonic_ns()) > 0:
+            time.sleep(min(left_ns / 1e9, 0.5))
+            self._tell()
+
+    def _drain(self) -> None:
+        """Waits until the transport has taken everything."""
+        sent, since = -1, time.monotonic()
+        while (stats := self._sender.stats).queued:
+            now = time.monotonic()
+            if stats.sent != sent:
+                sent, since = stats.sent, now
+            elif self._timeout_s is not None and now - since >= self._timeout_s:
+                message = f"the receiver took nothing for {self._timeout_s} s"
+                raise TimeoutError(message, unsent=stats.queued)
+            time.sleep(_LOOK_S)
+            self._tell()
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if self._on_progress is not None and now - self._looked >= _LOOK_S:
+            self._looked = now
+            self._on_progress(self._sender.stats.sent)
+
+
+def _frames(row: dict[str, Any]) -> list[bytes]:
+    header = [] if row["header"] is None else [row["header"]]
+    return [*row["envelope"], *header, *row["payload"]]

@@ -1,0 +1,195 @@
+"""`trunkline capture`: look at captures, print them, send them again, bring messages in, mend."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from trunkline import errors
+from trunkline.cli.options import Bind, Connect, Json, Tags, example, need_endpoint, tag_columns
+from trunkline.cli.output import Output, amount
+from trunkline.cli.progress import Progress
+from trunkline.cli.whole import whole
+
+app = typer.Typer(help="What was recorded: bit for bit, as plain Parquet.", no_args_is_help=True, rich_markup_mode=None)
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
+
+
+@app.command(epilog=example("trunkline capture info run7"))
+def info(directory: Directory, *, as_json: Json = False) -> None:
+    """Counts what a capture holds."""
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    found = capture.open(directory).info()
+    if output.json:
+        output.event("info", **{name: getattr(found, name) for name in found.__dataclass_fields__})
+        return
+    first, last = found.first_received_at_ns, found.last_received_at_ns
+    output.line(f"capture   {found.capture_id}")
+    output.line(f"segments  {found.segments:,}")
+    output.line(f"messages  {found.messages:,}" + _listed(found.protocols))
+    output.line(f"bytes     {amount(found.bytes)}")
+    if first is not None and last is not None:
+        output.line(f"received  {_moment(first)} to {_moment(last)}, {(last - first) / 1e9:.3f} s")
+    output.line(f"errors    {sum(found.errors.values()):,}" + _listed(found.errors))
+
+
+@app.command(epilog=example("trunkline capture cat run7 --json --limit 3"))
+def cat(
+    directory: Directory,
+    *,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Print so many rows.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Prints the rows, oldest first."""
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    for count, row in enumerate(capture.open(directory).rows()):
+        if count == limit:
+            break
+        if output.json:
+            output.event("row", **row)
+        else:
+            what = f"error {row['error']}" if row["error"] else _sender(row)
+            size = f"{row['n_frames']} frames, {amount(row['n_bytes'])}"
+            output.line(f"{row['seq']:>8} {_moment(row['received_at_ns'])} {row['endpoint'] or '-'} {what} {size}")
+
+
+@app.command(epilog=example("trunkline capture decode run7 run7.parquet --tags run=bigint"))
+def decode(
+    directory: Directory,
+    out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
+    *,
+    protocol: Annotated[str, typer.Option("--protocol", help="What to decode.")] = "cdtp",
+    tags: Tags = None,
+    as_json: Json = False,
+) -> None:
+    """Decodes a capture into a Parquet table, without Spark."""
+    columns = tag_columns(tags)
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    opened = capture.open(directory)
+    reader = opened.decode(protocol, tags=columns)
+    from pyarrow import parquet
+
+    rows = 0
+    with (
+        whole(out) as part,
+        Progress("decoding", opened.info().messages) as progress,
+        parquet.ParquetWriter(part, reader.schema, compression="zstd") as writer,
+    ):
+        for batch in reader:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+            progress.at(rows)
+    if output.json:
+        output.event("decoded", rows=rows, path=str(out))
+    else:
+        output.line(f"{rows:,} rows in {out}")
+
+
+def _rate(given: str) -> Literal["max", "real"] | float:
+    if given == "max":
+        return "max"
+    if given == "real":
+        return "real"
+    try:
+        rate = float(given)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        message = f"--rate is real, max or messages a second, not {given!r}."
+        raise typer.BadParameter(message)
+    return rate
+
+
+@app.command(epilog=example("trunkline capture replay run7 --connect tcp://127.0.0.1:23999 --rate real"))
+def replay(
+    directory: Directory,
+    *,
+    bind: Bind = None,
+    connect: Connect = None,
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="real|max|N", help="In the recorded time, at once, or N messages a second.")
+    ] = "max",
+    as_json: Json = False,
+) -> None:
+    """Sends what was received again, bit for bit; waits for a receiver, and until it has everything."""
+    need_endpoint(bind, connect)
+    speed = _rate(rate)
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    with Progress("replaying", capture.open(directory).info().messages) as progress:
+        sent = capture.replay(
+            directory,
+            rate=speed,
+            bind=bind or (),
+            connect=connect or (),
+            on_ready=lambda bound: output.ready("capture.replay", [*bound, *(connect or ())], "replaying to"),
+            on_progress=progress.at,
+        )
+    if output.json:
+        output.event("stopped", reason="eof", stats={"sent": sent})
+    else:
+        output.line(f"{sent:,} messages sent")
+
+
+@app.command("import", epilog=example("trunkline capture import recorded.jsonl.gz --capture run7"))
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSON lines, plain or .gz.")],
+    *,
+    capture: Annotated[Path, typer.Option("--capture", metavar="DIR", help="Where to; continued if it exists.")],
+    as_json: Json = False,
+) -> None:
+    """Brings recorded messages into a capture: all of them or, when anything goes wrong, none."""
+    from trunkline import capture as room
+
+    output = Output(json=as_json)
+    messages = room.import_(files, capture)
+    if output.json:
+        output.event("imported", messages=messages, capture=str(capture))
+    else:
+        output.line(f"{messages:,} messages imported into {capture}")
+
+
+@app.command(epilog=example("trunkline capture recover run7"))
+def recover(directory: Directory, *, as_json: Json = False) -> None:
+    """Publishes what a killed recorder left."""
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    found = capture.recover(directory)
+    if output.json:
+        output.event("recovered", rows=found.rows, cut_bytes=found.cut_bytes, segment=found.segment)
+    elif found.rows:
+        cut = f"; {found.cut_bytes} bytes of an unfinished write cut" if found.cut_bytes else ""
+        output.line(f"{found.rows:,} messages recovered into segment {found.segment}{cut}")
+    else:
+        output.line("nothing to recover")
+
+
+def _listed(counts: Any) -> str:
+    return f" ({', '.join(f'{count:,} {name}' for name, count in counts.items())})" if counts else ""
+
+
+def _moment(ns: int) -> str:
+    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S") + f".{ns % 10**9 // 1000:06}"
+
+
+def _sender(row: dict[str, Any]) -> str:
+    if row["protocol"] != "cdtp":
+        return str(row["protocol"])
+    from trunkline import cdtp
+
+    try:
+        return cdtp.decode([row["header"], *row["payload"]], strict=False).sender
+    except errors.DecodeError as error:
+        return f"error {error.kind}"

@@ -1,0 +1,52 @@
+"""Progress, on standard error: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Self
+
+__all__ = ["Progress"]
+
+_LINE_EVERY_S = 5.0
+
+
+class Progress:
+    """How far a command is.
+
+    Args:
+        doing: What it does.
+        total: How much there is to do; None when nobody knows.
+    """
+
+    def __init__(self, doing: str, total: int | None) -> None:
+        self._doing = doing
+        self._total = total
+        self._bar: Any = None
+        self._next_line = time.monotonic() + _LINE_EVERY_S
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self._doing, total=self._total)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def at(self, done: int) -> None:
+        """So much is done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done)
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _LINE_EVERY_S
+            of = "" if self._total is None else f" of {self._total:,}"
+            sys.stderr.write(f"trunkline: {self._doing}: {done:,}{of}\n")
+            sys.stderr.flush()

@@ -1,0 +1,24 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["whole"]
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A name to write under; what is there gets its real name at the end, or is removed if anything went wrong."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        if part.is_dir():
+            shutil.rmtree(part)
+        part.unlink(missing_ok=True)
