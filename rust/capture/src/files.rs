@@ -16,9 +16,9 @@ pub(crate) fn segment(number: u64) -> String {
     format!("{number:010}.parquet")
 }
 
-/// A segment still being written.
+/// A segment still being written, under a name that no pattern for segments matches.
 pub(crate) fn partial(number: u64) -> String {
-    format!(".{number:010}.parquet")
+    format!(".{number:010}.partial")
 }
 
 /// The rows of the segment being written.
@@ -49,7 +49,7 @@ impl Listing {
             let Ok(number) = number.parse() else { continue };
             match (hidden, kind) {
                 (false, "parquet") => listing.segments.push(number),
-                (true, "parquet") => listing.partials.push(number),
+                (true, "partial") => listing.partials.push(number),
                 (true, "journal") => listing.journals.push(number),
                 _ => {}
             }

@@ -1,0 +1,122 @@
+"""Messages recorded elsewhere, brought into a capture."""
+
+import gzip
+import json
+from base64 import b64encode
+
+import pytest
+import wire
+
+from trunkline import capture, cdtp
+from trunkline.errors import CaptureError
+
+FILES = [wire.DATA / f"{release}.jsonl.gz" for release in wire.RELEASES]
+
+
+def line(frames, **fields):
+    return json.dumps({"received_at_ns": 7, "frames": [b64encode(frame).decode() for frame in frames], **fields}) + "\n"
+
+
+def frames_of(path):
+    return [[row["header"], *row["payload"]] for row in capture.open(path).rows()]
+
+
+@pytest.mark.req("CDTP-23")
+@pytest.mark.parametrize("release", wire.RELEASES)
+def test_recorded_releases_come_in_bit_for_bit_and_decode(tmp_path, release):
+    messages = wire.recorded(release)
+    assert capture.import_(wire.DATA / f"{release}.jsonl.gz", tmp_path) == len(messages)
+    assert frames_of(tmp_path) == messages
+    recorded = capture.open(tmp_path)
+    decoded = list(recorded)
+    assert len(decoded) >= len(messages)
+    assert recorded.skipped == 0
+    with gzip.open(wire.DATA / f"{release}.jsonl.gz", "rt") as lines:
+        expected = [(row["received_at_ns"], row["endpoint"]) for row in map(json.loads, lines)]
+    assert [(row["received_at_ns"], row["endpoint"]) for row in recorded.rows()] == expected
+
+
+def test_several_files_and_imports_make_one_capture(tmp_path):
+    assert capture.import_(FILES[:2], tmp_path, segment_bytes=100_000) == 4248
+    first = capture.open(tmp_path).info()
+    assert (first.messages, first.segments > 3) == (4248, True)
+    assert capture.import_(FILES[2], tmp_path) == 12
+    both = capture.open(tmp_path)
+    assert both.info().capture_id == first.capture_id
+    assert [row["seq"] for row in both.rows()] == list(range(4260))
+    assert sorted(entry.name for entry in tmp_path.iterdir() if entry.suffix != ".parquet") == [
+        ".lock",
+        "_capture.json",
+    ]
+
+
+def test_plain_lines_and_what_they_say(tmp_path):
+    lines = tmp_path / "lines"
+    lines.write_text(
+        line([wire.header_s(), b"x"])
+        + "\n"
+        + line([b"bad"], endpoint="tcp://127.0.0.1:1", direction="out")
+        + line([b"", b"DGBX\x01", b"\x04", b"echo", b"", b""], protocol="dcp")
+    )
+    assert capture.import_(str(lines), tmp_path / "capture") == 3
+    good, bad, other = capture.open(tmp_path / "capture").rows()
+    assert (good["error"], good["endpoint"], good["direction"]) == (None, None, "in")
+    assert (bad["error"], bad["endpoint"], bad["direction"]) == ("bad_header", "tcp://127.0.0.1:1", "out")
+    assert (other["protocol"], other["envelope"], other["topic"]) == ("dcp", [b""], "echo")
+    recorded = capture.open(tmp_path / "capture")
+    assert (len(list(recorded)), recorded.skipped) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ("no json\n", "Expecting value"),
+        ("[]\n", "no recorded message"),
+        ("{}\n", "lacks received_at_ns"),
+        ('{"received_at_ns": 1}\n', "lacks frames"),
+        ('{"received_at_ns": 1, "frames": ["?"]}\n', "base64"),
+        ('{"received_at_ns": 9223372036854775808, "frames": []}\n', "no recorded message"),
+        ('{"received_at_ns": "now", "frames": []}\n', "no recorded message"),
+        ('{"received_at_ns": 1, "frames": [], "protocol": "udp"}\n', "no protocol of a capture"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_comes_in(tmp_path, bad, why):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(line([wire.header_s(), b"x"]) + bad)
+    with pytest.raises(CaptureError, match=rf"lines\.jsonl, line 2: .*{why}"):
+        capture.import_([FILES[0], lines], tmp_path / "capture")
+    assert not (tmp_path / "capture").exists()
+
+
+def test_a_cut_file_brings_nothing_in(tmp_path):
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(FILES[0].read_bytes()[:-100])
+    with pytest.raises(CaptureError, match="cannot be unpacked"):
+        capture.import_(cut, tmp_path / "capture")
+    assert not (tmp_path / "capture").exists()
+
+
+def test_an_import_cut_off_leaves_the_capture_as_it_was(tmp_path):
+    capture.import_(FILES[0], tmp_path)
+    before = capture.open(tmp_path).read_all()
+
+    def files():
+        yield from FILES
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        capture.import_(files(), tmp_path, segment_bytes=10_000)
+    assert capture.open(tmp_path).read_all().equals(before)
+    assert capture.import_(FILES[1], tmp_path) == 2124
+    assert [row["seq"] for row in capture.open(tmp_path).rows()] == list(range(4248))
+
+
+def test_a_capture_in_use_takes_no_import(tmp_path):
+    with cdtp.Recorder(tmp_path, bind="tcp://127.0.0.1:*"), pytest.raises(CaptureError, match="is being written"):
+        capture.import_(FILES[2], tmp_path)
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        capture.import_(tmp_path / "absent", tmp_path / "capture")
+    assert not (tmp_path / "capture").exists()
