@@ -137,7 +137,9 @@ pub struct Sender {
     last_timestamp: Timestamp,
     receivers: usize,
     shared: bool,
-    taken_since_connect: u64,
+    /// Messages the transport has taken since the last receiver went. It takes none without a receiver, so this counts
+    /// from the arrival of the next, even where word of that comes late.
+    taken: u64,
     stats: SenderStats,
     events: VecDeque<SenderEvent>,
 }
@@ -165,7 +167,7 @@ impl Sender {
             last_timestamp: Timestamp::default(),
             receivers: 0,
             shared: false,
-            taken_since_connect: 0,
+            taken: 0,
             stats: SenderStats::default(),
             events: VecDeque::new(),
         }
@@ -247,7 +249,7 @@ impl Sender {
             self.queued_bytes -= bytes;
             if taken {
                 self.stats.sent += 1;
-                self.taken_since_connect += 1;
+                self.taken += 1;
             }
         }
     }
@@ -281,7 +283,6 @@ impl Machine for Sender {
             }
             SocketEvent::Connected(endpoint) => {
                 self.receivers += 1;
-                self.taken_since_connect = 0;
                 if self.receivers == 2 && !self.shared {
                     self.shared = true;
                     self.events.push_back(SenderEvent::Shared(endpoint.clone()));
@@ -291,9 +292,9 @@ impl Machine for Sender {
             SocketEvent::Disconnected(endpoint) => {
                 self.receivers = self.receivers.saturating_sub(1);
                 let held = self.settings.options.send_hwm.map_or(u64::MAX, u64::from);
-                let at_risk = self.taken_since_connect.min(held);
+                let at_risk = self.taken.min(held);
                 self.stats.at_risk += at_risk;
-                self.taken_since_connect = 0;
+                self.taken = 0;
                 self.events.push_back(SenderEvent::Disconnected { endpoint, at_risk });
             }
             SocketEvent::Sent(_) => self.settle(true),
