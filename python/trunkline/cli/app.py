@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trunkline._native import __version__
-from trunkline.cli import capture, cdtp
+from trunkline.cli import capture, cdtp, demo, spark
 from trunkline.cli.options import example
 
 __all__ = ["app"]
@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 app.add_typer(cdtp.app, name="cdtp")
 app.add_typer(capture.app, name="capture")
+app.add_typer(spark.app, name="spark")
+app.command(epilog=example("trunkline demo --output demo"))(demo.demo)
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it

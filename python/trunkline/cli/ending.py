@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
-__all__ = ["CutOff", "PipeClosed", "Stopped", "Stopping", "guarded"]
+__all__ = ["CutOff", "PipeClosed", "Stopped", "Stopping", "cut_off_on_signals", "guarded"]
 
 CUT_OFF = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -42,6 +42,7 @@ _ADVICE = {
     errno.EINVAL: "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data",
     errno.EPROTONOSUPPORT: "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data",
     errno.ENODEV: "bind to an address or interface of this machine, or to 0.0.0.0 for all of them",
+    errno.EEXIST: "remove it, or choose another name",
     errno.EACCES: "check who may read and write there",
     errno.ENOSPC: "free some space",
 }
@@ -115,8 +116,7 @@ def guarded(command: Callable[[], object]) -> int:
     Returns:
         What the process is to exit with.
     """
-    for number in _SIGNALS:
-        signal.signal(number, _cut_off)
+    cut_off_on_signals()
     logging.basicConfig(format="trunkline: %(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
         command()
@@ -130,6 +130,12 @@ def guarded(command: Callable[[], object]) -> int:
         _say(error)
         return 1
     return 0
+
+
+def cut_off_on_signals() -> None:
+    """Lets SIGINT and SIGTERM cut the command off; again, after someone else has taken them."""
+    for number in _SIGNALS:
+        signal.signal(number, _cut_off)
 
 
 def _cut_off(_number: int, _frame: FrameType | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -54,7 +54,7 @@ Tags = Annotated[
 ]
 
 
-def tag_columns(given: str | None) -> dict[str, str] | str | None:
+def tag_columns(given: str | None) -> dict[str, str] | Literal["variant"] | None:
     """What `--tags` says, as decoding takes it."""
     if given is None or given == "variant":
         return "variant"

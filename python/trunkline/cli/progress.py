@@ -41,10 +41,11 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def at(self, done: int) -> None:
-        """So much is done."""
+    def at(self, done: int, total: int | None = None) -> None:
+        """So much is done, and if that is known only now, of so much."""
+        self._total = total or self._total
         if self._bar is not None:
-            self._bar.update(self._task, completed=done)
+            self._bar.update(self._task, completed=done, total=self._total)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_EVERY_S
             of = "" if self._total is None else f" of {self._total:,}"

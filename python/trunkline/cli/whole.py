@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ __all__ = ["whole"]
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A name to write under; what is there gets its real name at the end, or is removed if anything went wrong."""
+    if path.exists() and not path.is_file():
+        # A file is replaced, as everywhere; a folder may hold anything.
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part

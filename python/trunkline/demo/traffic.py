@@ -1,0 +1,179 @@
+"""Who sends what in the demo, and what is to be found in the capture afterwards."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trunkline import cdtp
+from trunkline.errors import DecodeError
+
+__all__ = ["PLAYERS", "Player", "Tally", "frames_of"]
+
+Frames = tuple[bytes, ...]
+
+_DATA = Path(__file__).with_name("data")
+
+# A message of a recording that is left out, so that there is something to miss; and one that is damaged.
+_SKIP_EVERY = 211
+_DAMAGE_EVERY = 307
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """One sending process.
+
+    Attributes:
+        name: What it is called in the demo.
+        messages: How many messages it sends at least; a recording is played until then, and to its end.
+        rate: How many a second; None for as many as go.
+        recording: The recorded traffic it plays; None for a synthetic detector.
+    """
+
+    name: str
+    messages: int
+    rate: int | None = None
+    recording: str | None = None
+
+
+PLAYERS = (
+    Player("release 0.3", 20_000, 2_000, "cdtp1-release-0.3.jsonl.gz"),
+    Player("release 0.5.1", 20_000, 2_000, "cdtp1-release-0.5.1.jsonl.gz"),
+    Player("release 1.0.2", 1_200, 120, "cdtp2-release-1.0.2.jsonl.gz"),
+    Player("calorimeter", 10_000, 1_000),
+    Player("fast detector", 1_000_000),
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a player has sent, by the names in the headers.
+
+    Attributes:
+        wire: Messages on the wire, damaged ones too.
+        messages: Good messages by sender, a CDTP2 one once a record.
+        missing: Sequence numbers left out, by sender.
+        malformed: Damaged messages by what is wrong with them.
+    """
+
+    wire: int = 0
+    messages: Counter[str] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
+    malformed: Counter[str] = field(default_factory=Counter)
+
+    def to_json(self) -> str:
+        """For the way between processes."""
+        return json.dumps({name: getattr(self, name) for name in self.__dataclass_fields__})
+
+    @classmethod
+    def from_json(cls, text: str) -> Tally:
+        """The other end of that way."""
+        given = json.loads(text)
+        return cls(given["wire"], *(Counter(given[name]) for name in ("messages", "missing", "malformed")))
+
+
+def frames_of(player: Player, tally: Tally) -> Iterator[Frames]:
+    """The messages a player sends, each counted as it is given out."""
+    if player.recording is not None:
+        return _played(player, tally)
+    return _spec(player, tally) if player.name == "calorimeter" else _fast(player, tally)
+
+
+def _recorded(name: str) -> list[Frames]:
+    with gzip.open(_DATA / name) as lines:
+        return [tuple(map(base64.b64decode, json.loads(line)["frames"])) for line in lines]
+
+
+def _played(player: Player, tally: Tally) -> Iterator[Frames]:
+    assert player.recording is not None
+    recorded = _recorded(player.recording)
+    contents = [_contents(frames) for frames in recorded]
+    skippable = _skippable(contents)
+    while tally.wire < player.messages:
+        for at, frames in enumerate(recorded):
+            sender = contents[at][0].sender
+            if at in skippable and at % _SKIP_EVERY == _SKIP_EVERY - 1:
+                tally.missing[sender] += 1
+                continue
+            tally.wire += 1
+            tally.messages[sender] += len(contents[at])
+            yield frames
+            if tally.wire % _DAMAGE_EVERY == 0:
+                yield _damaged(frames, tally)
+
+
+def _contents(frames: Frames) -> list[cdtp.Message]:
+    message = cdtp.decode(frames)
+    return list(message) if isinstance(message, cdtp.Batch) else [message]
+
+
+def _skippable(contents: list[list[cdtp.Message]]) -> set[int]:
+    """Where a message can be left out and be missed: between two others of its run."""
+    by_sender: dict[str, list[int]] = {}
+    for at, messages in enumerate(contents):
+        by_sender.setdefault(messages[0].sender, []).append(at)
+    kinds = [messages[0].type if len(messages) == 1 and messages[0].variant != "2" else None for messages in contents]
+    return {
+        one
+        for places in by_sender.values()
+        for before, one, after in zip(places, places[1:], places[2:], strict=False)
+        if kinds[before] == kinds[one] == kinds[after] == "DAT"
+        # The next one that is left out is further away than this.
+        and after - before < _SKIP_EVERY
+    }
+
+
+def _damaged(frames: Frames, tally: Tally) -> Frames:
+    """A message with a fault in its header, another one each time."""
+    header, *payload = frames
+    faults = (
+        (header[: len(header) // 2], *payload),
+        (header + b"\xc0", *payload),
+        (b"\xa5CDTQ\x01" + header[6:], *payload),
+        (b"\x93" + header, *payload),
+    )
+    damaged = faults[tally.malformed.total() % len(faults)]
+    try:
+        cdtp.decode(damaged)
+    except DecodeError as error:
+        tally.wire += 1
+        tally.malformed[error.kind] += 1
+        return damaged
+    message = "the demo has damaged a message and it is still good"
+    raise AssertionError(message)
+
+
+def _spec(player: Player, tally: Tally) -> Iterator[Frames]:
+    """A detector that speaks the specification's header, with tags of many types and several blocks a message."""
+    name = "Calorimeter.spec"
+    for number in range(player.messages):
+        tags = {"run": 7, "event": number, "energy": (number * 7919 % 10_007) / 10.0, "trigger": number % 3 == 0}
+        blocks = [bytes(64 * (1 + number % 7))] * (1 + number % 4)
+        stamp = 1_700_000_000_000_000_000 + number * 1_000_000
+        tally.wire += 1
+        tally.messages[name] += 1
+        frames = cdtp.encode(cdtp.Message(name, blocks, tags=tags, timestamp_ns=stamp))
+        yield frames
+        if number % _DAMAGE_EVERY == _DAMAGE_EVERY - 1:
+            yield _damaged(frames, tally)
+
+
+def _fast(player: Player, tally: Tally) -> Iterator[Frames]:
+    """A detector as fast as a Python process can be: headers are put together of parts that never change."""
+    name = "Tracker.fast"
+    blank = cdtp.Message(name, variant="B", sequence=2**64 - 1, tags={"run": 7, "layer": 3})
+    before, _, after = cdtp.encode(blank)[0].partition(b"\xff" * 8)
+    payload = bytes(range(64))
+    run = cdtp.encode(cdtp.Message(name, b"\x80", variant="B", type="BOR", sequence=0))
+    end = cdtp.encode(cdtp.Message(name, b"\x80", variant="B", type="EOR", sequence=player.messages))
+    data = ((before + number.to_bytes(8) + after, payload) for number in range(1, player.messages + 1))
+    for frames in itertools.chain([run], data, [end]):
+        tally.wire += 1
+        tally.messages[name] += 1
+        yield frames
