@@ -13,9 +13,6 @@ use crate::{
 /// The tags lie in no map or array, what is in them lies in one.
 const IN_TAGS: usize = 1;
 
-/// Above this many tags, equal names are found by sorting.
-const FEW_TAGS: usize = 16;
-
 /// The fewest bytes a record can have: array, sequence number, tags, payload.
 const SMALLEST_RECORD: usize = 4;
 
@@ -37,6 +34,7 @@ pub fn decode_header(header: &[u8], frames: Option<usize>, settings: &Settings) 
     Ok(layout)
 }
 
+#[inline]
 fn layout(header: &[u8], settings: Settings) -> Result<Layout, Fault> {
     let mut reader = Reader::new(header, ErrorKind::BadHeader);
     let version = version(&mut reader, settings)?;
@@ -55,9 +53,9 @@ fn version(reader: &mut Reader<'_>, settings: Settings) -> Result<u8, Fault> {
         Some(msgpack::Head::Binary(_)) => reader.binary(ErrorKind::BadHeader)?,
         _ => reader.string_bytes(ErrorKind::BadHeader)?,
     };
-    match id {
-        &[b'C', b'D', b'T', b'P', version] if settings.accept.contains_version(version) => Ok(version),
-        [b'C', b'D', b'T', b'P', _] => Err(Fault { kind: ErrorKind::UnsupportedVersion, offset: start }),
+    match id.split_last() {
+        Some((&version, b"CDTP")) if settings.accept.contains_version(version) => Ok(version),
+        Some((_, b"CDTP")) => Err(Fault { kind: ErrorKind::UnsupportedVersion, offset: start }),
         _ => Err(Fault { kind: ErrorKind::BadProtocol, offset: start }),
     }
 }
@@ -98,6 +96,7 @@ fn single(reader: &mut Reader<'_>, sender: Range<usize>, settings: Settings) -> 
 }
 
 /// CDTP2 after the sender.
+#[inline(never)]
 fn batch(reader: &mut Reader<'_>, sender: Range<usize>, settings: Settings) -> Result<Batch, Fault> {
     if !reader.peek().is_none_or(msgpack::Head::is_integer) {
         return Err(Fault { kind: ErrorKind::BadHeader, offset: reader.position() });
@@ -132,7 +131,7 @@ fn record(reader: &mut Reader<'_>) -> Result<Record, Fault> {
 
 #[inline]
 fn text(reader: &mut Reader<'_>) -> Result<Range<usize>, Fault> {
-    let length = reader.string(ErrorKind::BadHeader)?.len();
+    let length = reader.string_checked(ErrorKind::BadHeader)?.len();
     let end = reader.position();
     Ok(end - length..end)
 }
@@ -147,25 +146,53 @@ fn message_type(reader: &mut Reader<'_>) -> Result<MessageType, Fault> {
 #[inline]
 fn tags(reader: &mut Reader<'_>) -> Result<(Range<usize>, usize), Fault> {
     let start = reader.position();
+    let before = reader.clone();
     let pairs = reader.map(ErrorKind::BadHeader)?;
-    let mut names = SmallVec::<[&str; FEW_TAGS]>::new();
+    let mut names = Sieve::default();
     for _ in 0..pairs {
-        names.push(reader.string(ErrorKind::BadMapKey)?);
+        names.add(reader.string_checked(ErrorKind::BadMapKey)?);
         reader.skip(IN_TAGS)?;
     }
-    Ok((start..reader.position(), duplicates(&mut names)))
+    let duplicates = if names.all_differ() { 0 } else { duplicates(before)? };
+    Ok((start..reader.position(), duplicates))
 }
 
-/// How many names are equal to a later one.
-#[inline]
-fn duplicates(names: &mut [&str]) -> usize {
-    if names.len() <= FEW_TAGS {
-        let repeated = |at: &usize| names[at + 1..].contains(&names[*at]);
-        (0..names.len()).filter(repeated).count()
-    } else {
-        names.sort_unstable();
-        names.windows(2).filter(|pair| pair[0] == pair[1]).count()
+/// Tells names apart by a few bits of each. Where that is not enough they are compared whole.
+#[derive(Default)]
+struct Sieve {
+    seen: u64,
+    again: u64,
+}
+
+impl Sieve {
+    #[inline]
+    fn add(&mut self, name: &[u8]) {
+        let bits = match name {
+            [first, .., last] => usize::from(*first) ^ usize::from(*last) << 2 ^ name.len() << 4,
+            [only] => usize::from(*only),
+            [] => 0,
+        };
+        let bit = 1 << (bits % 64);
+        self.again |= self.seen & bit;
+        self.seen |= bit;
     }
+
+    const fn all_differ(&self) -> bool {
+        self.again == 0
+    }
+}
+
+/// How many names are equal to a later one, in tags that have been passed before.
+#[cold]
+fn duplicates(mut reader: Reader<'_>) -> Result<usize, Fault> {
+    let pairs = reader.map(ErrorKind::BadHeader)?;
+    let mut names = SmallVec::<[&[u8]; 32]>::new();
+    for _ in 0..pairs {
+        names.push(reader.string_bytes(ErrorKind::BadMapKey)?);
+        reader.pass()?;
+    }
+    names.sort_unstable();
+    Ok(names.windows(2).filter(|pair| pair[0] == pair[1]).count())
 }
 
 #[inline]

@@ -111,8 +111,12 @@ impl Accept {
 
     /// Whether a variant of this version is in the set.
     #[inline]
-    pub(super) fn contains_version(self, version: u8) -> bool {
-        Variant::ALL.into_iter().any(|variant| variant.version() == version && self.contains(variant))
+    pub(super) const fn contains_version(self, version: u8) -> bool {
+        match version {
+            0x01 => self.contains(Variant::S) || self.contains(Variant::A) || self.contains(Variant::B),
+            0x02 => self.contains(Variant::Two),
+            _ => false,
+        }
     }
 }
 

@@ -39,6 +39,17 @@ impl Head {
         matches!(self, Self::Small(_) | Self::Unsigned(_) | Self::Signed(_))
     }
 
+    /// How many bytes follow the first, where that says it all and their content does not matter.
+    const fn plain(self) -> Option<u8> {
+        match self {
+            Self::Nil | Self::Boolean(_) | Self::Small(_) => Some(0),
+            Self::Unsigned(width) | Self::Signed(width) => Some(width.bytes()),
+            Self::F32 => Some(4),
+            Self::F64 => Some(8),
+            Self::String(_) | Self::Binary(_) | Self::Array(_) | Self::Map(_) | Self::Ext(_) | Self::Reserved => None,
+        }
+    }
+
     /// What `byte` begins.
     #[inline]
     pub fn of(byte: u8) -> Self {
@@ -57,6 +68,17 @@ pub enum Width {
     Four,
     /// 64 bits.
     Eight,
+}
+
+impl Width {
+    const fn bytes(self) -> u8 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
 }
 
 /// Where the length of an object stands.
@@ -83,6 +105,19 @@ static HEADS: [Head; 256] = {
         }
         byte += 1;
     }
+};
+
+/// The length of an object that is [plain](Head::plain), its first byte included; nothing for others.
+pub(super) static PLAIN: [u8; 256] = {
+    let mut plain = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if let Some(more) = HEADS[byte].plain() {
+            plain[byte] = 1 + more;
+        }
+        byte += 1;
+    }
+    plain
 };
 
 const fn head_of(marker: Marker) -> Head {

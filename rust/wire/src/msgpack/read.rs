@@ -1,16 +1,17 @@
 //! Reading, one object after another, judging each by its first byte before anything behind it.
 
-use std::str;
+use std::str::{self, Utf8Error};
 
 use super::{
     MAX_DEPTH, TIMESTAMP_CODE, Timestamp,
-    head::{Head, Length, Width},
+    head::{Head, Length, PLAIN, Width},
 };
 use crate::error::{ErrorKind, Fault};
 
-/// One object; the members of a map or an array follow it and are read by themselves.
+/// One object; the members of a map or an array follow it and are read by themselves. Text is a `str`, or its bytes
+/// where nobody needs to look whether they are UTF-8 once more.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'a> {
+pub enum Value<'a, S = &'a str> {
     /// Nothing.
     Nil,
     /// True or false.
@@ -24,7 +25,7 @@ pub enum Value<'a> {
     /// A number of double precision.
     F64(f64),
     /// Text.
-    String(&'a str),
+    String(S),
     /// Bytes.
     Binary(&'a [u8]),
     /// This many objects follow.
@@ -37,11 +38,32 @@ pub enum Value<'a> {
     Ext(i8, &'a [u8]),
 }
 
+impl<S> Value<'_, S> {
+    /// How many objects follow that are part of it.
+    #[inline]
+    fn members(&self) -> u64 {
+        match *self {
+            Self::Array(length) => length.into(),
+            Self::Map(pairs) => 2 * u64::from(pairs),
+            Self::Nil
+            | Self::Boolean(_)
+            | Self::Signed(_)
+            | Self::Unsigned(_)
+            | Self::F32(_)
+            | Self::F64(_)
+            | Self::String(_)
+            | Self::Binary(_)
+            | Self::Timestamp(_)
+            | Self::Ext(..) => 0,
+        }
+    }
+}
+
 /// A place in borrowed bytes, and what to call a byte that begins no object there.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
-    bytes: &'a [u8],
-    position: usize,
+    rest: &'a [u8],
+    length: usize,
     malformed: ErrorKind,
 }
 
@@ -50,31 +72,50 @@ impl<'a> Reader<'a> {
     /// differently.
     #[inline]
     pub const fn new(bytes: &'a [u8], malformed: ErrorKind) -> Self {
-        Self { bytes, position: 0, malformed }
+        Self { rest: bytes, length: bytes.len(), malformed }
     }
 
     /// How many bytes have been read.
     #[inline]
     pub const fn position(&self) -> usize {
-        self.position
+        self.length - self.rest.len()
     }
 
     /// The bytes not read yet.
     #[inline]
-    pub fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.position..]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     /// How the next object begins, or `None` at the end.
     #[inline]
     pub fn peek(&self) -> Option<Head> {
-        self.bytes.get(self.position).map(|&byte| Head::of(byte))
+        self.rest.first().map(|&byte| Head::of(byte))
     }
 
     /// Reads one object, or the head of a map or array.
     #[inline]
     pub fn value(&mut self) -> Result<Value<'a>, Fault> {
-        let start = self.position;
+        Ok(match self.value_bytes()? {
+            Value::String(bytes) => Value::String(self.text(bytes)?),
+            Value::Nil => Value::Nil,
+            Value::Boolean(value) => Value::Boolean(value),
+            Value::Signed(value) => Value::Signed(value),
+            Value::Unsigned(value) => Value::Unsigned(value),
+            Value::F32(value) => Value::F32(value),
+            Value::F64(value) => Value::F64(value),
+            Value::Binary(value) => Value::Binary(value),
+            Value::Array(length) => Value::Array(length),
+            Value::Map(length) => Value::Map(length),
+            Value::Timestamp(value) => Value::Timestamp(value),
+            Value::Ext(code, value) => Value::Ext(code, value),
+        })
+    }
+
+    /// Reads one object, or the head of a map or array, and does not look whether text is UTF-8.
+    #[inline]
+    pub fn value_bytes(&mut self) -> Result<Value<'a, &'a [u8]>, Fault> {
+        let start = self.position();
         Ok(match self.head()? {
             Head::Nil => Value::Nil,
             Head::Boolean(value) => Value::Boolean(value),
@@ -86,7 +127,7 @@ impl<'a> Reader<'a> {
             Head::Signed(width) => Value::Signed(self.signed_of(width)?),
             Head::F32 => Value::F32(f32::from_be_bytes(self.chunk()?)),
             Head::F64 => Value::F64(f64::from_be_bytes(self.chunk()?)),
-            Head::String(length) => Value::String(self.text(length)?),
+            Head::String(length) => Value::String(self.bytes_of(length)?),
             Head::Binary(length) => Value::Binary(self.bytes_of(length)?),
             Head::Array(length) => Value::Array(self.length(length)?),
             Head::Map(length) => Value::Map(self.length(length)?),
@@ -101,43 +142,93 @@ impl<'a> Reader<'a> {
     /// Passes one object and all inside it, checking every byte. `depth` is the number of maps and arrays it lies in.
     #[inline]
     pub fn skip(&mut self, depth: usize) -> Result<(), Fault> {
-        if depth >= MAX_DEPTH && matches!(self.peek(), Some(Head::Map(_) | Head::Array(_))) {
-            return Err(Fault { kind: ErrorKind::TooDeep, offset: self.position });
-        }
-        match self.value()? {
-            Value::Array(length) => self.skip_members(length.into(), depth + 1),
-            Value::Map(length) => self.skip_members(2 * u64::from(length), depth + 1),
-            Value::Nil
-            | Value::Boolean(_)
-            | Value::Signed(_)
-            | Value::Unsigned(_)
-            | Value::F32(_)
-            | Value::F64(_)
-            | Value::String(_)
-            | Value::Binary(_)
-            | Value::Timestamp(_)
-            | Value::Ext(..) => Ok(()),
+        if self.pass_plain() {
+            Ok(())
+        } else if let Some(bytes) = self.short_string() {
+            self.check_text(bytes)
+        } else {
+            self.skip_other(depth)
         }
     }
 
-    /// Not inlined into itself, so that passing a scalar stays short.
-    #[inline(never)]
-    fn skip_members(&mut self, members: u64, depth: usize) -> Result<(), Fault> {
-        (0..members).try_for_each(|_| self.skip(depth))
+    /// Passes an object that is all in its first byte, or of a known length whatever it holds. Most are.
+    #[inline]
+    fn pass_plain(&mut self) -> bool {
+        let length = self.rest.first().map_or(0, |&byte| PLAIN[usize::from(byte)]);
+        match self.rest.split_at_checked(length.into()) {
+            Some((_, rest)) if length > 0 => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn skip_other(&mut self, depth: usize) -> Result<(), Fault> {
+        if depth >= MAX_DEPTH && matches!(self.peek(), Some(Head::Map(_) | Head::Array(_))) {
+            return Err(Fault { kind: ErrorKind::TooDeep, offset: self.position() });
+        }
+        let value = self.value_bytes()?;
+        if let Value::String(bytes) = value {
+            return self.check_text(bytes);
+        }
+        (0..value.members()).try_for_each(|_| self.skip(depth + 1))
+    }
+
+    /// Passes one object and all inside it that has been checked before: nothing but lengths is looked at.
+    #[inline]
+    pub fn pass(&mut self) -> Result<(), Fault> {
+        if self.pass_plain() || self.short_string().is_some() { Ok(()) } else { self.pass_other() }
+    }
+
+    fn pass_other(&mut self) -> Result<(), Fault> {
+        let mut pending = 1_u64;
+        while pending > 0 {
+            pending -= 1;
+            if self.pass_plain() {
+                continue;
+            }
+            pending += self.value_bytes()?.members();
+        }
+        Ok(())
     }
 
     /// Reads a string; anything else is `other`.
     #[inline]
     pub fn string(&mut self, other: ErrorKind) -> Result<&'a str, Fault> {
-        let start = self.position;
-        let Head::String(length) = self.head()? else { return Err(Fault { kind: other, offset: start }) };
-        self.text(length)
+        let bytes = self.string_bytes(other)?;
+        self.text(bytes)
+    }
+
+    /// Reads a string as bytes, checking that they are UTF-8; anything else is `other`.
+    #[inline]
+    pub fn string_checked(&mut self, other: ErrorKind) -> Result<&'a [u8], Fault> {
+        let bytes = self.string_bytes(other)?;
+        self.check_text(bytes)?;
+        Ok(bytes)
     }
 
     /// Reads the bytes of a string, be they UTF-8 or not; anything else is `other`.
     #[inline]
     pub fn string_bytes(&mut self, other: ErrorKind) -> Result<&'a [u8], Fault> {
-        let start = self.position;
+        match self.short_string() {
+            Some(bytes) => Ok(bytes),
+            None => self.other_string_bytes(other),
+        }
+    }
+
+    /// The bytes of a string of up to 31 bytes in its usual form, if that is next. Most strings are.
+    #[inline]
+    fn short_string(&mut self) -> Option<&'a [u8]> {
+        let (&first @ 0xa0..=0xbf, rest) = self.rest.split_first()? else { return None };
+        let (bytes, rest) = rest.split_at_checked((first & 0x1f).into())?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    #[inline(never)]
+    fn other_string_bytes(&mut self, other: ErrorKind) -> Result<&'a [u8], Fault> {
+        let start = self.position();
         let Head::String(length) = self.head()? else { return Err(Fault { kind: other, offset: start }) };
         self.bytes_of(length)
     }
@@ -145,7 +236,7 @@ impl<'a> Reader<'a> {
     /// Reads a binary; anything else is `other`.
     #[inline]
     pub fn binary(&mut self, other: ErrorKind) -> Result<&'a [u8], Fault> {
-        let start = self.position;
+        let start = self.position();
         let Head::Binary(length) = self.head()? else { return Err(Fault { kind: other, offset: start }) };
         self.bytes_of(length)
     }
@@ -153,7 +244,7 @@ impl<'a> Reader<'a> {
     /// Reads an integer that is not negative, however it is written; anything else is `other`.
     #[inline]
     pub fn unsigned(&mut self, other: ErrorKind) -> Result<u64, Fault> {
-        let start = self.position;
+        let start = self.position();
         let signed = match self.head()? {
             Head::Small(value) => value.into(),
             Head::Signed(width) => self.signed_of(width)?,
@@ -175,7 +266,7 @@ impl<'a> Reader<'a> {
     /// Reads a timestamp; an extension of another type and anything else are `other`.
     #[inline]
     pub fn timestamp(&mut self, other: ErrorKind) -> Result<Timestamp, Fault> {
-        let start = self.position;
+        let start = self.position();
         let Head::Ext(length) = self.head()? else { return Err(Fault { kind: other, offset: start }) };
         let (length, TIMESTAMP_CODE) = self.ext_head(length)? else { return Err(Fault { kind: other, offset: start }) };
         self.timestamp_body(start, length)
@@ -184,7 +275,7 @@ impl<'a> Reader<'a> {
     /// Reads the head of a map, the number of its pairs; anything else is `other`.
     #[inline]
     pub fn map(&mut self, other: ErrorKind) -> Result<u32, Fault> {
-        let start = self.position;
+        let start = self.position();
         let Head::Map(length) = self.head()? else { return Err(Fault { kind: other, offset: start }) };
         self.length(length)
     }
@@ -192,7 +283,7 @@ impl<'a> Reader<'a> {
     /// Reads the head of an array, the number of its members; anything else is `other`.
     #[inline]
     pub fn array(&mut self, other: ErrorKind) -> Result<u32, Fault> {
-        let start = self.position;
+        let start = self.position();
         let Head::Array(length) = self.head()? else { return Err(Fault { kind: other, offset: start }) };
         self.length(length)
     }
@@ -201,28 +292,28 @@ impl<'a> Reader<'a> {
 /// The parts of an object.
 impl<'a> Reader<'a> {
     const fn truncated(&self) -> Fault {
-        Fault { kind: ErrorKind::Truncated, offset: self.bytes.len() }
+        Fault { kind: ErrorKind::Truncated, offset: self.length }
     }
 
     #[inline]
     fn head(&mut self) -> Result<Head, Fault> {
-        let head = self.peek().ok_or_else(|| self.truncated())?;
-        self.position += 1;
-        Ok(head)
+        let (&first, rest) = self.rest.split_first().ok_or_else(|| self.truncated())?;
+        self.rest = rest;
+        Ok(Head::of(first))
     }
 
     #[inline]
     fn take(&mut self, length: u32) -> Result<&'a [u8], Fault> {
         let length = usize::try_from(length).map_err(|_| self.truncated())?;
-        let (taken, _) = self.rest().split_at_checked(length).ok_or_else(|| self.truncated())?;
-        self.position += length;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.truncated())?;
+        self.rest = rest;
         Ok(taken)
     }
 
     #[inline]
     fn chunk<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        let chunk = *self.rest().first_chunk().ok_or_else(|| self.truncated())?;
-        self.position += N;
+        let (&chunk, rest) = self.rest.split_first_chunk().ok_or_else(|| self.truncated())?;
+        self.rest = rest;
         Ok(chunk)
     }
 
@@ -262,11 +353,30 @@ impl<'a> Reader<'a> {
         self.take(length)
     }
 
+    /// The text whose bytes have just been read.
     #[inline]
-    fn text(&mut self, length: Length) -> Result<&'a str, Fault> {
-        let bytes = self.bytes_of(length)?;
-        let start = self.position - bytes.len();
-        str::from_utf8(bytes).map_err(|e| Fault { kind: ErrorKind::BadUtf8, offset: start + e.valid_up_to() })
+    fn text(&self, bytes: &'a [u8]) -> Result<&'a str, Fault> {
+        str::from_utf8(bytes).map_err(|e| self.no_text(bytes, e))
+    }
+
+    /// Looks at text whose bytes have just been read. Nearly all of it is ASCII and short, where `from_utf8` costs more
+    /// than all else.
+    #[inline]
+    fn check_text(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let (eights, rest) = bytes.as_chunks();
+        let eights = eights.iter().fold(0, |all, &eight| all | u64::from_ne_bytes(eight));
+        let rest = rest.iter().fold(0, |all, byte| all | byte);
+        if (eights | u64::from(rest)) & 0x8080_8080_8080_8080 == 0 { Ok(()) } else { self.check_wide_text(bytes) }
+    }
+
+    #[inline(never)]
+    fn check_wide_text(&self, bytes: &[u8]) -> Result<(), Fault> {
+        str::from_utf8(bytes).map(|_| ()).map_err(|e| self.no_text(bytes, e))
+    }
+
+    #[cold]
+    const fn no_text(&self, bytes: &[u8], error: Utf8Error) -> Fault {
+        Fault { kind: ErrorKind::BadUtf8, offset: self.position() - bytes.len() + error.valid_up_to() }
     }
 
     /// The length and the type of an extension.
