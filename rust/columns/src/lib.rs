@@ -1,1 +1,16 @@
-//! placeholder
+//! Columns of wire bytes in, Arrow columns out: one call a batch, no row leaves Rust.
+
+pub mod cdtp;
+mod ddl;
+mod error;
+mod input;
+mod options;
+mod output;
+mod tags;
+mod variant;
+
+pub use ddl::ddl;
+pub use error::{ColumnError, ColumnKind};
+pub use input::Headers;
+pub use options::{Mode, PlanError, TagType, Tags};
+pub use variant::variant_type;

@@ -1,0 +1,76 @@
+//! Headers of 58 bytes on average, four tags each, as the Spark measurements have them: time a row on one core.
+#![allow(missing_docs, clippy::unwrap_used)] // criterion's macros make the functions; our own input is right
+
+use std::{hint::black_box, sync::Arc};
+
+use arrow_array::{ArrayRef, BinaryArray, Int32Array};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use trunkline_columns::{
+    Headers, TagType, Tags,
+    cdtp::{Options, decode_rows, decode_structs},
+};
+use trunkline_wire::{
+    cdtp::{MessageType, Settings, Variant, decode_header, encode_header},
+    msgpack::{Timestamp, write_bool, write_f64, write_map, write_string, write_unsigned},
+};
+
+const ROWS: u64 = 10_000;
+
+fn header(number: u64) -> Vec<u8> {
+    let mut tags = Vec::new();
+    write_map(&mut tags, 4).unwrap();
+    write_string(&mut tags, "run").unwrap();
+    write_unsigned(&mut tags, 7 + number / 1000);
+    write_string(&mut tags, "dtype").unwrap();
+    write_string(&mut tags, "u1").unwrap();
+    write_string(&mut tags, "ok").unwrap();
+    write_bool(&mut tags, !number.is_multiple_of(3));
+    write_string(&mut tags, "x").unwrap();
+    write_f64(&mut tags, 1.5 / (1.0 + f64::from(u32::try_from(number).unwrap())));
+    let mut header = Vec::new();
+    let timestamp = Timestamp::new(1_795_251_125, u32::try_from(number * 1001).unwrap()).unwrap();
+    encode_header(&mut header, Variant::S, "Detector.one", timestamp, MessageType::Dat, number, &tags).unwrap();
+    header
+}
+
+fn benches(criterion: &mut Criterion) {
+    let headers: Vec<_> = (0..ROWS).map(header).collect();
+    let mean = headers.iter().map(Vec::len).sum::<usize>() / headers.len();
+    let input = Headers {
+        header: Arc::new(BinaryArray::from_iter_values(&headers)),
+        n_frames: Some(Arc::new(Int32Array::from_value(2, headers.len())) as ArrayRef),
+        n_bytes: None,
+        payload: None,
+    };
+    let typed =
+        [("run", TagType::BigInt), ("dtype", TagType::String), ("ok", TagType::Boolean), ("x", TagType::Double)]
+            .map(|(name, tag_type)| (name.to_owned(), tag_type));
+    let typed =
+        |count: usize, rest| Options { tags: Tags::new(typed[..count].to_vec(), rest).unwrap(), ..Options::default() };
+
+    let mut group = criterion.benchmark_group(format!("cdtp-{mean}-bytes"));
+    group.throughput(Throughput::Elements(ROWS));
+    group.bench_function("decode_header", |bencher| {
+        let settings = Settings::default();
+        bencher.iter(|| {
+            headers.iter().filter(|header| decode_header(black_box(header), Some(2), &settings).is_ok()).count()
+        });
+    });
+    for (name, options) in [
+        ("rows/no-tags", Options { tags: Tags::NONE, ..Options::default() }),
+        ("rows/one-typed-tag", typed(1, false)),
+        ("rows/four-typed-tags", typed(4, false)),
+        ("rows/variant", Options::default()),
+        ("rows/one-typed-tag-and-variant", typed(1, true)),
+    ] {
+        group.bench_function(name, |bencher| bencher.iter(|| decode_rows(&options, black_box(&input)).unwrap()));
+    }
+    let options = typed(1, false);
+    group.bench_function("structs/one-typed-tag", |bencher| {
+        bencher.iter(|| decode_structs(&options, black_box(&input)).unwrap());
+    });
+    group.finish();
+}
+
+criterion_group!(all, benches);
+criterion_main!(all);

@@ -1,0 +1,141 @@
+//! The columns that a message and a record have in common.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, StructArray,
+    types::{Int32Type, Int64Type},
+};
+use arrow_schema::{DataType, Field, Fields};
+use trunkline_wire::cdtp::Record;
+
+use super::Options;
+use crate::{
+    ColumnError, ColumnKind, Mode,
+    input::PayloadFrames,
+    output::{Bytes, Lists, Numbers, list_type},
+    tags::{self, TagColumns, TagMap},
+};
+
+pub(super) fn fields(options: &Options) -> Fields {
+    let mut fields = vec![Field::new("sequence", DataType::Int64, true)];
+    fields.extend(tags::fields(&options.tags));
+    fields.push(Field::new("payload_frames", DataType::Int32, true));
+    fields.push(Field::new("payload_bytes", DataType::Int64, true));
+    if options.payload {
+        fields.push(Field::new("payload", list_type(DataType::Binary), true));
+    }
+    fields.into()
+}
+
+/// What goes into a row; `None` is null.
+#[derive(Default)]
+pub(super) struct Content<'a> {
+    pub(super) sequence: Option<u64>,
+    pub(super) tags: Option<TagMap<'a>>,
+    pub(super) payload_frames: Option<usize>,
+    pub(super) payload_bytes: Option<i64>,
+    pub(super) payload: Option<Payload<'a>>,
+}
+
+impl<'a> Content<'a> {
+    pub(super) fn of_record(record: &'a Record, header: &'a [u8]) -> Self {
+        Self {
+            sequence: Some(record.sequence),
+            tags: Some(TagMap { bytes: &header[record.tags.clone()], duplicates: record.duplicate_keys > 0 }),
+            payload_frames: usize::try_from(record.blocks).ok(),
+            payload_bytes: i64::try_from(record.block_bytes).ok(),
+            payload: Some(Payload::Blocks(record, header)),
+        }
+    }
+}
+
+/// Where payloads are.
+pub(super) enum Payload<'a> {
+    /// In frames of their own.
+    Frames(PayloadFrames<'a>),
+    /// In a record of this header.
+    Blocks(&'a Record, &'a [u8]),
+}
+
+/// The columns, being built.
+pub(super) struct Body {
+    sequence: Numbers<Int64Type>,
+    tags: TagColumns,
+    payload_frames: Numbers<Int32Type>,
+    payload_bytes: Numbers<Int64Type>,
+    payload: Option<PayloadColumn>,
+    strict: bool,
+}
+
+impl Body {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            sequence: Numbers::default(),
+            tags: TagColumns::new(&options.tags),
+            payload_frames: Numbers::default(),
+            payload_bytes: Numbers::default(),
+            payload: options.payload.then(PayloadColumn::default),
+            strict: options.mode == Mode::FailFast,
+        }
+    }
+
+    /// Appends a row, and tells what of it a column cannot hold.
+    #[inline]
+    pub(super) fn push(&mut self, row: usize, content: Content<'_>) -> Result<Option<ColumnKind>, ColumnError> {
+        let sequence = content.sequence.and_then(|sequence| i64::try_from(sequence).ok());
+        self.sequence.push(sequence);
+        let exceeds = (sequence.is_none() && content.sequence.is_some()).then_some(ColumnKind::SequenceExceedsBigint);
+        let tags_exceed = if let Some(tags) = content.tags {
+            self.tags.push(row, tags, self.strict)?
+        } else {
+            self.tags.push_null()?;
+            None
+        };
+        self.payload_frames.push(content.payload_frames.and_then(|frames| i32::try_from(frames).ok()));
+        self.payload_bytes.push(content.payload_bytes);
+        if let Some(column) = &mut self.payload {
+            column.push(content.payload)?;
+        }
+        Ok(exceeds.or(tags_exceed))
+    }
+
+    pub(super) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(self.sequence.finish()?)];
+        columns.extend(self.tags.finish()?);
+        columns.push(Arc::new(self.payload_frames.finish()?));
+        columns.push(Arc::new(self.payload_bytes.finish()?));
+        if let Some(column) = &mut self.payload {
+            columns.push(column.finish()?);
+        }
+        Ok(columns)
+    }
+
+    pub(super) fn finish_struct(&mut self, options: &Options, rows: usize) -> Result<ArrayRef, ColumnError> {
+        let columns = self.finish()?;
+        Ok(Arc::new(StructArray::try_new_with_length(fields(options), columns, None, rows)?))
+    }
+}
+
+#[derive(Default)]
+struct PayloadColumn {
+    lists: Lists,
+    frames: Bytes,
+}
+
+impl PayloadColumn {
+    fn push(&mut self, payload: Option<Payload<'_>>) -> Result<(), ColumnError> {
+        match &payload {
+            Some(Payload::Frames(frames)) => frames.iter().try_for_each(|frame| self.frames.push(Some(frame)))?,
+            Some(Payload::Blocks(record, header)) => {
+                record.blocks(header).try_for_each(|block| self.frames.push(Some(&header[block])))?;
+            }
+            None => {}
+        }
+        self.lists.push(payload.map(|_| self.frames.rows()))
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
+        self.lists.finish(Arc::new(self.frames.finish()?))
+    }
+}

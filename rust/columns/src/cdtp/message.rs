@@ -1,0 +1,165 @@
+//! The columns of a message.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef,
+    types::{Int64Type, TimestampMicrosecondType},
+};
+use arrow_schema::{DataType, Field, Fields};
+use trunkline_wire::{
+    ErrorKind,
+    cdtp::{Layout, MessageType, Variant},
+    msgpack::Timestamp,
+};
+
+use super::{
+    Options,
+    body::{self, Body, Content},
+};
+use crate::{
+    ColumnError, ColumnKind, Mode,
+    options::{UTC, timestamp_type},
+    output::{Bytes, Numbers, Slugs},
+    tags::micros,
+};
+
+pub(super) fn fields(options: &Options) -> Fields {
+    let mut fields: Vec<_> = [
+        Field::new("variant", DataType::Utf8, true),
+        Field::new("sender", DataType::Utf8, true),
+        Field::new("timestamp_ns", DataType::Int64, true),
+        Field::new("timestamp", timestamp_type(), true),
+        Field::new("type", DataType::Utf8, true),
+    ]
+    .map(Arc::new)
+    .into();
+    fields.extend(body::fields(options).iter().cloned());
+    fields.push(Arc::new(Field::new("error", DataType::Utf8, true)));
+    if options.mode == Mode::Permissive {
+        fields.push(Arc::new(Field::new("_corrupt_record", DataType::Binary, true)));
+    }
+    fields.into()
+}
+
+/// What a header says for all its records.
+#[derive(Clone, Copy)]
+pub(super) struct Start<'a> {
+    variant: Variant,
+    sender: &'a [u8],
+    timestamp: Option<Timestamp>,
+    message_type: Option<MessageType>,
+}
+
+impl<'a> Start<'a> {
+    #[inline]
+    pub(super) fn of(layout: &Layout, header: &'a [u8]) -> Self {
+        let (timestamp, message_type) = match layout {
+            Layout::Single(head) => (head.timestamp, head.message_type),
+            Layout::Batch(batch) => (None, Some(batch.message_type)),
+        };
+        Self { variant: layout.variant(), sender: &header[layout.sender()], timestamp, message_type }
+    }
+}
+
+/// The columns, being built.
+pub(super) struct Messages {
+    variant: Slugs,
+    sender: Bytes,
+    timestamp_ns: Numbers<Int64Type>,
+    timestamp: Numbers<TimestampMicrosecondType>,
+    message_type: Slugs,
+    body: Body,
+    error: Slugs,
+    corrupt_record: Option<Bytes>,
+    rows: usize,
+}
+
+impl Messages {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            variant: Slugs::default(),
+            sender: Bytes::default(),
+            timestamp_ns: Numbers::default(),
+            timestamp: Numbers::default(),
+            message_type: Slugs::default(),
+            body: Body::new(options),
+            error: Slugs::default(),
+            corrupt_record: (options.mode == Mode::Permissive).then(Bytes::default),
+            rows: 0,
+        }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Appends a good message. `exceeds` is what is already known not to fit.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        row: usize,
+        start: Start<'_>,
+        content: Content<'_>,
+        exceeds: Option<ColumnKind>,
+    ) -> Result<(), ColumnError> {
+        let timestamp_ns = start.timestamp.and_then(Timestamp::to_nanos);
+        let timestamp_exceeds =
+            (timestamp_ns.is_none() && start.timestamp.is_some()).then_some(ColumnKind::TimestampExceedsBigint);
+        self.variant.push(Some(start.variant.slug()));
+        self.sender.push(Some(start.sender))?;
+        self.timestamp_ns.push(timestamp_ns);
+        self.timestamp.push(start.timestamp.and_then(micros));
+        self.message_type.push(start.message_type.map(MessageType::slug));
+        let body_exceeds = self.body.push(row, content)?;
+        self.end(timestamp_exceeds.or(exceeds).or(body_exceeds).map(ColumnKind::slug), None)
+    }
+
+    /// Appends a header that is none.
+    pub(super) fn push_error(&mut self, header: &[u8], kind: ErrorKind) -> Result<(), ColumnError> {
+        self.skip()?;
+        self.end(Some(kind.slug()), Some(header))
+    }
+
+    /// Appends nothing.
+    pub(super) fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.skip()?;
+        self.end(None, None)
+    }
+
+    fn skip(&mut self) -> Result<(), ColumnError> {
+        self.variant.push(None);
+        self.sender.push(None)?;
+        self.timestamp_ns.push(None);
+        self.timestamp.push(None);
+        self.message_type.push(None);
+        self.body.push(0, Content::default())?;
+        Ok(())
+    }
+
+    #[inline]
+    fn end(&mut self, error: Option<&'static str>, corrupt_record: Option<&[u8]>) -> Result<(), ColumnError> {
+        self.error.push(error);
+        if let Some(column) = &mut self.corrupt_record {
+            column.push(corrupt_record)?;
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(self.variant.finish()?),
+            Arc::new(self.sender.finish_text()?),
+            Arc::new(self.timestamp_ns.finish()?),
+            Arc::new(self.timestamp.finish()?.with_timezone(UTC)),
+            Arc::new(self.message_type.finish()?),
+        ];
+        columns.extend(self.body.finish()?);
+        columns.push(Arc::new(self.error.finish()?));
+        if let Some(column) = &mut self.corrupt_record {
+            columns.push(Arc::new(column.finish()?));
+        }
+        Ok(columns)
+    }
+}

@@ -1,0 +1,89 @@
+//! What ends a call, and what only empties a cell.
+
+use std::{error::Error, fmt};
+
+use arrow_schema::ArrowError;
+use trunkline_wire::DecodeError;
+
+/// Why a good message has an empty cell: its value is one the column cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ColumnKind {
+    /// A sequence number above 2^63 − 1.
+    SequenceExceedsBigint,
+    /// A timestamp outside the years 1677 to 2262, which nanoseconds in 64 bits can say.
+    TimestampExceedsBigint,
+    /// Tags that take more than the 16 MiB a VARIANT may have.
+    TagsExceedVariant,
+}
+
+impl ColumnKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::SequenceExceedsBigint, Self::TimestampExceedsBigint, Self::TagsExceedVariant];
+
+    /// The stable name programs go by.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::SequenceExceedsBigint => "sequence_exceeds_bigint",
+            Self::TimestampExceedsBigint => "timestamp_exceeds_bigint",
+            Self::TagsExceedVariant => "tags_exceed_variant",
+        }
+    }
+}
+
+/// Why there are no columns.
+#[derive(Debug)]
+pub enum ColumnError {
+    /// A header is none, and the mode does not allow that.
+    Decode {
+        /// Its row in the batch.
+        row: usize,
+        /// What is wrong with it.
+        error: DecodeError,
+    },
+    /// A tag is not of the type that was asked for, and the mode does not allow that.
+    TagType {
+        /// The row of its message in the batch.
+        row: usize,
+        /// Its name.
+        tag: String,
+    },
+    /// The columns of the input do not fit together, or are of types they cannot be.
+    Input(String),
+    /// More bytes in one column than Arrow's 32-bit offsets count: a smaller batch fits.
+    TooLarge,
+    /// Arrow says no.
+    Arrow(ArrowError),
+}
+
+impl ColumnError {
+    /// The stable name of a failure that the mode FAILFAST asked for.
+    pub const fn slug(&self) -> Option<&'static str> {
+        match self {
+            Self::Decode { error, .. } => Some(error.kind.slug()),
+            Self::TagType { .. } => Some("tag_type"),
+            Self::Input(_) | Self::TooLarge | Self::Arrow(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ColumnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode { row, error } => write!(f, "row {row} of the batch: {error}"),
+            Self::TagType { row, tag } => {
+                write!(f, "row {row} of the batch: tag_type: the tag {tag:?} is not of the type asked for")
+            }
+            Self::Input(reason) => f.write_str(reason),
+            Self::TooLarge => f.write_str("a column would have more than 2 GiB: use smaller batches"),
+            Self::Arrow(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for ColumnError {}
+
+impl From<ArrowError> for ColumnError {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error)
+    }
+}

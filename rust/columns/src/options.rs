@@ -1,0 +1,175 @@
+//! What a user may ask of the columns.
+
+use std::{collections::HashSet, error::Error, fmt, str::FromStr};
+
+use arrow_schema::{DataType, TimeUnit};
+
+/// What becomes of a row that is no message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It stays, with the reason and its bytes.
+    #[default]
+    Permissive,
+    /// It ends the call.
+    FailFast,
+    /// It is left out.
+    DropMalformed,
+}
+
+impl FromStr for Mode {
+    type Err = PlanError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name.to_ascii_uppercase().as_str() {
+            "PERMISSIVE" => Ok(Self::Permissive),
+            "FAILFAST" => Ok(Self::FailFast),
+            "DROPMALFORMED" => Ok(Self::DropMalformed),
+            _ => Err(PlanError::UnknownMode(name.to_owned())),
+        }
+    }
+}
+
+/// The type of a tag's own column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagType {
+    /// Integers of 64 bits.
+    BigInt,
+    /// Numbers, integers among them.
+    Double,
+    /// Text.
+    String,
+    /// True or false.
+    Boolean,
+    /// Bytes.
+    Binary,
+    /// Moments, rounded down to the microsecond.
+    Timestamp,
+}
+
+impl TagType {
+    /// The type of the column.
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::BigInt => DataType::Int64,
+            Self::Double => DataType::Float64,
+            Self::String => DataType::Utf8,
+            Self::Boolean => DataType::Boolean,
+            Self::Binary => DataType::Binary,
+            Self::Timestamp => timestamp_type(),
+        }
+    }
+}
+
+impl FromStr for TagType {
+    type Err = PlanError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name.to_ascii_lowercase().as_str() {
+            "bigint" | "long" => Ok(Self::BigInt),
+            "double" => Ok(Self::Double),
+            "string" => Ok(Self::String),
+            "boolean" => Ok(Self::Boolean),
+            "binary" => Ok(Self::Binary),
+            "timestamp" => Ok(Self::Timestamp),
+            _ => Err(PlanError::UnknownType(name.to_owned())),
+        }
+    }
+}
+
+/// The zone of all timestamps.
+pub(crate) const UTC: &str = "UTC";
+
+/// Spark's TIMESTAMP.
+pub(crate) fn timestamp_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
+}
+
+/// Which columns the tags become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tags {
+    typed: Vec<(String, TagType)>,
+    rest: bool,
+}
+
+impl Default for Tags {
+    /// All of them in one VARIANT.
+    fn default() -> Self {
+        Self { typed: Vec::new(), rest: true }
+    }
+}
+
+impl Tags {
+    /// No columns.
+    pub const NONE: Self = Self { typed: Vec::new(), rest: false };
+
+    /// A column `tag_<name>` for each of `typed`; with `rest`, a VARIANT of all others.
+    pub fn new(typed: Vec<(String, TagType)>, rest: bool) -> Result<Self, PlanError> {
+        let mut seen = HashSet::new();
+        match typed.iter().find(|(name, _)| !seen.insert(name.to_lowercase())) {
+            Some((name, _)) => Err(PlanError::EqualNames(name.clone())),
+            None => Ok(Self { typed, rest }),
+        }
+    }
+
+    /// The tags with a column of their own.
+    pub fn typed(&self) -> &[(String, TagType)] {
+        &self.typed
+    }
+
+    /// Whether there is a VARIANT of all others.
+    pub const fn rest(&self) -> bool {
+        self.rest
+    }
+}
+
+/// Why options do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// No such mode.
+    UnknownMode(String),
+    /// No such type of tag.
+    UnknownType(String),
+    /// Two tags whose columns would have names equal but for case, which Spark takes for one.
+    EqualNames(String),
+    /// A column function makes no rows, so it drops none.
+    DropInFunction,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMode(name) => {
+                write!(f, "{name:?} is no mode: PERMISSIVE, FAILFAST and DROPMALFORMED are")
+            }
+            Self::UnknownType(name) => write!(
+                f,
+                "{name:?} is no type of a tag: bigint, double, string, boolean, binary and timestamp are, and \
+                 variant for all others together"
+            ),
+            Self::EqualNames(name) => write!(f, "two tags are called {name:?} but for case, which Spark takes for one"),
+            Self::DropInFunction => {
+                f.write_str("a column function cannot drop rows: use decode() with mode DROPMALFORMED")
+            }
+        }
+    }
+}
+
+impl Error for PlanError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_equal_but_for_case_are_refused() {
+        let typed = ["run", "Run"].map(|name| (name.to_owned(), TagType::BigInt)).to_vec();
+        assert_eq!(Tags::new(typed, false), Err(PlanError::EqualNames("Run".to_owned())));
+    }
+
+    #[test]
+    fn names_are_read_in_any_case() {
+        assert_eq!("failfast".parse(), Ok(Mode::FailFast));
+        assert_eq!("BIGINT".parse(), Ok(TagType::BigInt));
+        assert_eq!("int".parse::<TagType>(), Err(PlanError::UnknownType("int".to_owned())));
+    }
+}

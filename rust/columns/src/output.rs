@@ -1,0 +1,247 @@
+//! Columns being built.
+//!
+//! Arrow's own builders keep a bit for each row as it comes and panic beyond 2 GiB. These count runs of rows with and
+//! without a value, which of most columns there is one, and fail.
+
+use std::{mem, ptr, sync::Arc};
+
+use arrow_array::{
+    ArrayRef, BinaryArray, ListArray, PrimitiveArray, StringArray, StructArray, types::ArrowPrimitiveType,
+};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer};
+use arrow_schema::{DataType, Field, FieldRef};
+
+use crate::{
+    ColumnError,
+    variant::{VariantWriter, variant_fields},
+};
+
+/// Which rows have a value.
+#[derive(Debug)]
+pub(crate) struct Nulls {
+    before: NullBufferBuilder,
+    /// Whether the rows since those have a value.
+    valid: bool,
+}
+
+impl Default for Nulls {
+    fn default() -> Self {
+        Self { before: NullBufferBuilder::new(0), valid: true }
+    }
+}
+
+impl Nulls {
+    /// Appends the row `row`, the next.
+    #[inline]
+    pub(crate) fn push(&mut self, row: usize, valid: bool) {
+        if valid != self.valid {
+            self.end_run(row);
+        }
+    }
+
+    /// The rows up to `end` were alike, the next is not.
+    #[inline(never)]
+    fn end_run(&mut self, end: usize) {
+        let rows = end - self.before.len();
+        if self.valid {
+            self.before.append_n_non_nulls(rows);
+        } else {
+            self.before.append_n_nulls(rows);
+        }
+        self.valid = !self.valid;
+    }
+
+    /// The nulls of a column of so many rows.
+    pub(crate) fn finish(&mut self, rows: usize) -> Option<NullBuffer> {
+        self.end_run(rows);
+        self.valid = true;
+        self.before.finish()
+    }
+}
+
+/// A column of numbers.
+#[derive(Debug)]
+pub(crate) struct Numbers<T: ArrowPrimitiveType> {
+    values: Vec<T::Native>,
+    nulls: Nulls,
+}
+
+impl<T: ArrowPrimitiveType> Default for Numbers<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), nulls: Nulls::default() }
+    }
+}
+
+impl<T: ArrowPrimitiveType> Numbers<T> {
+    #[inline]
+    pub(crate) fn push(&mut self, value: Option<T::Native>) {
+        self.nulls.push(self.values.len(), value.is_some());
+        self.values.push(value.unwrap_or_default());
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<PrimitiveArray<T>, ColumnError> {
+        let nulls = self.nulls.finish(self.values.len());
+        Ok(PrimitiveArray::try_new(mem::take(&mut self.values).into(), nulls)?)
+    }
+}
+
+/// A column of binaries, or of text that is looked at as a whole in the end.
+#[derive(Debug)]
+pub(crate) struct Bytes {
+    data: Vec<u8>,
+    ends: Vec<i32>,
+    nulls: Nulls,
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self { data: Vec::new(), ends: vec![0], nulls: Nulls::default() }
+    }
+}
+
+impl Bytes {
+    #[inline]
+    pub(crate) fn push(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
+        self.nulls.push(self.rows(), value.is_some());
+        if let Some(value) = value {
+            self.data.extend_from_slice(value);
+        }
+        self.ends.push(i32::try_from(self.data.len()).map_err(|_| ColumnError::TooLarge)?);
+        Ok(())
+    }
+
+    /// Appends the same value in `rows` rows.
+    fn push_run(&mut self, value: Option<&str>, rows: usize) -> Result<(), ColumnError> {
+        self.nulls.push(self.rows(), value.is_some());
+        let value = value.unwrap_or_default();
+        let start = self.data.len();
+        if rows > (i32::MAX as usize - start) / value.len().max(1) {
+            return Err(ColumnError::TooLarge);
+        }
+        self.data.extend_from_slice(value.repeat(rows).as_bytes());
+        let ends = (1..=rows).map(|row| start + row * value.len());
+        self.ends.extend(ends.map(|end| i32::try_from(end).unwrap_or(i32::MAX)));
+        Ok(())
+    }
+
+    pub(crate) const fn rows(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<BinaryArray, ColumnError> {
+        let (ends, data, nulls) = self.take();
+        Ok(BinaryArray::try_new(ends, data, nulls)?)
+    }
+
+    pub(crate) fn finish_text(&mut self) -> Result<StringArray, ColumnError> {
+        let (ends, data, nulls) = self.take();
+        Ok(StringArray::try_new(ends, data, nulls)?)
+    }
+
+    fn take(&mut self) -> (OffsetBuffer<i32>, Buffer, Option<NullBuffer>) {
+        let nulls = self.nulls.finish(self.rows());
+        let Self { data, ends, .. } = mem::take(self);
+        (OffsetBuffer::new(ends.into()), data.into(), nulls)
+    }
+}
+
+/// A column of names out of few, which come in runs.
+#[derive(Debug, Default)]
+pub(crate) struct Slugs {
+    runs: Vec<(Option<&'static str>, usize)>,
+}
+
+impl Slugs {
+    #[inline]
+    pub(crate) fn push(&mut self, slug: Option<&'static str>) {
+        match self.runs.last_mut() {
+            Some((last, rows)) if same(*last, slug) => *rows += 1,
+            _ => self.runs.push((slug, 1)),
+        }
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<StringArray, ColumnError> {
+        let mut column = Bytes::default();
+        self.runs.drain(..).try_for_each(|(slug, rows)| column.push_run(slug, rows))?;
+        column.finish_text()
+    }
+}
+
+/// Whether two are the same constant; equal ones at different places only make a run shorter.
+#[inline]
+fn same(a: Option<&'static str>, b: Option<&'static str>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => ptr::eq(a, b),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+/// A column of variants.
+#[derive(Debug, Default)]
+pub(crate) struct Variants {
+    value: Bytes,
+    metadata: Bytes,
+    nulls: Nulls,
+}
+
+impl Variants {
+    #[inline]
+    pub(crate) fn push(&mut self, variant: Option<&mut VariantWriter>) -> Result<(), ColumnError> {
+        self.nulls.push(self.value.rows(), variant.is_some());
+        if let Some(variant) = variant {
+            self.value.push(Some(variant.value()))?;
+            self.metadata.push(Some(variant.metadata()))
+        } else {
+            // The two are never null, so that Spark knows the column for what it is.
+            self.value.push(Some(&[]))?;
+            self.metadata.push(Some(&[]))
+        }
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
+        let nulls = self.nulls.finish(self.value.rows());
+        let columns: Vec<ArrayRef> = vec![Arc::new(self.value.finish()?), Arc::new(self.metadata.finish()?)];
+        Ok(Arc::new(StructArray::try_new(variant_fields(), columns, nulls)?))
+    }
+}
+
+/// The type of a list of `element`, which Spark calls so.
+pub(crate) fn list_type(element: DataType) -> DataType {
+    DataType::List(element_field(element))
+}
+
+fn element_field(element: DataType) -> FieldRef {
+    Arc::new(Field::new("element", element, true))
+}
+
+/// A column of lists, whose elements are built elsewhere.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    ends: Vec<i32>,
+    nulls: Nulls,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { ends: vec![0], nulls: Nulls::default() }
+    }
+}
+
+impl Lists {
+    /// Appends a list that ends at this element, or nothing.
+    #[inline]
+    pub(crate) fn push(&mut self, end: Option<usize>) -> Result<(), ColumnError> {
+        self.nulls.push(self.ends.len() - 1, end.is_some());
+        let before = self.ends.last().copied().unwrap_or(0);
+        self.ends.push(end.map_or(Ok(before), i32::try_from).map_err(|_| ColumnError::TooLarge)?);
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self, elements: ArrayRef) -> Result<ArrayRef, ColumnError> {
+        let nulls = self.nulls.finish(self.ends.len() - 1);
+        let field = element_field(elements.data_type().clone());
+        let ends = OffsetBuffer::new(mem::take(self).ends.into());
+        Ok(Arc::new(ListArray::try_new(field, ends, elements, nulls)?))
+    }
+}

@@ -1,0 +1,252 @@
+//! The columns of tags: one for each that was asked for by name, a VARIANT of the others.
+
+use std::{mem, sync::Arc};
+
+use arrow_array::{
+    ArrayRef,
+    builder::BooleanBuilder,
+    types::{Float64Type, Int64Type, TimestampMicrosecondType},
+};
+use arrow_schema::Field;
+use trunkline_wire::{
+    ErrorKind, Fault,
+    msgpack::{Reader, Timestamp, Value},
+};
+
+use crate::{
+    ColumnError, ColumnKind, TagType, Tags,
+    options::UTC,
+    output::{Bytes, Numbers, Variants},
+    variant::{MAX_BYTES, VariantWriter, variant_type},
+};
+
+/// A value of tags that the decoder has already gone through, so that their text is known to be text.
+type TagValue<'a> = Value<'a, &'a [u8]>;
+
+/// What to call a fault that cannot be.
+const FAULT: ErrorKind = ErrorKind::BadHeader;
+
+/// Tags of more bytes are not tried: nothing MessagePack can say takes a quarter as a variant.
+const HOPELESS: usize = 4 * MAX_BYTES;
+
+/// The years 1 to 9999, in seconds: what Spark calls a TIMESTAMP, and Python can make a `datetime` of.
+const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
+/// Microseconds since 1970, rounded down, where that is a TIMESTAMP.
+#[inline]
+pub(crate) fn micros(timestamp: Timestamp) -> Option<i64> {
+    let in_second = i64::from(timestamp.nanoseconds() / 1_000);
+    SECONDS.contains(&timestamp.seconds()).then(|| timestamp.seconds() * 1_000_000 + in_second)
+}
+
+/// The fields of the columns.
+pub(crate) fn fields(tags: &Tags) -> Vec<Field> {
+    let typed =
+        tags.typed().iter().map(|(name, tag_type)| Field::new(format!("tag_{name}"), tag_type.data_type(), true));
+    typed.chain(tags.rest().then(|| Field::new("tags", variant_type(), true))).collect()
+}
+
+/// The tags of a message, a map that the decoder has gone through.
+#[derive(Clone, Copy)]
+pub(crate) struct TagMap<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether a name occurs more than once.
+    pub(crate) duplicates: bool,
+}
+
+/// The columns, being built.
+#[derive(Debug)]
+pub(crate) struct TagColumns {
+    typed: Vec<TypedColumn>,
+    rest: Option<Rest>,
+}
+
+#[derive(Debug, Default)]
+struct Rest {
+    writer: VariantWriter,
+    column: Variants,
+}
+
+impl TagColumns {
+    pub(crate) fn new(tags: &Tags) -> Self {
+        Self { typed: tags.typed().iter().map(TypedColumn::new).collect(), rest: tags.rest().then(Rest::default) }
+    }
+
+    /// Appends the tags of a message. With `strict` a tag of another type than was asked for is an error.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        row: usize,
+        tags: TagMap<'_>,
+        strict: bool,
+    ) -> Result<Option<ColumnKind>, ColumnError> {
+        if self.typed.is_empty() && self.rest.is_none() {
+            return Ok(None);
+        }
+        // The decoder has gone through these bytes, so there is no fault in them.
+        let at_row = |fault: Fault| ColumnError::Decode { row, error: fault.in_frame(0) };
+        let hopeless = tags.bytes.len() > HOPELESS;
+        self.read(tags, hopeless).map_err(at_row)?;
+        for column in &mut self.typed {
+            let fits = match mem::take(&mut column.found) {
+                0 => column.push(None)?,
+                at => column.push(Some(Reader::new(&tags.bytes[at..], FAULT).value_bytes().map_err(at_row)?))?,
+            };
+            if strict && !fits {
+                return Err(ColumnError::TagType { row, tag: column.name.clone() });
+            }
+        }
+        let Some(Rest { writer, column }) = &mut self.rest else { return Ok(None) };
+        let fits = !hopeless && writer.value().len().max(writer.metadata().len()) <= MAX_BYTES;
+        column.push(fits.then_some(writer))?;
+        Ok((!fits).then_some(ColumnKind::TagsExceedVariant))
+    }
+
+    /// Finds the tags that have a column, and writes the others.
+    fn read(&mut self, tags: TagMap<'_>, hopeless: bool) -> Result<(), Fault> {
+        let mut reader = Reader::new(tags.bytes, FAULT);
+        let pairs = reader.map(FAULT)?;
+        if let Some(Rest { writer, .. }) = self.rest.as_mut().filter(|_| !hopeless) {
+            writer.clear();
+            return writer.tags(&mut reader, pairs, |name, reader| claim(&mut self.typed, name, reader));
+        }
+        let mut missing = self.typed.len();
+        for _ in 0..pairs {
+            if missing == 0 && !tags.duplicates {
+                break;
+            }
+            let name = reader.string_bytes(FAULT)?;
+            if claim(&mut self.typed, name, &mut reader)? {
+                missing = missing.saturating_sub(1);
+            } else {
+                reader.pass()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends nothing.
+    pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
+        for column in &mut self.typed {
+            column.push(None)?;
+        }
+        self.rest.as_mut().map_or(Ok(()), |rest| rest.column.push(None))
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {
+        let typed = self.typed.iter_mut().map(|column| column.builder.finish());
+        typed.chain(self.rest.as_mut().map(|rest| rest.column.finish())).collect()
+    }
+}
+/// Passes the value of a tag that has a column, and keeps where it is; of equal names the last.
+#[inline]
+fn claim(columns: &mut [TypedColumn], name: &[u8], reader: &mut Reader<'_>) -> Result<bool, Fault> {
+    let Some(column) = columns.iter_mut().find(|column| column.name.as_bytes() == name) else { return Ok(false) };
+    column.found = reader.position();
+    reader.pass()?;
+    Ok(true)
+}
+
+/// The column of one tag.
+#[derive(Debug)]
+struct TypedColumn {
+    name: String,
+    builder: Builder,
+    /// Where in the tags its value is; at 0, where the map begins, there is none.
+    found: usize,
+}
+
+#[derive(Debug)]
+enum Builder {
+    BigInt(Numbers<Int64Type>),
+    Double(Numbers<Float64Type>),
+    String(Bytes),
+    Boolean(BooleanBuilder),
+    Binary(Bytes),
+    Timestamp(Numbers<TimestampMicrosecondType>),
+}
+
+impl TypedColumn {
+    fn new((name, tag_type): &(String, TagType)) -> Self {
+        let builder = match tag_type {
+            TagType::BigInt => Builder::BigInt(Numbers::default()),
+            TagType::Double => Builder::Double(Numbers::default()),
+            TagType::String => Builder::String(Bytes::default()),
+            TagType::Boolean => Builder::Boolean(BooleanBuilder::new()),
+            TagType::Binary => Builder::Binary(Bytes::default()),
+            TagType::Timestamp => Builder::Timestamp(Numbers::default()),
+        };
+        Self { name: name.clone(), builder, found: 0 }
+    }
+
+    /// Appends a value, or nothing where it is of another type; and says whether it fits.
+    #[inline]
+    fn push(&mut self, value: Option<TagValue<'_>>) -> Result<bool, ColumnError> {
+        let absent = matches!(value, None | Some(Value::Nil));
+        let pushed = match &mut self.builder {
+            Builder::BigInt(column) => {
+                let value = if let Some(Value::Signed(value)) = value { Some(value) } else { None };
+                column.push(value);
+                value.is_some()
+            }
+            Builder::Double(column) => {
+                let value = value.and_then(double);
+                column.push(value);
+                value.is_some()
+            }
+            Builder::String(column) => {
+                let value = if let Some(Value::String(value)) = value { Some(value) } else { None };
+                column.push(value)?;
+                value.is_some()
+            }
+            Builder::Boolean(column) => {
+                let value = if let Some(Value::Boolean(value)) = value { Some(value) } else { None };
+                column.append_option(value);
+                value.is_some()
+            }
+            Builder::Binary(column) => {
+                let value = if let Some(Value::Binary(value)) = value { Some(value) } else { None };
+                column.push(value)?;
+                value.is_some()
+            }
+            Builder::Timestamp(column) => {
+                let value = if let Some(Value::Timestamp(value)) = value { micros(value) } else { None };
+                column.push(value);
+                value.is_some()
+            }
+        };
+        Ok(pushed || absent)
+    }
+}
+
+impl Builder {
+    fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
+        Ok(match self {
+            Self::BigInt(column) => Arc::new(column.finish()?),
+            Self::Double(column) => Arc::new(column.finish()?),
+            Self::String(column) => Arc::new(column.finish_text()?),
+            Self::Boolean(column) => Arc::new(column.finish()),
+            Self::Binary(column) => Arc::new(column.finish()?),
+            Self::Timestamp(column) => Arc::new(column.finish()?.with_timezone(UTC)),
+        })
+    }
+}
+
+/// The only widening there is: integers are numbers too, the nearest one where they have more than 53 bits.
+#[allow(clippy::cast_precision_loss)]
+fn double(value: TagValue<'_>) -> Option<f64> {
+    match value {
+        Value::F64(value) => Some(value),
+        Value::F32(value) => Some(value.into()),
+        Value::Signed(value) => Some(value as f64),
+        Value::Unsigned(value) => Some(value as f64),
+        Value::Nil
+        | Value::Boolean(_)
+        | Value::String(_)
+        | Value::Binary(_)
+        | Value::Array(_)
+        | Value::Map(_)
+        | Value::Timestamp(_)
+        | Value::Ext(..) => None,
+    }
+}

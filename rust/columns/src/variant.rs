@@ -1,0 +1,414 @@
+//! Spark's VARIANT: MessagePack values in the binary form that Parquet specifies under this name.
+//!
+//! A variant is two binaries. The metadata lists the names that occur; the value refers to them by number. Both begin
+//! with a byte whose low bits say what follows; all numbers are little-endian.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Fields};
+use trunkline_wire::{
+    ErrorKind, Fault,
+    msgpack::{Reader, Timestamp, Value},
+};
+
+/// The most bytes Spark takes as a variant everywhere.
+pub(crate) const MAX_BYTES: usize = 16 << 20;
+
+/// How far back a name is looked for among those already listed; one that is farther is listed again.
+const LOOK_BACK: usize = 32;
+
+/// The two low bits of a value's first byte.
+const PRIMITIVE: u8 = 0;
+const SHORT_STRING: u8 = 1;
+const OBJECT: u8 = 2;
+const ARRAY: u8 = 3;
+
+/// The primitive types, in the six bits above.
+const NULL: u8 = 0;
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const INT8: u8 = 3;
+const INT16: u8 = 4;
+const INT32: u8 = 5;
+const INT64: u8 = 6;
+const DOUBLE: u8 = 7;
+const DECIMAL16: u8 = 10;
+const FLOAT: u8 = 14;
+const BINARY: u8 = 15;
+const STRING: u8 = 16;
+
+/// Strings of at most so many bytes have their length in the first byte.
+const SHORT: usize = 0x3f;
+
+/// The type of a column of variants, marked so that Spark knows it for one.
+pub fn variant_type() -> DataType {
+    DataType::Struct(variant_fields())
+}
+
+pub(crate) fn variant_fields() -> Fields {
+    let marked = [("variant".to_owned(), "true".to_owned())].into();
+    let value = Field::new("value", DataType::Binary, false);
+    let metadata = Field::new("metadata", DataType::Binary, false).with_metadata(marked);
+    Fields::from(vec![Arc::new(value), Arc::new(metadata)])
+}
+
+pub(crate) fn is_variant(fields: &Fields) -> bool {
+    fields.find("metadata").is_some_and(|(_, metadata)| metadata.metadata().contains_key("variant"))
+}
+
+/// Writes one variant after another, keeping what the next is likely to share.
+#[derive(Debug, Default)]
+pub(crate) struct VariantWriter {
+    names: Names,
+    value: Vec<u8>,
+    /// The fields of all objects being written, the innermost last.
+    fields: Vec<Member>,
+    /// The header of an object or array, put together before it is put in front of what it counts.
+    header: Vec<u8>,
+}
+
+/// A member of an object or array being written.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// The number of its name; nothing in an array.
+    name: u32,
+    /// Where its value begins, and how long that is.
+    start: u32,
+    length: u32,
+}
+
+impl VariantWriter {
+    /// The value written since the last [`clear`](Self::clear).
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// The metadata of that value.
+    pub(crate) fn metadata(&mut self) -> &[u8] {
+        self.names.metadata()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.value.clear();
+        self.fields.clear();
+        self.names.begin();
+    }
+
+    /// Writes an object of the `pairs` a reader is at the first of, except those whose value `claim` reads itself.
+    pub(crate) fn tags<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        pairs: u32,
+        mut claim: impl FnMut(&[u8], &mut Reader<'a>) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
+        let (open, start) = (self.fields.len(), self.value.len());
+        for _ in 0..pairs {
+            let name = reader.string_bytes(ErrorKind::BadMapKey)?;
+            if !claim(name, reader)? {
+                self.field(name, |this| this.object(reader))?;
+            }
+        }
+        self.close_object(start, open);
+        Ok(())
+    }
+
+    fn object(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
+        match reader.value_bytes()? {
+            Value::Nil => self.primitive(NULL, []),
+            Value::Boolean(value) => self.primitive(if value { TRUE } else { FALSE }, []),
+            Value::Signed(value) => self.integer(value),
+            Value::Unsigned(value) => self.decimal(value.into()),
+            Value::F32(value) => self.primitive(FLOAT, value.to_le_bytes()),
+            Value::F64(value) => self.primitive(DOUBLE, value.to_le_bytes()),
+            Value::String(value) => self.string(value),
+            Value::Binary(value) => self.bytes(BINARY, value),
+            Value::Timestamp(value) => self.timestamp(value),
+            Value::Ext(code, data) => self.ext(code, data)?,
+            Value::Array(members) => {
+                let (open, start) = (self.fields.len(), self.value.len());
+                for _ in 0..members {
+                    self.member(0, |this| this.object(reader))?;
+                }
+                self.close_array(start, open);
+            }
+            Value::Map(pairs) => self.map(reader, pairs)?,
+        }
+        Ok(())
+    }
+
+    /// An object, or an array of `{key, value}` where a key is no string.
+    fn map(&mut self, reader: &mut Reader<'_>, pairs: u32) -> Result<(), Fault> {
+        if has_string_keys(reader.clone(), pairs)? {
+            return self.tags(reader, pairs, |_, _| Ok(false));
+        }
+        let (open, start) = (self.fields.len(), self.value.len());
+        for _ in 0..pairs {
+            self.member(0, |this| {
+                let (open, start) = (this.fields.len(), this.value.len());
+                this.field(b"key", |this| this.object(reader))?;
+                this.field(b"value", |this| this.object(reader))?;
+                this.close_object(start, open);
+                Ok(())
+            })?;
+        }
+        self.close_array(start, open);
+        Ok(())
+    }
+
+    fn ext(&mut self, code: i8, data: &[u8]) -> Result<(), Fault> {
+        let (open, start) = (self.fields.len(), self.value.len());
+        self.field(b"data", |this| {
+            this.bytes(BINARY, data);
+            Ok(())
+        })?;
+        self.field(b"ext", |this| {
+            this.integer(code.into());
+            Ok(())
+        })?;
+        self.close_object(start, open);
+        Ok(())
+    }
+
+    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+        let name = self.names.number(name);
+        self.member(name, write)
+    }
+
+    #[inline]
+    fn member(&mut self, name: u32, write: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+        let start = self.value.len();
+        write(self)?;
+        let length = low(self.value.len() - start);
+        self.fields.push(Member { name, start: low(start), length });
+        Ok(())
+    }
+
+    #[inline]
+    fn primitive<const N: usize>(&mut self, kind: u8, bytes: [u8; N]) {
+        self.value.push(kind << 2 | PRIMITIVE);
+        self.value.extend_from_slice(&bytes);
+    }
+
+    #[inline]
+    fn integer(&mut self, value: i64) {
+        if let Ok(value) = i8::try_from(value) {
+            self.primitive(INT8, value.to_le_bytes());
+        } else if let Ok(value) = i16::try_from(value) {
+            self.primitive(INT16, value.to_le_bytes());
+        } else if let Ok(value) = i32::try_from(value) {
+            self.primitive(INT32, value.to_le_bytes());
+        } else {
+            self.primitive(INT64, value.to_le_bytes());
+        }
+    }
+
+    /// A decimal without places behind the point.
+    fn decimal(&mut self, value: i128) {
+        self.primitive(DECIMAL16, [0]);
+        self.value.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Nanoseconds since 1970: Spark cannot read the variant's own timestamp of that precision.
+    fn timestamp(&mut self, timestamp: Timestamp) {
+        match timestamp.to_nanos() {
+            Some(nanos) => self.integer(nanos),
+            None => self.decimal(timestamp.nanos()),
+        }
+    }
+
+    #[inline]
+    fn string(&mut self, value: &[u8]) {
+        match u8::try_from(value.len()) {
+            Ok(length) if value.len() <= SHORT => {
+                self.value.push(length << 2 | SHORT_STRING);
+                self.value.extend_from_slice(value);
+            }
+            _ => self.bytes(STRING, value),
+        }
+    }
+
+    fn bytes(&mut self, kind: u8, bytes: &[u8]) {
+        self.primitive(kind, low(bytes.len()).to_le_bytes());
+        self.value.extend_from_slice(bytes);
+    }
+
+    /// Puts the header of an object in front of the fields written since `open`: ordered by name, of equal names the
+    /// last.
+    fn close_object(&mut self, start: usize, open: usize) {
+        let mut fields = &mut self.fields[open..];
+        let names = &self.names;
+        let by_name = |a: &Member, b: &Member| names.get(a.name).cmp(names.get(b.name));
+        // Stable, so that equal names stay in order; tags often come ordered.
+        if !fields.is_sorted_by(|a, b| by_name(a, b).is_lt()) {
+            fields.sort_by(by_name);
+            let kept = keep_last(fields, |a, b| names.get(a.name) == names.get(b.name));
+            if kept < fields.len() {
+                fields = &mut fields[..kept];
+                close_gaps(&mut self.value, start, fields);
+            }
+        }
+        let bytes = self.value.len() - start;
+        let ids = width(fields.iter().map(|field| field.name).max().unwrap_or(0) as usize);
+        let offsets = width(bytes);
+        let large = fields.len() > 0xff;
+        let first = u8::from(large) << 6 | (ids - 1) << 4 | (offsets - 1) << 2 | OBJECT;
+        self.header.clear();
+        self.header.push(first);
+        push(&mut self.header, fields.len(), if large { 4 } else { 1 });
+        for field in &*fields {
+            push(&mut self.header, field.name as usize, ids);
+        }
+        for field in &*fields {
+            push(&mut self.header, field.start as usize - start, offsets);
+        }
+        push(&mut self.header, bytes, offsets);
+        self.put_header(start, open);
+    }
+
+    /// Puts the header of an array in front of the members written since `open`.
+    fn close_array(&mut self, start: usize, open: usize) {
+        let members = &self.fields[open..];
+        let bytes = self.value.len() - start;
+        let offsets = width(bytes);
+        let large = members.len() > 0xff;
+        self.header.clear();
+        self.header.push(u8::from(large) << 4 | (offsets - 1) << 2 | ARRAY);
+        push(&mut self.header, members.len(), if large { 4 } else { 1 });
+        for member in members {
+            push(&mut self.header, member.start as usize - start, offsets);
+        }
+        push(&mut self.header, bytes, offsets);
+        self.put_header(start, open);
+    }
+
+    fn put_header(&mut self, start: usize, open: usize) {
+        let (end, length) = (self.value.len(), self.header.len());
+        self.value.extend_from_slice(&self.header);
+        self.value.copy_within(start..end, start + length);
+        self.value[start..start + length].copy_from_slice(&self.header);
+        self.fields.truncate(open);
+    }
+}
+
+/// Moves the last of each run of equal members to the front, and gives their number.
+fn keep_last(members: &mut [Member], equal: impl Fn(&Member, &Member) -> bool) -> usize {
+    let mut kept = 0;
+    for at in 0..members.len() {
+        if members.get(at + 1).is_none_or(|next| !equal(&members[at], next)) {
+            members[kept] = members[at];
+            kept += 1;
+        }
+    }
+    kept
+}
+
+/// Takes out the values that no member refers to any more.
+fn close_gaps(value: &mut Vec<u8>, start: usize, members: &mut [Member]) {
+    let old = value.split_off(start);
+    for member in members {
+        let from = member.start as usize - start;
+        member.start = low(value.len());
+        value.extend_from_slice(&old[from..from + member.length as usize]);
+    }
+}
+
+fn has_string_keys(mut reader: Reader<'_>, pairs: u32) -> Result<bool, Fault> {
+    for _ in 0..pairs {
+        if reader.string_bytes(ErrorKind::BadMapKey).is_err() {
+            return Ok(false);
+        }
+        reader.pass()?;
+    }
+    Ok(true)
+}
+
+/// How many bytes a number takes: one to four.
+fn width(number: usize) -> u8 {
+    match number {
+        0..=0xff => 1,
+        0x100..=0xffff => 2,
+        0x1_0000..=0xff_ffff => 3,
+        _ => 4,
+    }
+}
+
+#[inline]
+fn push(out: &mut Vec<u8>, number: usize, width: u8) {
+    out.extend_from_slice(&low(number).to_le_bytes()[..width.into()]);
+}
+
+/// Beyond 32 bits there is no variant at all: it is thrown away for its size.
+fn low(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The names of a variant, in the order they came. The names of the last one are kept: the next is likely to have the
+/// same in the same order, and then the metadata stands.
+#[derive(Debug, Default)]
+struct Names {
+    text: Vec<u8>,
+    /// Where each name ends in the text.
+    ends: Vec<u32>,
+    /// How many of them belong to the present variant.
+    used: usize,
+    metadata: Vec<u8>,
+    /// How many names the metadata lists; nothing if it does not stand.
+    listed: Option<usize>,
+}
+
+impl Names {
+    fn begin(&mut self) {
+        self.used = 0;
+    }
+
+    fn get(&self, number: u32) -> &[u8] {
+        let number = number as usize;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[number] as usize]
+    }
+
+    #[inline]
+    fn number(&mut self, name: &[u8]) -> u32 {
+        if self.used < self.ends.len() && self.get(low(self.used)) == name {
+            self.used += 1;
+            return low(self.used - 1);
+        }
+        self.find_or_add(name)
+    }
+
+    fn find_or_add(&mut self, name: &[u8]) -> u32 {
+        let recent = self.used.saturating_sub(LOOK_BACK)..self.used;
+        if let Some(number) = recent.map(low).find(|&number| self.get(number) == name) {
+            return number;
+        }
+        self.ends.truncate(self.used);
+        self.text.truncate(self.ends.last().map_or(0, |&end| end as usize));
+        self.text.extend_from_slice(name);
+        self.ends.push(low(self.text.len()));
+        self.used += 1;
+        self.listed = None;
+        low(self.used - 1)
+    }
+
+    fn metadata(&mut self) -> &[u8] {
+        if self.listed != Some(self.used) {
+            self.list();
+        }
+        &self.metadata
+    }
+
+    fn list(&mut self) {
+        let ends = &self.ends[..self.used];
+        let text = &self.text[..ends.last().map_or(0, |&end| end as usize)];
+        let offsets = width(text.len().max(ends.len()));
+        self.metadata.clear();
+        self.metadata.push((offsets - 1) << 6 | 0x01);
+        push(&mut self.metadata, ends.len(), offsets);
+        push(&mut self.metadata, 0, offsets);
+        for &end in ends {
+            push(&mut self.metadata, end as usize, offsets);
+        }
+        self.metadata.extend_from_slice(text);
+        self.listed = Some(self.used);
+    }
+}
