@@ -8,7 +8,7 @@ from typing import Any, Self
 
 __all__ = ["Progress"]
 
-_LINE_EVERY_S = 5.0
+_LINE_EVERY_S = 2.0
 
 
 class Progress:
@@ -43,7 +43,7 @@ class Progress:
 
     def at(self, done: int, total: int | None = None) -> None:
         """So much is done, and if that is known only now, of so much."""
-        self._total = total or self._total
+        self._total = total or (self._total and max(self._total, done))
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=self._total)
         elif time.monotonic() >= self._next_line:

@@ -10,24 +10,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from trunkline import cdtp
 from trunkline.cli.output import Output, amount
 from trunkline.cli.progress import Progress
 from trunkline.cli.sparking import spark_session, watched
 from trunkline.cli.whole import whole
-from trunkline.demo import table
 from trunkline.demo.traffic import PLAYERS, Player, Tally
 from trunkline.errors import TrunklineError
+
+if TYPE_CHECKING:
+    from trunkline.spark import Report
 
 __all__ = ["DemoError", "run"]
 
 _LOOK_S = 0.2
-_REPORT = "trunkline-demo.html"
+_PAGE = "trunkline-demo.html"
 
 
 class DemoError(TrunklineError):
@@ -49,21 +51,14 @@ def run(keep: Path | None, output: Output) -> None:
         )
         sent = _record(capture, output)
         output.note("Spark starts")
-        with spark_session("trunkline demo") as session:
-            with watched(session, "Spark decodes (tasks)"):
-                found = table.read(session, capture)
-            _verify(sent, found)
-            table.show(found, output)
-            with watched(session, "Spark reports (tasks)"):
-                report = _report(capture, folder if keep is not None else Path.cwd())
-    where = report if keep is None else keep / report.name
-    if output.json:
-        output.event("report", path=str(where), seconds=round(time.monotonic() - began, 1))
-        return
-    output.line(f"Everything that was sent has been found, in {time.monotonic() - began:.0f} s. The report: {where}")
-    output.line("")
-    for line in _next_steps(keep):
-        output.line(line)
+        page = (folder if keep is not None else Path.cwd()) / _PAGE
+        with spark_session("trunkline demo") as session, watched(session, "Spark decodes and counts (tasks)"):
+            found = _report(capture, page)
+    _verify(sent, found)
+    _show(found, page if keep is None else keep / page.name, time.monotonic() - began, output)
+    if not output.json:
+        for line in _next_steps(keep):
+            output.line(line)
 
 
 @contextmanager
@@ -81,8 +76,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _record(capture: Path, output: Output) -> dict[str, Tally]:
-    """Records what the players send; gives what each endpoint has sent."""
+def _record(capture: Path, output: Output) -> Tally:
+    """Records what the players send; gives what that was."""
     with _players() as players:
         endpoints = [_line(player, process) for player, process in players]
         # What is damaged here is damaged on purpose; a line about each kind would only alarm.
@@ -92,24 +87,23 @@ def _record(capture: Path, output: Output) -> dict[str, Tally]:
             for _, process in players:
                 _pipe(process.stdin).write("begin\n")
                 _pipe(process.stdin).flush()
-            tallies: dict[str, Tally] = {}
+            sent = Tally()
             waiting = {_pipe(process.stdout): at for at, (_, process) in enumerate(players)}
             with Progress("recording", sum(player.messages for player in PLAYERS)) as progress:
                 while waiting:
                     ready, _, _ = select.select(list(waiting), [], [], _LOOK_S)
                     for pipe in ready:
                         at = waiting.pop(pipe)
-                        tallies[endpoints[at]] = Tally.from_json(_line(*players[at]))
+                        sent.add(Tally.from_json(_line(*players[at])))
                     progress.at(recorder.stats.recorded)
-            total = sum(tally.wire for tally in tallies.values())
-            recorder.wait(count=total, timeout_s=30)
+            recorder.wait(count=sent.wire, timeout_s=30)
             took = time.monotonic() - began
         stats = recorder.stats
     output.note(f"recorded {stats.recorded:,} messages, {amount(stats.bytes)}, {stats.recorded / took:,.0f} a second")
-    if stats.durable != total:
-        message = f"{total} messages were sent and {stats.durable} are on disk"
+    if stats.durable != sent.wire:
+        message = f"{sent.wire} messages were sent and {stats.durable} are on disk"
         raise DemoError(message)
-    return tallies
+    return sent
 
 
 @contextmanager
@@ -140,28 +134,39 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
     return pipe
 
 
-def _verify(sent: dict[str, Tally], found: Sequence[table.Line]) -> None:
-    """Compares what each endpoint has sent with what Spark has found."""
-    for endpoint, tally in sent.items():
-        lines = [line for line in found if line.endpoint == endpoint]
-        seen = Tally(
-            wire=tally.wire,
-            messages=Counter({line.sender: line.messages for line in lines if line.sender is not None}),
-            missing=Counter({line.sender: line.missing for line in lines if line.sender is not None and line.missing}),
-            malformed=sum((Counter(line.malformed) for line in lines), Counter()),
-        )
-        if seen != tally:
-            message = f"{endpoint} has sent {tally}, and {seen} was found: this is a bug in trunkline"
-            raise DemoError(message)
-
-
-def _report(capture: Path, folder: Path) -> Path:
+def _report(capture: Path, page: Path) -> Report:
     from trunkline import spark
 
-    report = folder / _REPORT
-    with whole(report) as part:
-        spark.report(capture, part)
-    return report
+    with whole(page) as part:
+        return spark.report(capture, part)
+
+
+def _verify(sent: Tally, found: Report) -> None:
+    """Compares what was sent with what Spark has found."""
+    named = {sender.sender: sender for sender in found.senders if sender.sender is not None}
+    seen = Tally(
+        wire=found.rows,
+        messages=Counter({name: sender.messages for name, sender in named.items()}),
+        missing=Counter({name: sender.missing for name, sender in named.items() if sender.missing}),
+        malformed=sum((Counter(sender.malformed) for sender in found.senders), Counter()),
+    )
+    if seen != sent:
+        message = f"{sent} was sent and {seen} was found: this is a bug in trunkline"
+        raise DemoError(message)
+
+
+def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
+    if output.json:
+        for sender in found.senders:
+            output.event("sender", **{name: getattr(sender, name) for name in sender.__dataclass_fields__})
+        output.event("report", path=str(page), seconds=round(took_s, 1))
+        return
+    output.line("")
+    output.line(found.table())
+    output.line("")
+    output.line(f"All {found.rows:,} messages that were sent have been found, in {took_s:.0f} s.")
+    output.line(f"Plots: {page}")
+    output.line("")
 
 
 def _next_steps(keep: Path | None) -> list[str]:

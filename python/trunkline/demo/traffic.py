@@ -67,6 +67,13 @@ class Tally:
     missing: Counter[str] = field(default_factory=Counter)
     malformed: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: Tally) -> None:
+        """Counts what another player has sent as well."""
+        self.wire += other.wire
+        self.messages += other.messages
+        self.missing += other.missing
+        self.malformed += other.malformed
+
     def to_json(self) -> str:
         """For the way between processes."""
         return json.dumps({name: getattr(self, name) for name in self.__dataclass_fields__})

@@ -1,0 +1,219 @@
+"""`trunkline capture`."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import zmq
+
+from conftest import batch, release, spec
+
+MESSAGES = [
+    spec("D.one", b"a", b"\x00\xff", tags={"run": 7}),
+    [b"nonsense", b"x"],
+    release("D.two", 0, 3, b"abc"),
+    batch("D.three", [1, {}, [b"12"]], [2, {}, []]),
+]
+
+
+def lines(messages, step_ns=1_000_000):
+    for at, frames in enumerate(messages):
+        yield json.dumps(
+            {
+                "received_at_ns": 1_700_000_000_000_000_000 + at * step_ns,
+                "endpoint": "tcp://127.0.0.1:1",
+                "frames": [base64.b64encode(frame).decode() for frame in frames],
+            }
+        )
+
+
+@pytest.fixture
+def recorded(run, tmp_path):
+    """A capture of four messages, one of them none."""
+    (tmp_path / "recorded.jsonl").write_text("\n".join(lines(MESSAGES)))
+    run("capture", "import", "recorded.jsonl", "--capture", "capture")
+    return tmp_path / "capture"
+
+
+def test_import_brings_files_in(run, tmp_path):
+    (tmp_path / "one.jsonl").write_text("\n".join(lines(MESSAGES[:1])))
+    with gzip.open(tmp_path / "two.jsonl.gz", "wt") as file:
+        file.write("\n".join(lines(MESSAGES[1:])))
+    out, err = run("capture", "import", "one.jsonl", "two.jsonl.gz", "--capture", "c", "--json")
+    assert (json.loads(out), err) == ({"event": "imported", "messages": 4, "capture": "c"}, "")
+
+
+def test_import_is_all_or_nothing(run, tmp_path):
+    (tmp_path / "bad.jsonl").write_text("\n".join([*lines(MESSAGES), '{"frames": []}']))
+    out, err = run("capture", "import", "bad.jsonl", "--capture", "c", returncode=1)
+    assert out == ""
+    assert "bad.jsonl, line 5" in err
+    assert list(tmp_path.glob("c/*.parquet")) == []
+
+
+def test_info_counts_rows(run, recorded):
+    out, _ = run("capture", "info", recorded, "--json")
+    info = json.loads(out)
+    assert info.pop("capture_id")
+    assert info == {
+        "event": "info",
+        "segments": 1,
+        "messages": 4,
+        "bytes": sum(len(frame) for message in MESSAGES for frame in message),
+        "first_received_at_ns": 1_700_000_000_000_000_000,
+        "last_received_at_ns": 1_700_000_000_003_000_000,
+        "protocols": {"cdtp": 4},
+        "errors": {"bad_header": 1},
+    }
+
+
+def test_info_for_people(run, recorded):
+    out, _ = run("capture", "info", recorded)
+    assert "messages  4 (4 cdtp)" in out
+    assert "errors    1 (1 bad_header)" in out
+    assert "2023-11-14 22:13:20.000000 to 2023-11-14 22:13:20.003000, 0.003 s" in out
+
+
+def test_cat_prints_rows(run, recorded):
+    out, _ = run("capture", "cat", recorded, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert len(rows) == 4
+    assert rows[0].pop("capture_id")
+    assert rows[0] == {
+        "event": "row",
+        "segment": 0,
+        "seq": 0,
+        "received_at_ns": 1_700_000_000_000_000_000,
+        "protocol": "cdtp",
+        "endpoint": "tcp://127.0.0.1:1",
+        "peer": None,
+        "direction": "in",
+        "topic": None,
+        "reply_to": None,
+        "envelope": [],
+        "header": {"base64": base64.b64encode(MESSAGES[0][0]).decode()},
+        "payload": ["a", {"base64": "AP8="}],
+        "n_frames": 3,
+        "n_bytes": sum(map(len, MESSAGES[0])),
+        "error": None,
+    }
+    assert (rows[1]["header"], rows[1]["error"]) == ("nonsense", "bad_header")
+
+
+def test_cat_for_people(run, recorded):
+    out, _ = run("capture", "cat", recorded, "--limit", "3")
+    assert [line.split()[4] for line in out.splitlines()] == ["D.one", "error", "D.two"]
+
+
+def test_cat_into_a_pipe_that_closes(start, run, tmp_path):
+    (tmp_path / "many.jsonl").write_text("\n".join(lines(MESSAGES[:1] * 20_000)))
+    run("capture", "import", "many.jsonl", "--capture", "capture")
+    command = start("capture", "cat", "capture", "--json")
+    command.event("row")
+    command.process.stdout.close()
+    assert command.process.wait() == 0
+    assert command.process.stderr.read() == ""
+    command.process.stdout = None
+
+
+def test_replay_is_bit_exact(start, recorded, pull):
+    command = start("capture", "replay", recorded, "--connect", pull.endpoint, "--json")
+    assert command.ready()["role"] == "capture.replay"
+    assert [pull.receive() for _ in MESSAGES] == MESSAGES
+    assert command.event("stopped") == {"event": "stopped", "reason": "eof", "stats": {"sent": 4}}
+    command.end()
+
+
+@pytest.mark.parametrize(("rate", "least_s", "most_s"), [("real", 0.6, 5), ("10", 0.3, 5), ("max", 0, 0.3)])
+def test_replay_keeps_time(start, run, dial, tmp_path, rate, least_s, most_s):
+    (tmp_path / "slow.jsonl").write_text("\n".join(lines(MESSAGES, step_ns=200_000_000)))
+    run("capture", "import", "slow.jsonl", "--capture", "slow")
+    command = start("capture", "replay", "slow", "--bind", "tcp://127.0.0.1:*", "--rate", rate, "--json")
+    socket = dial(zmq.PULL, command.ready()["endpoints"][0])
+    assert socket.recv_multipart() == MESSAGES[0]
+    began = time.monotonic()
+    assert [socket.recv_multipart() for _ in MESSAGES[1:]] == MESSAGES[1:]
+    assert least_s * 0.9 <= time.monotonic() - began < most_s
+
+
+def test_replay_refuses_other_protocols(run, tmp_path):
+    row = json.loads(next(lines(MESSAGES))) | {"protocol": "dcp"}
+    (tmp_path / "dcp.jsonl").write_text(json.dumps(row))
+    run("capture", "import", "dcp.jsonl", "--capture", "c")
+    _, err = run("capture", "replay", "c", "--bind", "tcp://127.0.0.1:*", returncode=1)
+    assert "only CDTP can be replayed" in err
+
+
+def test_replay_leaves_out_what_was_sent(run, start, pull, tmp_path):
+    out, received = (json.loads(line) for line in lines(MESSAGES[:2]))
+    (tmp_path / "both.jsonl").write_text(json.dumps(out | {"direction": "out"}) + "\n" + json.dumps(received))
+    run("capture", "import", "both.jsonl", "--capture", "c")
+    start("capture", "replay", "c", "--connect", pull.endpoint)
+    assert pull.receive() == MESSAGES[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_replay_is_cut_off_with_130(start, recorded, number):
+    command = start("capture", "replay", recorded, "--bind", "tcp://127.0.0.1:*", "--json")
+    command.ready()
+    command.signal(number)
+    assert command.end(130) == ("", "")
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "fast", "nan", "inf"])
+def test_a_rate_is_a_number_of_messages(run, rate):
+    _, err = run("capture", "replay", "c", "--bind", "tcp://127.0.0.1:*", "--rate", rate, returncode=2)
+    assert "--rate is real, max or messages a second" in err
+
+
+def test_recover_mends_what_a_killed_recorder_left(start, run, push):
+    command = start(
+        "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--json", "--stats-interval", "0.05"
+    )
+    command.ready()
+    push.send(*MESSAGES)
+    while command.event("stats")["stats"]["durable"] < 4:
+        pass
+    _, err = run("capture", "recover", "c", returncode=1)
+    assert "Traceback" not in err
+    command.process.kill()
+    command.process.wait()
+    out, _ = run("capture", "recover", "c", "--json")
+    assert json.loads(out) == {"event": "recovered", "rows": 4, "cut_bytes": 0, "segment": 0}
+    assert run("capture", "recover", "c")[0] == "nothing to recover\n"
+
+
+def test_decode_makes_a_table_without_spark(run, recorded, tmp_path):
+    from pyarrow import parquet
+
+    out, _ = run("capture", "decode", recorded, "out.parquet", "--tags", "run=bigint", "--json")
+    assert json.loads(out) == {"event": "decoded", "rows": 5, "path": "out.parquet"}
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert table.column("sender").to_pylist() == ["D.one", None, "D.two", "D.three", "D.three"]
+    assert table.column("tag_run").to_pylist() == [7, None, None, None, None]
+    assert table.column("error").to_pylist() == [None, "bad_header", None, None, None]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out.parquet", "recorded.jsonl"]
+
+
+def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):
+    _, err = run("capture", "decode", recorded, "out.parquet", "--tags", "run=nonsense", returncode=1)
+    assert len(err.splitlines()) == 1
+    assert not list(tmp_path.glob("*out.parquet*"))
+
+
+def test_wrong_tags_are_wrong_usage(run, recorded):
+    _, err = run("capture", "decode", recorded, "out.parquet", "--tags", "run", returncode=2)
+    assert "--tags takes K=TYPE" in err
+
+
+def test_capture_alone_loads_no_pyarrow(recorded):
+    code = "import sys; sys.modules['pyarrow'] = None; sys.argv = ['trunkline', 'capture', 'cat', sys.argv[1]]\n"
+    code += "from trunkline.__main__ import main; main()"
+    subprocess.run([sys.executable, "-c", code, recorded], check=True, capture_output=True)

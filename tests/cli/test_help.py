@@ -1,0 +1,136 @@
+"""Help, versions, extras: what everybody sees first."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+
+import trunkline
+
+COMMANDS = [
+    ["cdtp", "send"],
+    ["cdtp", "receive"],
+    ["cdtp", "record"],
+    ["capture", "info"],
+    ["capture", "cat"],
+    ["capture", "decode"],
+    ["capture", "replay"],
+    ["capture", "import"],
+    ["capture", "recover"],
+    ["spark", "decode"],
+    ["spark", "report"],
+    ["demo"],
+]
+
+
+def examples(help_text):
+    return [line.strip() for line in help_text.partition("Example:")[2].splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_an_example_that_it_takes(run, command):
+    out, err = run(*command, "--help")
+    assert err == ""
+    (example,) = examples(out)
+    words = shlex.split(example.rpartition("|")[2])
+    assert words[: len(command) + 1] == ["trunkline", *command]
+    # Parsed to the end, and stopped before it runs.
+    code = "import sys; from typer.core import TyperCommand; TyperCommand.invoke = lambda *_: print('parsed')\n"
+    code += "from trunkline.__main__ import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code, *words[1:]], check=True, capture_output=True, text=True)
+    assert ran.stdout == "parsed\n"
+
+
+def test_the_examples_of_cdtp_work_together(start, run):
+    # With a port of its own; everything else as printed.
+    receive = start("cdtp", "receive", "--bind", "tcp://127.0.0.1:*", "--count", "1", "--json")
+    (endpoint,) = receive.ready()["endpoints"]
+    (example,) = examples(run("cdtp", "send", "--help")[0])
+    words = shlex.split(example.rpartition("|")[2].replace("tcp://127.0.0.1:23999", endpoint))
+    run(*words[1:], stdin="hello\n")
+    message = receive.event("message")
+    assert (message["sender"], message["tags"], message["payload_sizes"]) == ("Detector.one", {"run": 7}, [5])
+
+
+@pytest.mark.parametrize("room", [[], ["cdtp"], ["capture"], ["spark"]], ids=" ".join)
+def test_rooms_list_their_commands(run, room):
+    out, _ = run(*room, "--help")
+    for command in COMMANDS:
+        if command[: len(room)] == room:
+            assert f"\n  {command[len(room)]} " in out
+
+
+def test_help_is_fast(run):
+    run("--help")
+    best = min(_timed(run) for _ in range(5))
+    assert best < 0.3
+
+
+def _timed(run):
+    began = time.monotonic()
+    run("--help")
+    return time.monotonic() - began
+
+
+def test_commands_load_what_they_need_alone():
+    code = "import sys; from trunkline.cli import app\n"
+    code += "print([name for name in ('zmq', 'pyarrow', 'pyspark', 'rich.console', 'asyncio') if name in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert out == "[]\n"
+
+
+def test_version(run):
+    assert run("--version")[0] == f"trunkline {trunkline.__version__}\n"
+
+
+def test_completion_is_there(run):
+    words = {"_TRUNKLINE_COMPLETE": "complete_bash", "COMP_WORDS": "trunkline capture re", "COMP_CWORD": "2"}
+    assert run(env=words)[0].split() == ["replay", "recover"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["cdtp", "nonsense"],
+        ["cdtp", "receive"],
+        ["cdtp", "receive", "--count", "x", "--bind", "tcp://127.0.0.1:*"],
+        ["cdtp", "record", "--bind", "tcp://127.0.0.1:*"],
+        ["cdtp", "send", "--name", "D", "-"],
+        ["cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*"],
+        ["capture", "info"],
+        ["capture", "replay", "c"],
+        ["spark", "decode", "c", "out"],
+        ["spark", "decode", "c", "out", "--protocol", "cdtp", "--mode", "LENIENT"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_exits_with_2(run, arguments):
+    out, err = run(*arguments, returncode=2)
+    assert out == ""
+    assert "--help" in err
+
+
+@pytest.mark.parametrize(
+    ("blocked", "arguments", "extra"),
+    [
+        ("typer", ["--help"], "cli"),
+        ("pyarrow", ["capture", "decode", "{capture}", "out.parquet"], "capture"),
+        ("pyspark", ["spark", "report", "{capture}", "out.html"], "spark"),
+    ],
+)
+def test_a_missing_extra_is_named(run, tmp_path, blocked, arguments, extra):
+    (tmp_path / "empty.jsonl").write_text("")
+    run("capture", "import", "empty.jsonl", "--capture", "capture")
+    code = f"import sys; sys.modules[{blocked!r}] = None; from trunkline.__main__ import main; main()"
+    arguments = [argument.format(capture=tmp_path / "capture") for argument in arguments]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    assert f"trunkline[{extra}]" in line
