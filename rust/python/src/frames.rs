@@ -4,7 +4,7 @@ use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::Frames;
 
@@ -26,11 +26,22 @@ pub(crate) fn one_or_more(object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Bytes
     if object.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(object).is_ok() {
         return Ok(smallvec::smallvec![frame(object)?]);
     }
-    object.try_iter()?.map(|item| frame(&item?)).collect()
+    sequence(object)
 }
 
 /// A sequence of frames.
 pub(crate) fn frames(object: &Bound<'_, PyAny>) -> PyResult<Frames> {
+    sequence(object)
+}
+
+/// Lists and tuples, which most sequences of frames are, need no iterator of their own.
+fn sequence<C: FromIterator<Bytes>>(object: &Bound<'_, PyAny>) -> PyResult<C> {
+    if let Ok(list) = object.cast::<PyList>() {
+        return list.iter().map(|item| frame(&item)).collect();
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return tuple.iter().map(|item| frame(&item)).collect();
+    }
     object.try_iter()?.map(|item| frame(&item?)).collect()
 }
 

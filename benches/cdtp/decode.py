@@ -1,0 +1,55 @@
+"""Decoding one message into a Python object, beside msgpack: `python -m benches.cdtp.decode [--fast]`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import msgpack
+
+from benches.measure import Case, machine, write
+from trunkline import cdtp
+
+HEADER = (
+    b"\xa5CDTP\x01\xacDetector.one\xd7\xff\x1d\x6f\x34\x54\x65\x53\xf1\x00\x83"
+    b"\xa3run\x07\xa5dtype\xa5uint8\xa5event\xcf\x00\x00\x00\x00\x00\x00\x00\x01"
+)
+FRAMES = [HEADER, bytes(100)]
+
+
+def time_of(function: Callable[[], object], count: int) -> float:
+    """Seconds that so many calls take."""
+    start = time.perf_counter()
+    for _ in range(count):
+        function()
+    return time.perf_counter() - start
+
+
+def main(*, fast: bool) -> None:
+    """Runs the cases in turn, several rounds, and writes what came out."""
+    count, rounds = (1000, 1) if fast else (500_000, 7)
+    head = machine()
+    cases: dict[str, Callable[[], object]] = {
+        "msgpack.unpackb": lambda: msgpack.unpackb(b"\x94" + HEADER),
+        "cdtp.decode": lambda: cdtp.decode(FRAMES),
+        "cdtp.decode, tags used": lambda: cdtp.decode(FRAMES).tags,
+    }
+    assert cdtp.decode(FRAMES).tags == msgpack.unpackb(b"\x94" + HEADER)[3]
+    measured: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, case in cases.items():
+            measured[name].append(time_of(case, count))
+    done = [
+        Case(name, [count / wall for wall in walls], [wall / count * 1e6 for wall in walls])
+        for name, walls in measured.items()
+    ]
+    if not fast:
+        method = f"A header of 58 bytes with three tags, one core, {rounds} rounds of {count:,} calls; medians (min–max)."
+        write("decode", "CDTP: one message into Python", method, [("Decoding", done, "msgpack.unpackb")], head)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    main(fast=parser.parse_args().fast)

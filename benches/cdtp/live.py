@@ -1,0 +1,111 @@
+"""Receiving and recording beside bare loops on the same stream: `python -m benches.cdtp.live [--fast]`."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgpack
+import zmq
+
+from benches.measure import Case, environment, machine, native, sending, write
+from trunkline import cdtp
+
+PAYLOAD = 100
+
+
+def bare(count: int, *, decode: bool) -> tuple[float, float]:
+    """pyzmq's `recv_multipart` in a loop; with msgpack on every header."""
+    with zmq.Context() as context, context.socket(zmq.PULL) as pull:
+        port = pull.bind_to_random_port("tcp://127.0.0.1")
+        with sending(f"tcp://127.0.0.1:{port}", count, PAYLOAD):
+            pull.recv_multipart()
+            wall, cpu = time.perf_counter(), time.process_time()
+            for _ in range(count - 1):
+                frames = pull.recv_multipart()
+                if decode:
+                    msgpack.unpackb(b"\x94" + frames[0])
+            return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def receiver(count: int) -> tuple[float, float]:
+    """`for message in Receiver`; every header validated."""
+    with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver, sending(receiver.endpoints[0], count, PAYLOAD):
+        messages = iter(receiver)
+        next(messages)
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _, _message in zip(range(count - 1), messages, strict=False):
+            pass
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def recorder(count: int) -> tuple[float, float]:
+    """From the socket to durable Parquet."""
+    with tempfile.TemporaryDirectory() as directory:
+        with cdtp.Recorder(Path(directory) / "capture", bind="tcp://127.0.0.1:*") as recorder:
+            with sending(recorder.endpoints[0], count, PAYLOAD):
+                recorder.wait(count=1)
+                wall, cpu = time.perf_counter(), time.process_time()
+                recorder.wait(count=count)
+                recorder.publish()
+                assert recorder.stats.durable == count
+                return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def native_loop(count: int) -> tuple[float, float]:
+    """A native loop that receives and does nothing else."""
+    command = [native(), "receive", "tcp://127.0.0.1:*", str(count)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        endpoint = process.stdout.readline().strip()
+        with sending(endpoint, count, PAYLOAD):
+            wall = float(process.stdout.readline())
+        stat = Path(f"/proc/{process.pid}/stat")
+        ticks = sum(map(int, stat.read_text().rsplit(")", 1)[1].split()[11:13])) if stat.exists() else 0
+        return wall, ticks / 100
+
+
+def main(*, fast: bool) -> None:
+    """Runs the cases in turn, several rounds, and writes what came out."""
+    count, rounds = (50_000, 1) if fast else (2_000_000, 5)
+    head = machine()
+    cases: dict[str, Callable[[int], tuple[float, float]]] = {
+        "native loop, receives only": native_loop,
+        "pyzmq recv_multipart, decodes nothing": lambda count: bare(count, decode=False),
+        "pyzmq recv_multipart + msgpack": lambda count: bare(count, decode=True),
+        "for message in Receiver": receiver,
+        "Recorder, socket to durable Parquet": recorder,
+    }
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, case in cases.items():
+            measured[name].append(case(count if "pyzmq" not in name else count // 4))
+    done = []
+    for name, results in measured.items():
+        n = count if "pyzmq" not in name else count // 4
+        done.append(Case(name, [n / wall for wall, _ in results], [cpu / n * 1e6 for _, cpu in results]))
+    method = (
+        f"Messages of a 64-byte header and {PAYLOAD} bytes of payload, from a native libzmq sender over loopback TCP; sender and "
+        f"receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter), the cases in turn; medians (min–max)."
+    )
+    by_name = {case.name: case for case in done}
+    receiving = [by_name[name] for name in list(cases)[:4]]
+    recording = [by_name["native loop, receives only"], by_name["Recorder, socket to durable Parquet"]]
+    tables = [
+        ("Receiving in Python", receiving, "pyzmq recv_multipart, decodes nothing"),
+        ("Recording", recording, "native loop, receives only"),
+    ]
+    if fast:
+        assert all(case.rate > 0 for case in done)
+    else:
+        write("cdtp", "CDTP: receiving and recording", method, tables, head)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    main(fast=parser.parse_args().fast)

@@ -1,0 +1,97 @@
+"""What the benches share: loads, clocks, and where results go."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benches" / "results"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to do the job, measured several times.
+
+    Attributes:
+        name: What it is.
+        rates: Messages a second, a round each.
+        cpu_us: CPU microseconds a message of the process under test, a round each.
+    """
+
+    name: str
+    rates: Sequence[float]
+    cpu_us: Sequence[float]
+
+    @property
+    def rate(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.rates)
+
+    @property
+    def cpu(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.cpu_us)
+
+
+def native() -> Path:
+    """The native load generator, built on first use."""
+    command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "trunkline-engine", "--example", "push"]
+    subprocess.run(command, check=True, cwd=ROOT)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / "release" / "examples" / "push"
+
+
+def environment() -> dict[str, str]:
+    """The environment of the load generator."""
+    command = [sys.executable, str(ROOT / "tools" / "libzmq.py")]
+    library = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return {**os.environ, "TRUNKLINE_LIBZMQ": library}
+
+
+@contextmanager
+def sending(endpoint: str, count: int, payload_bytes: int):
+    """A native sender in a process of its own, which shares the two cores with what is measured."""
+    command = [native(), "send", endpoint, str(count), str(payload_bytes)]
+    with subprocess.Popen(command, env=environment()) as process:
+        yield process
+        if process.wait(timeout=60) != 0:
+            raise RuntimeError("the load generator failed")
+
+
+def machine() -> str:
+    """Where and with what this was measured."""
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False)
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {model}, Python {platform.python_version()}, "
+        f"pyzmq {version('pyzmq')}, commit {commit.stdout.strip()}, load {os.getloadavg()[0]:.1f} before"
+    )
+
+
+def write(name: str, title: str, method: str, tables: Sequence[tuple[str, Sequence[Case], str]], head: str) -> None:
+    """Writes `NAME.md` and `NAME.json`; every ratio is to the case named as baseline of its table."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    lines = [f"# {title}", "", head, "", method, ""]
+    data: dict[str, object] = {"machine": head}
+    for caption, cases, baseline in tables:
+        base = next(case for case in cases if case.name == baseline)
+        lines += [f"## {caption}", "", f"| case | messages/s | ratio to {baseline} | CPU µs a message |", "|---|---|---|---|"]
+        for case in cases:
+            span = f"{case.rate:,.0f} ({min(case.rates):,.0f}–{max(case.rates):,.0f})"
+            lines.append(f"| {case.name} | {span} | {case.rate / base.rate:.2f} | {case.cpu:.2f} |")
+        lines.append("")
+        data[caption] = {case.name: {"rates": case.rates, "cpu_us": case.cpu_us} for case in cases}
+    (RESULTS / f"{name}.md").write_text("\n".join(lines))
+    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    print("\n".join(lines))
