@@ -48,8 +48,11 @@ def _play(player: Player, sender: cdtp.Sender, tally: Tally) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(1)
 
 
 def _end_with_the_demo() -> None:

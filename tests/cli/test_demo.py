@@ -1,0 +1,66 @@
+"""`trunkline demo`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def children(command):
+    found = subprocess.run(["pgrep", "-P", str(command.process.pid)], check=False, capture_output=True, text=True)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def is_gone(pid):
+    return subprocess.run(["ps", "-p", str(pid)], check=False, capture_output=True).returncode != 0
+
+
+def test_the_whole_of_it(run, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    out, _ = run("demo", "--output", "kept", "--json", env={"TMPDIR": str(tmp_path / "tmp")})
+    *senders, report = map(json.loads, out.splitlines())
+    assert {event["event"] for event in senders} == {"sender"}
+    found = {event["sender"]: event for event in senders}
+    assert found["Tracker.fast"]["messages"] > 1_000_000
+    assert {variant for event in senders for variant in event["variants"]} == {"S", "A", "B", "2"}
+    assert sum(event["missing"] or 0 for event in senders) > 0
+    malformed = [event["malformed"] for event in senders]
+    assert {kind for kinds in malformed for kind in kinds} == {
+        "bad_header",
+        "bad_protocol",
+        "trailing_bytes",
+        "truncated",
+    }
+    assert report["path"] == "kept/trunkline-demo.html"
+    assert "Tracker.fast" in (tmp_path / report["path"]).read_text()
+    info = json.loads(run("capture", "info", "kept/capture", "--json")[0])
+    assert sum(info["errors"].values()) == sum(sum(kinds.values()) for kinds in malformed)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "tmp"]
+
+
+@pytest.mark.parametrize("when", ["sender processes", "recording:", "Spark starts"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_cuts_it_off_and_nothing_is_left(start, tmp_path, when, number):
+    (tmp_path / "tmp").mkdir()
+    command = start("demo", env={"TMPDIR": str(tmp_path / "tmp")})
+    command.told(when)
+    left = children(command)
+    command.signal(number)
+    out, _ = command.end(130)
+    assert out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert all(map(is_gone, left))
+
+
+def test_a_place_that_is_taken_is_refused(run, tmp_path):
+    (tmp_path / "kept").mkdir()
+    _, err = run("demo", "--output", "kept", returncode=1)
+    assert "kept" in err.splitlines()[-1]
+    assert "choose another name" in err.splitlines()[-1]

@@ -1,0 +1,92 @@
+"""`trunkline spark`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pyarrow.parquet
+import pytest
+
+from conftest import batch, release, spec
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def recorded(run, push, tmp_path):
+    messages = [spec("D.one", tags={"run": 7}), [b"nonsense", b"x"], release("D.two", 0, 3, b"abc")]
+    messages.append(batch("D.three", [1, {}, [b"12"]], [2, {}, []]))
+    run("cdtp", "record", "--capture", "capture", "--connect", push.endpoint, "--count", "4", feed=(push, messages))
+    return tmp_path / "capture"
+
+
+def java_of(command):
+    """The JVM of a command, once it is there."""
+    while True:
+        assert command.process.poll() is None, command.process.stderr.read()
+        found = subprocess.run(
+            ["pgrep", "-P", str(command.process.pid)], check=False, capture_output=True, text=True
+        ).stdout.split()
+        if found:
+            return int(found[0])
+        time.sleep(0.05)
+
+
+def is_gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_decode_writes_a_table(run, recorded, tmp_path):
+    arguments = ("spark", "decode", recorded, "out", "--protocol", "cdtp", "--json")
+    out, _ = run(*arguments, "--tags", "run=bigint")
+    assert json.loads(out) == {"event": "decoded", "rows": 5, "path": "out"}
+    table = pyarrow.parquet.read_table(tmp_path / "out").sort_by([("seq", "ascending"), ("record", "ascending")])
+    assert table.column("sender").to_pylist() == ["D.one", None, "D.two", "D.three", "D.three"]
+    assert table.column("tag_run").to_pylist() == [7, None, None, None, None]
+    assert table.column("error").to_pylist() == [None, "bad_header", None, None, None]
+    assert table.column("_corrupt_record").to_pylist()[1] == b"nonsense"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out"]
+    _, err = run(*arguments, returncode=1)
+    assert "out: File exists" in " ".join(err.split()) or "out'" in err
+
+
+def test_failfast_fails_and_leaves_nothing(run, recorded, tmp_path):
+    out, err = run(
+        "spark", "decode", recorded, "out", "--protocol", "cdtp", "--mode", "FAILFAST", "--tags", "none", returncode=1
+    )
+    assert out == ""
+    assert err.splitlines()[-1].startswith("trunkline: error: ")
+    assert "bad_header" in err.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["capture"]
+
+
+def test_report_writes_a_page(run, recorded, tmp_path):
+    out, _ = run("spark", "report", recorded, "out.html", "--json")
+    assert json.loads(out) == {"event": "report", "path": "out.html"}
+    page = (tmp_path / "out.html").read_text()
+    assert "D.three" in page
+    assert "http" not in page.partition("<body")[2].replace("http://www.w3.org/", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("command", [("decode", "out", "--protocol", "cdtp"), ("report", "out")], ids=lambda c: c[0])
+def test_a_signal_cuts_it_off(start, recorded, tmp_path, command, number):
+    name, *rest = command
+    running = start("spark", name, recorded, *rest)
+    java = java_of(running)
+    running.signal(number)
+    running.end(130)
+    assert [path.name for path in tmp_path.iterdir()] == ["capture"]
+    # A JVM that was just starting sees only then that nobody is there.
+    end = time.monotonic() + 20
+    while not is_gone(java):
+        assert time.monotonic() < end
+        time.sleep(0.1)
