@@ -1,0 +1,70 @@
+"""What the package says it has is there, documented, and no native class can be changed under its users."""
+
+import importlib
+import inspect
+
+import pytest
+
+import trunkline
+from trunkline import _native, errors
+
+ROOMS = ["trunkline", "trunkline.capture", "trunkline.cdtp", "trunkline.errors", "trunkline.msgpack"]
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_every_exported_name_exists_and_is_documented(name):
+    module = importlib.import_module(name)
+    assert len(module.__all__) >= 3
+    for exported in module.__all__:
+        value = getattr(module, exported)
+        if inspect.isclass(value) or inspect.isroutine(value):
+            assert inspect.getdoc(value), f"{name}.{exported}"
+
+
+def test_every_public_method_is_documented():
+    from trunkline import cdtp
+
+    seen = 0
+    for name in cdtp.__all__:
+        for attribute, value in inspect.getmembers(getattr(cdtp, name)):
+            if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
+                seen += 1
+                assert inspect.getdoc(value), f"cdtp.{name}.{attribute}"
+    assert seen > 40
+
+
+def test_blocking_and_asyncio_have_the_same_names():
+    from trunkline import cdtp
+
+    pairs = [name for name in cdtp.__all__ if f"Async{name}" in cdtp.__all__]
+    assert pairs == ["Receiver", "Recorder", "Sender"]
+    for name in pairs:
+        blocking, twin = getattr(cdtp, name), getattr(cdtp, f"Async{name}")
+        public = {attribute for attribute in dir(blocking) if not attribute.startswith("_")}
+        assert public == {attribute for attribute in dir(twin) if not attribute.startswith("_")}
+        assert list(inspect.signature(blocking).parameters) == list(inspect.signature(twin).parameters)
+        for attribute in public:
+            ours, theirs = getattr(blocking, attribute), getattr(twin, attribute)
+            if inspect.isfunction(ours):
+                assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
+
+
+def test_every_error_is_one_of_ours():
+    classes = [getattr(errors, name) for name in errors.__all__]
+    assert len(classes) == 11
+    assert all(issubclass(error, trunkline.TrunklineError) for error in classes)
+    assert issubclass(errors.TimeoutError, TimeoutError)
+    assert issubclass(errors.DecodeError, ValueError)
+
+
+def test_it_is_a_release_build():
+    assert _native.build_profile == "release"
+
+
+def test_importing_the_core_needs_neither_pyarrow_nor_pyspark():
+    import subprocess
+    import sys
+
+    script = "import sys; from trunkline import capture, cdtp; print({'pyarrow', 'pyspark', 'typer'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
