@@ -69,6 +69,9 @@ fn append(
         header[48..52].copy_from_slice(&at.to_be_bytes()[4..]);
         let frames = [header.as_slice(), &payloads[usize::try_from(at)? % payloads.len()]];
         while at % 256 == 0 && !writer.has_room() {
+            if let Some(failure) = writer.progress().failure {
+                return Err(failure.into());
+            }
             woken.recv()?;
         }
         writer.append(&Row {

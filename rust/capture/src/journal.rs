@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use arrow_buffer::Buffer;
+use arrow_array::{Array as _, ArrayRef, BinaryArray, Int64Array, ListArray, RecordBatch, StringArray, new_null_array};
+use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::CaptureError;
 use crate::columns::Batch;
 use crate::disk::{Disk, DiskFile};
-use crate::schema::{HEADER_COLUMNS, journal_schema, schema};
+use crate::schema::{HEADER_COLUMNS, frame_field, journal_schema, schema};
 
 /// Length and CRC before each record, little-endian.
 const PREFIX: usize = 8;
@@ -147,11 +147,40 @@ fn write_all<'a>(file: &mut dyn DiskFile, slices: impl Iterator<Item = &'a [u8]>
 }
 
 fn encode(batch: &RecordBatch) -> Result<Vec<Buffer>, ArrowError> {
+    let columns = without_empty(batch)?;
     let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5)?;
-    let mut encoder = StreamEncoder::try_new_with_options(&journal_schema(), options)?;
-    let mut stream = encoder.encode(batch)?;
+    let mut encoder = StreamEncoder::try_new_with_options(&columns.schema(), options)?;
+    let mut stream = encoder.encode(&columns)?;
     stream.extend(encoder.finish()?);
     Ok(stream)
+}
+
+/// The columns that a record holds: those in which some row has something.
+fn without_empty(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let has_something = |column: &ArrayRef| match column.as_list_opt::<i32>() {
+        Some(lists) => !lists.values().is_empty(),
+        None => column.null_count() < column.len(),
+    };
+    let columns = batch.columns().iter().enumerate();
+    let kept: Vec<usize> = columns.filter(|(_, column)| has_something(column)).map(|(at, _)| at).collect();
+    batch.project(&kept)
+}
+
+/// All columns of a journal, from those that a record holds.
+fn with_empty(record: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let rows = record.num_rows();
+    let mut columns = Vec::new();
+    for field in journal_schema().fields() {
+        columns.push(match record.column_by_name(field.name()) {
+            Some(column) => Arc::clone(column),
+            None if field.is_nullable() => new_null_array(field.data_type(), rows),
+            None => {
+                let no_frames = Arc::new(BinaryArray::from_iter_values::<&[u8], _>([]));
+                Arc::new(ListArray::try_new(frame_field(), OffsetBuffer::new_zeroed(rows), no_frames, None)?)
+            }
+        });
+    }
+    RecordBatch::try_new(journal_schema(), columns)
 }
 
 /// The whole records of a journal, and then how many bytes after them are cut.
@@ -238,10 +267,42 @@ impl<R: Read> JournalReader<R> {
 fn decode(record: &[u8]) -> Result<Batch, ArrowError> {
     let mut stream = StreamReader::try_new(record, None)?;
     let columns = stream.next().ok_or_else(|| ArrowError::IpcError("a record without a batch".into()))??;
-    if columns.schema() != journal_schema() {
-        return Err(ArrowError::SchemaError("a record with other columns than a capture's".into()));
-    }
+    let columns = with_empty(&columns)?;
     let n_bytes = columns["n_bytes"].as_primitive::<Int64Type>();
     let frame_bytes = n_bytes.values().iter().filter_map(|n_bytes| u64::try_from(*n_bytes).ok()).sum();
     Ok(Batch { columns, frame_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::Columns;
+    use crate::{Direction, Protocol, Row};
+
+    #[test]
+    fn a_record_is_the_batch_whatever_is_empty_in_it() {
+        let row = Row {
+            received_at_ns: 1,
+            protocol: Protocol::Dcp,
+            endpoint: Some("tcp://127.0.0.1:1"),
+            peer: Some(b"peer"),
+            direction: Direction::Out,
+            topic: Some("topic"),
+            reply_to: Some("reply"),
+            frames: &[b"".as_slice(), b"DGBX\x01", b"\x02"],
+            error: Some("bad_type"),
+        };
+        let bare = Row { endpoint: None, peer: None, topic: None, reply_to: None, frames: &[], error: None, ..row };
+        for rows in [vec![row], vec![bare], vec![row, bare, row], vec![bare; 3]] {
+            let mut columns = Columns::default();
+            for row in &rows {
+                columns.push(row, row.frames.iter().map(|frame| frame.len() as u64).sum());
+            }
+            let batch = columns.finish().unwrap();
+            let encoded: Vec<u8> = encode(&batch.columns).unwrap().iter().flat_map(|part| part.to_vec()).collect();
+            let decoded = decode(&encoded).unwrap();
+            assert_eq!(decoded.columns, batch.columns);
+            assert_eq!(decoded.frame_bytes, batch.frame_bytes);
+        }
+    }
 }
