@@ -1,0 +1,230 @@
+//! The CDTP roles without sockets: a clock that is a number, a transport that is a queue.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use smallvec::smallvec;
+use trunkline_wire::cdtp::{
+    Data, DataOut, Receiver, ReceiverEvent, ReceiverSettings, ReceiverVerb, Sender, SenderEvent, SenderSettings,
+    SenderVerb, Settings, Variant,
+};
+use trunkline_wire::msgpack::Timestamp;
+use trunkline_wire::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent};
+
+const MILLISECOND: u64 = 1_000_000;
+const EMPTY_MAP: Bytes = Bytes::from_static(&[0x80]);
+
+fn sender(variant: Variant) -> Sender {
+    let mut sender = Sender::new(SenderSettings {
+        name: "Det".into(),
+        variant,
+        bind: vec!["tcp://127.0.0.1:*".into()],
+        connect: vec![],
+        options: SocketOptions { send_hwm: Some(128), ..SocketOptions::default() },
+    });
+    assert!(matches!(sender.poll_output(), Some(Output::Open(open)) if open.options.immediate));
+    sender
+}
+
+fn receiver(limit: Option<u64>) -> Receiver {
+    let mut receiver = Receiver::new(ReceiverSettings {
+        bind: vec!["tcp://127.0.0.1:*".into()],
+        connect: vec!["tcp://127.0.0.1:1".into()],
+        options: SocketOptions::default(),
+        decode: Settings::default(),
+        deliver: true,
+        limit,
+    });
+    // One socket an endpoint, since a PULL cannot tell its peers apart.
+    for expected in [Data(0), Data(1)] {
+        assert!(matches!(receiver.poll_output(), Some(Output::Open(open)) if open.socket == expected));
+    }
+    receiver
+}
+
+fn data(payload: &'static [u8]) -> SenderVerb {
+    SenderVerb::Data {
+        timestamp: Timestamp::default(),
+        tags: EMPTY_MAP,
+        payload: smallvec![Bytes::from_static(payload)],
+    }
+}
+
+fn sends(sender: &mut Sender) -> Vec<(SendId, Frames)> {
+    let mut all = vec![];
+    while let Some(Output::Send { id, frames, .. }) = sender.poll_output() {
+        all.push((id.expect("a sender wants to know"), frames));
+    }
+    all
+}
+
+fn incoming(frames: Frames) -> Incoming<Data> {
+    Incoming { socket: Data(0), peer: None, user_id: None, frames }
+}
+
+fn events(receiver: &mut Receiver) -> usize {
+    std::iter::from_fn(|| receiver.poll_event()).filter(|event| matches!(event, ReceiverEvent::Message { .. })).count()
+}
+
+// req: CDTP-18
+#[test]
+fn a_sender_gives_the_transport_few_messages_at_a_time() {
+    let mut sender = sender(Variant::S);
+    for _ in 0..1000 {
+        sender.handle_verb(Nanos(0), data(b"x"));
+    }
+    let first = sends(&mut sender);
+    assert!(first.len() <= 64, "{} sends are open", first.len());
+    assert_eq!(sender.backlog().messages, 1000);
+    for (id, _) in &first {
+        sender.handle_socket(Nanos(0), DataOut, SocketEvent::Sent(*id));
+    }
+    assert_eq!(sender.backlog().messages, 1000 - first.len());
+    assert_eq!(sends(&mut sender).len(), first.len());
+}
+
+// req: CDTP-18
+#[test]
+fn what_was_taken_is_at_risk_when_the_receiver_goes() {
+    let mut sender = sender(Variant::S);
+    sender.handle_socket(Nanos(0), DataOut, SocketEvent::Connected("a".into()));
+    for _ in 0..500 {
+        sender.handle_verb(Nanos(0), data(b"x"));
+        for (id, _) in sends(&mut sender) {
+            sender.handle_socket(Nanos(0), DataOut, SocketEvent::Sent(id));
+        }
+    }
+    sender.handle_socket(Nanos(0), DataOut, SocketEvent::Disconnected("a".into()));
+    // The transport holds no more than its high-water mark.
+    assert_eq!(sender.stats().at_risk, 128);
+    sender.handle_socket(Nanos(0), DataOut, SocketEvent::Disconnected("a".into()));
+    assert_eq!(sender.stats().at_risk, 128);
+}
+
+// req: CDTP-19
+#[test]
+fn a_closing_sender_gives_up_at_its_time_and_not_before() {
+    let mut sender = sender(Variant::B);
+    for _ in 0..100 {
+        sender.handle_verb(Nanos(0), data(b"x"));
+    }
+    let open = sends(&mut sender);
+    sender.handle_close(Nanos(0), Duration::from_millis(50));
+    assert_eq!(sender.poll_timeout(), Some(Nanos(50 * MILLISECOND)));
+    sender.handle_timeout(Nanos(49 * MILLISECOND));
+    assert!(sender.poll_output().is_none());
+    sender.handle_timeout(Nanos(50 * MILLISECOND));
+    assert!(matches!(sender.poll_output(), Some(Output::Close { linger: Duration::ZERO, .. })));
+    for (id, _) in open {
+        sender.handle_socket(Nanos(50 * MILLISECOND), DataOut, SocketEvent::Unsent(id, Unsent::Closed));
+    }
+    sender.handle_socket(Nanos(50 * MILLISECOND), DataOut, SocketEvent::Closed);
+    assert!(sender.is_closed());
+    // BOR, the data, EOR.
+    assert_eq!(sender.stats().queued, 102);
+}
+
+// req: CDTP-20
+#[test]
+fn a_second_receiver_is_told_once() {
+    let mut sender = sender(Variant::S);
+    for endpoint in ["a", "b", "c"] {
+        sender.handle_socket(Nanos(0), DataOut, SocketEvent::Connected(endpoint.into()));
+    }
+    let shared = std::iter::from_fn(|| sender.poll_event()).filter(|event| matches!(event, SenderEvent::Shared(_)));
+    assert_eq!(shared.count(), 1);
+}
+
+#[test]
+fn a_receiver_reads_no_more_than_its_limit() {
+    let mut receiver = receiver(Some(2));
+    for _ in 0..2 {
+        assert!(receiver.reads(Data(0)));
+        receiver.handle_message(Nanos(0), incoming(smallvec![Bytes::from_static(b"bad")]));
+    }
+    assert!(!receiver.reads(Data(0)));
+    receiver.handle_verb(Nanos(0), ReceiverVerb::Limit(None));
+    assert!(receiver.reads(Data(0)));
+}
+
+#[test]
+fn a_stopping_receiver_reads_until_it_is_quiet() {
+    let mut receiver = receiver(None);
+    receiver.handle_socket(Nanos(0), Data(0), SocketEvent::Connected("a".into()));
+    receiver.handle_close(Nanos(0), Duration::from_secs(1));
+    assert_eq!(receiver.poll_timeout(), Some(Nanos(250 * MILLISECOND)));
+    receiver.handle_message(Nanos(200 * MILLISECOND), incoming(smallvec![Bytes::from_static(b"bad")]));
+    assert_eq!(receiver.poll_timeout(), Some(Nanos(450 * MILLISECOND)));
+    receiver.handle_timeout(Nanos(449 * MILLISECOND));
+    assert!(receiver.reads(Data(0)));
+    receiver.handle_timeout(Nanos(450 * MILLISECOND));
+    for socket in [Data(0), Data(1)] {
+        assert!(matches!(receiver.poll_output(), Some(Output::Close { socket: closed, .. }) if closed == socket));
+        receiver.handle_socket(Nanos(450 * MILLISECOND), socket, SocketEvent::Closed);
+    }
+    assert!(receiver.is_closed());
+}
+
+#[test]
+fn a_stopping_receiver_stops_at_its_time_however_loud_it_is() {
+    let mut receiver = receiver(None);
+    receiver.handle_socket(Nanos(0), Data(0), SocketEvent::Connected("a".into()));
+    receiver.handle_close(Nanos(0), Duration::from_secs(1));
+    for tick in 0..10 {
+        let now = Nanos(tick * 100 * MILLISECOND);
+        receiver.handle_timeout(now);
+        receiver.handle_message(now, incoming(smallvec![Bytes::from_static(b"bad")]));
+        assert!(receiver.poll_output().is_none());
+    }
+    receiver.handle_timeout(Nanos(1000 * MILLISECOND));
+    assert!(matches!(receiver.poll_output(), Some(Output::Close { .. })));
+}
+
+#[test]
+fn names_from_the_network_do_not_grow_the_statistics() {
+    let mut receiver = receiver(None);
+    for number in 0u32..2000 {
+        let mut header = b"\xa5CDTP\x01\xd9\xff".to_vec();
+        header.extend_from_slice(format!("{number:0255}").as_bytes());
+        header.extend_from_slice(&[0, 1, 0x80]);
+        receiver.handle_message(Nanos(0), incoming(smallvec![header.into()]));
+    }
+    let stats = receiver.stats();
+    assert_eq!(stats.accepted, 2000);
+    // All names are alike in their first 200 bytes.
+    assert_eq!(stats.senders.len(), 1);
+    assert_eq!(stats.senders.values().map(|sender| sender.messages).sum::<u64>(), 1000);
+}
+
+proptest! {
+    /// Whatever the transport does, every message goes once and in order, or is counted as not sent.
+    // req: CDTP-18
+    #[test]
+    fn nothing_is_lost_between_a_sender_and_a_receiver(steps in prop::collection::vec(0u8..3, 1..200)) {
+        let (mut sender, mut receiver) = (sender(Variant::B), receiver(None));
+        let mut held: VecDeque<(SendId, Frames)> = VecDeque::new();
+        let mut asked = 0;
+        for step in steps {
+            match step {
+                0 => {
+                    asked += 1;
+                    sender.handle_verb(Nanos(0), data(b"x"));
+                }
+                1 => held.extend(sends(&mut sender)),
+                _ => {
+                    if let Some((id, frames)) = held.pop_front() {
+                        prop_assert_eq!(receiver.handle_message(Nanos(0), incoming(frames)), None);
+                        sender.handle_socket(Nanos(0), DataOut, SocketEvent::Sent(id));
+                    }
+                }
+            }
+        }
+        let begun = u64::from(asked > 0);
+        prop_assert_eq!(sender.stats().sent + sender.stats().queued, asked + begun);
+        prop_assert_eq!(receiver.stats().accepted, sender.stats().sent);
+        prop_assert_eq!(events(&mut receiver) as u64, sender.stats().sent);
+        prop_assert!(receiver.stats().senders.values().all(|sender| sender.missed == 0));
+    }
+}
