@@ -1,0 +1,71 @@
+"""Numbers, moments and names, to read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["amount", "moment", "readable", "short", "span"]
+
+
+def amount(number: float) -> str:
+    """A number of bytes.
+
+    >>> amount(999), amount(1_500_000)
+    ('999 B', '1.5 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def short(number: float) -> str:
+    """A number in few letters.
+
+    >>> short(950), short(1_500), short(2_000_000)
+    ('950', '1.5k', '2M')
+    """
+    for unit in ("", "k", "M"):
+        if abs(number) < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}G"
+
+
+def moment(received_at_ns: int | None) -> str:
+    """A moment, in UTC.
+
+    >>> moment(1_795_251_125_874_512_487)
+    '2026-11-21 08:52:05.874'
+    """
+    if received_at_ns is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(received_at_ns // 10**6 / 1000, UTC).isoformat(" ", "milliseconds")[:23]
+    except (OverflowError, ValueError, OSError):
+        return f"{received_at_ns} ns"
+
+
+def span(nanoseconds: int) -> str:
+    """A time that passed.
+
+    >>> span(1_500_000_000), span(90_000_000_000)
+    ('1.5 s', '1.5 min')
+    """
+    seconds = nanoseconds / 1e9
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def readable(name: str) -> str:
+    r"""A name from the network, without what moves a cursor or turns text around.
+
+    >>> readable("Detector\x1b[2J")
+    'Detector\\x1b[2J'
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode() for letter in name
+    )

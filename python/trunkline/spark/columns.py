@@ -1,0 +1,201 @@
+"""Columns of recorded frames into columns of what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trunkline.errors import LocalProtocolError
+from trunkline.spark._missing import needs_extra
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+    from trunkline.spark._workers import Decoding, Mode, Tags
+
+__all__ = ["capture_schema", "decode", "decode_keeping", "from_cdtp", "headers"]
+
+ACCEPT = ("S", "A", "B", "2")
+
+# What a row of a capture is known by, and what its messages keep of it.
+_KEPT = ("capture_id", "segment", "seq", "received_at_ns", "endpoint")
+
+_TYPES = {
+    "header": ("binary",),
+    "n_frames": ("int", "bigint", "smallint", "tinyint"),
+    "n_bytes": ("int", "bigint", "smallint", "tinyint"),
+    "payload": ("array<binary>",),
+    "protocol": ("string",),
+}
+
+
+@needs_extra
+def decode(
+    df: DataFrame,
+    protocol: str,
+    *,
+    tags: Tags = "variant",
+    mode: Mode = "PERMISSIVE",
+    accept: Sequence[str] = ACCEPT,
+    strict: bool = True,
+    payload: bool = False,
+) -> DataFrame:
+    """A table of the messages in a table of frames, one row a message; a CDTP2 message is a row a record.
+
+    The columns are `capture_id, segment, seq, received_at_ns, endpoint`, where `df` has them, then `record` (the
+    position in a CDTP2 message, else 0), `variant`, `sender`, `timestamp_ns` (nanoseconds since 1970), `timestamp`
+    (the same, rounded down to microseconds), `type`, `sequence`, the columns of the tags, `payload_frames`,
+    `payload_bytes`, with `payload` the frames themselves, `error` (the kind of what is wrong, null when good) and, in
+    PERMISSIVE mode, `_corrupt_record` (a header that is none). `tags` says which columns the tags become:
+
+    - ``"variant"``: one VARIANT `tags`;
+    - ``{"run": "bigint", "gain": "double"}``: `tag_run` and `tag_gain`, null where a message has no such tag or one of
+      another type; the types are bigint, double, string, boolean, binary and timestamp; ``"*": "variant"`` adds a
+      VARIANT of all others;
+    - None: none.
+
+    It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
+    is not asked for. It works on batches and on streams, and with Spark Connect.
+
+    Args:
+        df: A capture, or any table with a binary column `header`. Its columns `protocol` (rows of another one are left
+            out), `n_frames`, `n_bytes` and `payload` are used where present. Where `n_frames` or `n_bytes` is not, the
+            JVM counts it from `payload`, which it has to read for that; without either, the counts are null and a
+            missing payload is no error.
+        protocol: ``"cdtp"``.
+        tags: Which columns the tags become.
+        mode: What becomes of a header that is none: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST fails
+            the query, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
+        accept: The CDTP headers that are messages.
+        strict: Whether bytes after a header are an error.
+        payload: Whether to add the payload frames, which then pass through Python.
+
+    Raises:
+        LocalProtocolError: There is no such protocol, mode or type, a column is missing or of another type, or the
+            names of two tags are equal but for case, which Spark takes for one.
+    """
+    from trunkline.spark._workers import Decoding
+
+    if protocol != "cdtp":
+        message = f"protocol={protocol!r}: the protocols that can be decoded are 'cdtp'"
+        raise LocalProtocolError(message)
+    decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict, payload=payload)
+    return decode_keeping(df, decoding, _KEPT)
+
+
+@needs_extra
+def from_cdtp(
+    header: Column | str,
+    n_frames: Column | str | None = None,
+    *,
+    n_bytes: Column | str | None = None,
+    tags: Tags = "variant",
+    mode: Mode = "PERMISSIVE",
+    accept: Sequence[str] = ACCEPT,
+    strict: bool = True,
+) -> Column:
+    """A column of structs of what CDTP headers say, one a header.
+
+    The fields are those of `decode` from `variant` to `_corrupt_record`, and `records`, an array of structs
+    ``sequence``, tags, ``payload_frames``, ``payload_bytes``: null but for CDTP2, whose `sequence` and tags are null
+    themselves. A null header gives a null struct, a bad one a struct with `error` and `_corrupt_record` only.
+
+    It runs on `arrow_udf` and costs about half as much again as `decode`, since Spark copies whole structs. Spark takes
+    it for nondeterministic, so that it is evaluated once however often its fields are used; filter and group by a
+    column made of it, not by the call.
+
+    Args:
+        header: The header frames, binary.
+        n_frames: The number of frames of each message, its header among them; without it frame counts are null and a
+            missing payload is no error.
+        n_bytes: The bytes of all frames of each message; without it `payload_bytes` is null but for CDTP2.
+        tags: Which fields the tags become, as in `decode`.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        accept: The headers that are messages.
+        strict: Whether bytes after a header are an error.
+
+    Raises:
+        LocalProtocolError: There is no such mode or type, or the names of two tags are equal but for case.
+    """
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    from trunkline.spark._workers import Decoding, structs_of
+
+    decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
+    named = headers(header, n_frames, n_bytes)
+    # Its types know nothing of functions of several columns.
+    make: Any = arrow_udf
+    function = make(structs_of(decoding, list(named)), decoding.native().struct_ddl())
+    # Spark evaluates a deterministic function again for each use of its fields that it moves to another place.
+    decoded: Column = function.asNondeterministic()(*named.values())
+    return decoded
+
+
+@needs_extra
+def capture_schema() -> StructType:
+    """The columns of a capture: with them Spark reads a directory that has no segments yet."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from trunkline import capture
+
+    return from_arrow_schema(capture.schema())
+
+
+def headers(
+    header: Column | str, n_frames: Column | str | None, n_bytes: Column | str | None
+) -> dict[str, Column | str]:
+    """The columns a column function was given, by the names the decoder knows."""
+    named = {"header": header, "n_frames": n_frames, "n_bytes": n_bytes}
+    return {name: column for name, column in named.items() if column is not None}
+
+
+def decode_keeping(
+    df: DataFrame, decoding: Decoding, kept: Iterable[str], only: Sequence[str] | None = None
+) -> DataFrame:
+    """Decodes, and keeps of each row the columns `kept`, where there; of what is decoded all, or `only` some."""
+    from pyspark.sql.types import StructType
+
+    from trunkline.spark._workers import rows_of
+
+    fields = {field.name.lower(): field for field in df.schema}
+    _check(fields, decoding)
+    if "protocol" in fields:
+        df = df.where(df[fields["protocol"].name] == "cdtp")
+    frames = _frames(df, fields, decoding)
+    stay = {name: df[fields[name].name] for name in kept if name in fields}
+    decoded = StructType.fromDDL(decoding.native().row_ddl())
+    assert isinstance(decoded, StructType)
+    schema = StructType()
+    for name in stay:
+        schema.add(name, fields[name].dataType)
+    for name in decoded.names if only is None else only:
+        schema.add(decoded[name])
+    sent = [column.alias(name) for name, column in (stay | frames).items()]
+    return df.select(sent).mapInArrow(rows_of(decoding, list(stay), list(frames), only), schema)
+
+
+def _check(fields: dict[str, StructField], decoding: Decoding) -> None:
+    needed = ["header", "payload"] if decoding.payload else ["header"]
+    for name in needed:
+        if name not in fields:
+            message = f"there is no column {name}: the table has {', '.join(field.name for field in fields.values())}"
+            raise LocalProtocolError(message)
+    for name, types in _TYPES.items():
+        if name in fields and fields[name].dataType.simpleString() not in types:
+            message = f"the column {name} is {fields[name].dataType.simpleString()}, it must be {types[0]}"
+            raise LocalProtocolError(message)
+
+
+def _frames(df: DataFrame, fields: dict[str, StructField], decoding: Decoding) -> dict[str, Column]:
+    """The columns that the decoder needs: sizes are counted here, so that payloads stay in the JVM."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    frames = ("header", "payload") if decoding.payload else ("header", "n_frames", "n_bytes")
+    found = {name: df[fields[name].name] for name in frames if name in fields}
+    if "payload" in fields and not decoding.payload:
+        payload = df[fields["payload"].name]
+        total = F.aggregate(payload, F.lit(0).cast("bigint"), lambda total, frame: total + F.octet_length(frame))
+        found.setdefault("n_frames", F.size(payload) + 1)
+        found.setdefault("n_bytes", total + F.octet_length(found["header"]))
+    return found

@@ -1,0 +1,66 @@
+"""Column functions for those who use pandas UDFs: each has the name of its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trunkline.errors import LocalProtocolError
+from trunkline.spark._missing import needs_extra
+from trunkline.spark.columns import ACCEPT, headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column
+
+    from trunkline.spark._workers import Mode
+
+__all__ = ["cdtp"]
+
+
+@needs_extra
+def cdtp(
+    header: Column | str,
+    n_frames: Column | str | None = None,
+    *,
+    n_bytes: Column | str | None = None,
+    tags: Mapping[str, str] | None = None,
+    mode: Mode = "PERMISSIVE",
+    accept: Sequence[str] = ACCEPT,
+    strict: bool = True,
+) -> Column:
+    """The column of structs that `from_cdtp` gives, by way of pandas.
+
+    Values go as Arrow's own types, so integers stay exact beside a null. `from_cdtp` and `decode` cost less.
+
+    Args:
+        header: The header frames, binary.
+        n_frames: The number of frames of each message, its header among them.
+        n_bytes: The bytes of all frames of each message.
+        tags: The fields of the tags, by name: a VARIANT would cost a Python object a value here, so there is none.
+        mode: PERMISSIVE or FAILFAST.
+        accept: The headers that are messages.
+        strict: Whether bytes after a header are an error.
+
+    Raises:
+        LocalProtocolError: There is no such mode or type, or the names of two tags are equal but for case.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    from pyspark.sql.pandas.functions import pandas_udf
+
+    from trunkline.spark._pandas_workers import frames_of
+    from trunkline.spark._workers import Decoding
+
+    decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
+    if decoding.rest:
+        message = 'a pandas UDF has typed tags only, as {"run": "bigint"}: from_cdtp has "variant"'
+        raise LocalProtocolError(message)
+    named = headers(header, n_frames, n_bytes)
+    # Its types know nothing of functions of several columns.
+    make: Any = pandas_udf
+    function = make(frames_of(decoding, list(named)), decoding.native().struct_ddl())
+    decoded = function.asNondeterministic()(*named.values())
+    # A pandas UDF has no way to say that a struct is null.
+    column = F.col(header) if isinstance(header, str) else header
+    return F.when(column.isNotNull(), decoded)

