@@ -5,9 +5,20 @@ from typing import Literal
 
 from typing_extensions import disjoint_base
 
-__all__ = ["Role", "__version__", "build_profile", "capture", "cdtp", "error_kinds", "msgpack", "shutdown", "use_libzmq"]
+__all__ = [
+    "Role",
+    "__version__",
+    "build_profile",
+    "capture",
+    "cdtp",
+    "columns",
+    "error_kinds",
+    "msgpack",
+    "shutdown",
+    "use_libzmq",
+]
 
-from trunkline._native import capture, cdtp, msgpack
+from trunkline._native import capture, cdtp, columns, msgpack
 
 __version__: str
 build_profile: Literal["debug", "release"]

@@ -46,6 +46,8 @@ pub enum ColumnError {
         row: usize,
         /// Its name.
         tag: String,
+        /// Where in the header its value is.
+        offset: usize,
     },
     /// The columns of the input do not fit together, or are of types they cannot be.
     Input(String),
@@ -70,9 +72,10 @@ impl fmt::Display for ColumnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode { row, error } => write!(f, "row {row} of the batch: {error}"),
-            Self::TagType { row, tag } => {
-                write!(f, "row {row} of the batch: tag_type: the tag {tag:?} is not of the type asked for")
-            }
+            Self::TagType { row, tag, offset } => write!(
+                f,
+                "row {row} of the batch: tag_type in frame 0 at byte {offset}: the tag {tag:?} is not of the type asked for"
+            ),
             Self::Input(reason) => f.write_str(reason),
             Self::TooLarge => f.write_str("a column would have more than 2 GiB: use smaller batches"),
             Self::Arrow(error) => error.fmt(f),

@@ -1,6 +1,10 @@
 //! The columns of tags: one for each that was asked for by name, a VARIANT of the others.
 
-use std::{mem, sync::Arc};
+use std::{
+    mem,
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
 
 use arrow_array::{
     ArrayRef,
@@ -30,7 +34,7 @@ const FAULT: ErrorKind = ErrorKind::BadHeader;
 const HOPELESS: usize = 4 * MAX_BYTES;
 
 /// The years 1 to 9999, in seconds: what Spark calls a TIMESTAMP, and Python can make a `datetime` of.
-const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+const SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// Microseconds since 1970, rounded down, where that is a TIMESTAMP.
 #[inline]
@@ -50,8 +54,16 @@ pub(crate) fn fields(tags: &Tags) -> Vec<Field> {
 #[derive(Clone, Copy)]
 pub(crate) struct TagMap<'a> {
     pub(crate) bytes: &'a [u8],
+    /// Where in the header they begin.
+    pub(crate) start: usize,
     /// Whether a name occurs more than once.
     pub(crate) duplicates: bool,
+}
+
+impl<'a> TagMap<'a> {
+    pub(crate) fn of(header: &'a [u8], range: &Range<usize>, duplicate_keys: usize) -> Self {
+        Self { bytes: &header[range.clone()], start: range.start, duplicates: duplicate_keys > 0 }
+    }
 }
 
 /// The columns, being built.
@@ -88,12 +100,13 @@ impl TagColumns {
         let hopeless = tags.bytes.len() > HOPELESS;
         self.read(tags, hopeless).map_err(at_row)?;
         for column in &mut self.typed {
-            let fits = match mem::take(&mut column.found) {
-                0 => column.push(None)?,
-                at => column.push(Some(Reader::new(&tags.bytes[at..], FAULT).value_bytes().map_err(at_row)?))?,
+            let found = mem::take(&mut column.found);
+            let value = match found {
+                0 => None,
+                at => Some(Reader::new(&tags.bytes[at..], FAULT).value_bytes().map_err(at_row)?),
             };
-            if strict && !fits {
-                return Err(ColumnError::TagType { row, tag: column.name.clone() });
+            if !column.push(value)? && strict {
+                return Err(ColumnError::TagType { row, tag: column.name.clone(), offset: tags.start + found });
             }
         }
         let Some(Rest { writer, column }) = &mut self.rest else { return Ok(None) };

@@ -294,7 +294,7 @@ fn a_tag_of_another_type_is_null_or_fails() {
         assert_eq!(strings(&batch, "error"), [None]);
         let error = decode_rows(&Options { mode: Mode::FailFast, ..options.clone() }, &input).unwrap_err();
         assert_eq!(error.slug(), Some("tag_type"), "{value}");
-        assert!(matches!(error, ColumnError::TagType { row: 0, .. }));
+        assert!(matches!(error, ColumnError::TagType { row: 0, offset: 21, .. }), "{error}");
     }
     for value in ["c0", "07"] {
         let options = Options { mode: Mode::FailFast, ..typed(&[("v", BigInt)]) };

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod capture;
 mod cdtp;
+mod columns;
 mod errors;
 mod frames;
 mod msgpack;
@@ -47,6 +48,16 @@ mod _native {
     }
 
     #[pymodule]
+    mod columns {
+        #[pymodule_export]
+        use crate::columns::Cdtp;
+
+        /// Why a good message has an empty cell, by slug.
+        #[pymodule_export]
+        use crate::columns::column_kinds;
+    }
+
+    #[pymodule]
     mod msgpack {
         #[pymodule_export]
         use crate::msgpack::{decode, encode};
@@ -56,7 +67,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdtp", "msgpack"] {
+        for name in ["capture", "cdtp", "columns", "msgpack"] {
             modules.set_item(format!("trunkline._native.{name}"), module.getattr(name)?)?;
         }
         Ok(())

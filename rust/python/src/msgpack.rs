@@ -14,7 +14,7 @@ use crate::errors::decode_error;
 use crate::names::name;
 
 /// Turns the bytes of one object into Python's.
-pub fn to_python(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
+pub(crate) fn to_python(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
     let mut reader = Reader::new(bytes, ErrorKind::BadHeader);
     let object = read(py, &mut reader, 0)?;
     if reader.rest().is_empty() {
@@ -25,13 +25,13 @@ pub fn to_python(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
 }
 
 /// Appends a Python object to `out`, in the fewest bytes.
-pub fn from_python(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
+pub(crate) fn from_python(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     write(object, out, 0)
 }
 
 /// `trunkline.msgpack.decode`.
 #[pyfunction]
-pub fn decode(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+pub(crate) fn decode(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     match data.cast::<PyBytes>() {
         Ok(bytes) => to_python(py, bytes.as_bytes()),
         Err(_) => to_python(py, &PyBuffer::<u8>::get(data)?.to_vec(py)?),
@@ -40,7 +40,7 @@ pub fn decode(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
 
 /// `trunkline.msgpack.encode`.
 #[pyfunction]
-pub fn encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub(crate) fn encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let mut out = Vec::new();
     from_python(value, &mut out)?;
     Ok(PyBytes::new(value.py(), &out))
@@ -102,9 +102,6 @@ fn write(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> PyResult
     let py = object.py();
     if let Ok(value) = object.cast::<PyString>() {
         wire::write_string(out, value.to_str()?).map_err(oversize)
-    } else if object.is_none() {
-        wire::write_nil(out);
-        Ok(())
     } else if let Ok(value) = object.cast::<PyBool>() {
         wire::write_bool(out, value.is_true());
         Ok(())
@@ -112,6 +109,9 @@ fn write(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> PyResult
         write_integer(object, out)
     } else if let Ok(value) = object.cast::<PyFloat>() {
         wire::write_f64(out, value.value());
+        Ok(())
+    } else if object.is_none() {
+        wire::write_nil(out);
         Ok(())
     } else if let Ok(value) = object.cast::<PyBytes>() {
         wire::write_binary(out, value.as_bytes()).map_err(oversize)
@@ -147,9 +147,9 @@ fn write(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> PyResult
 
 /// Python has integers of any size, MessagePack those of 64 bits.
 fn write_integer(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
-    if let Ok(value) = object.extract() {
+    if let Ok(value) = object.extract::<i64>() {
         wire::write_signed(out, value);
-    } else if let Ok(value) = object.extract() {
+    } else if let Ok(value) = object.extract::<u64>() {
         wire::write_unsigned(out, value);
     } else {
         return Err(PyOverflowError::new_err(format!("MessagePack has integers of 64 bits, too few for {object}")));

@@ -35,7 +35,7 @@ pub struct Options {
 fn single<'a>(inputs: &Inputs<'a>, row: usize, frames: Frames, header: &'a [u8], head: &Head) -> Content<'a> {
     Content {
         sequence: head.sequence,
-        tags: Some(TagMap { bytes: &header[head.tags.clone()], duplicates: head.duplicate_keys > 0 }),
+        tags: Some(TagMap::of(header, &head.tags, head.duplicate_keys)),
         payload_frames: frames.frames.map(|frames| frames.saturating_sub(1)),
         payload_bytes: frames.payload_bytes,
         payload: inputs.payload(row).map(Payload::Frames),
