@@ -78,7 +78,7 @@ def notify(notices: Notices) -> Callable[..., None]:
             error, frames = details
             assert isinstance(error, DecodeError)
             notices.dropped(Dropped(error, error.kind, frames))
-        elif kind == "failed":
+        elif kind in ("capture", "failed"):
             notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
         else:
             notices.log(logging.INFO, kind, f"{details[0]} {kind}")

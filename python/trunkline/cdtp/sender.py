@@ -122,7 +122,7 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
             notices.log(logging.WARNING, kind, text)
         elif kind == "disconnected" and detail != "0":
             notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
-        elif kind in ("failed", "refused"):
+        elif kind in ("capture", "failed", "refused"):
             notices.log(logging.WARNING, kind, ": ".join(filter(None, (endpoint, detail))))
         else:
             notices.log(logging.INFO, kind, f"{endpoint} {kind}")

@@ -169,6 +169,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let Some(tap) = &mut self.tap else { return Ok(()) };
         let flushed = tap.flushed();
         tap.look().map_err(|error| End::Capture(error.to_string()))?;
+        for trouble in tap.troubles.drain(..) {
+            self.shared.trouble(trouble);
+        }
         if tap.flushed() != flushed {
             self.asked = self.asked.max(Some(0));
         }

@@ -14,7 +14,7 @@ use trunkline_wire::Machine;
 use crate::engine::Engine;
 use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
 use crate::signal::Signal;
-use crate::tap::{CaptureOverflow, Tap};
+use crate::tap::{CaptureOverflow, Tap, Trouble};
 use crate::transport::{Transport, TransportError};
 
 /// Where a role's traffic is recorded.
@@ -154,6 +154,11 @@ impl<M: Machine + Send + 'static> Handle<M> {
     /// Moves what has come in to `events`, which is empty. False when the role is over and nothing is left.
     pub fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
         self.shared.read(events)
+    }
+
+    /// What has come up with the capture since the last call.
+    pub fn read_troubles(&self) -> Vec<Trouble> {
+        self.shared.read_troubles()
     }
 
     /// Hands a verb over if there is room; `bytes` is its size.

@@ -15,6 +15,6 @@ pub mod zeromq;
 pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};
 pub use shared::{Bounds, End, Offered, Snapshot};
 pub use signal::Signal;
-pub use tap::CaptureOverflow;
+pub use tap::{CaptureOverflow, Trouble};
 pub use together::{Apart, Either, Glue, Together};
 pub use transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};

@@ -10,6 +10,7 @@ use trunkline_capture::Progress;
 use trunkline_wire::{Backlog, Event, Machine, Weight};
 
 use crate::signal::Signal;
+use crate::tap::Trouble;
 
 /// Notices a user who does not keep up may have waiting; more are counted and lost.
 const NOTICES: usize = 65_536;
@@ -107,6 +108,8 @@ pub(crate) struct Shared<M: Machine> {
     outbox: Mutex<Outbox<M::Verb>>,
     snapshot: Mutex<Snapshot<M::Stats>>,
     endpoints: Mutex<Vec<String>>,
+    troubles: Mutex<Vec<Trouble>>,
+    has_troubles: AtomicBool,
     end: Mutex<Option<End>>,
     over: AtomicBool,
     /// Set while a full inbox keeps the engine from reading.
@@ -168,6 +171,8 @@ impl<M: Machine> Shared<M> {
             }),
             snapshot: Mutex::new(Snapshot::default()),
             endpoints: Mutex::new(vec![]),
+            troubles: Mutex::new(vec![]),
+            has_troubles: AtomicBool::new(false),
             end: Mutex::new(None),
             over: AtomicBool::new(false),
             pressed: AtomicBool::new(false),
@@ -247,6 +252,12 @@ impl<M: Machine> Shared<M> {
         *lock(&self.endpoints) = endpoints;
     }
 
+    pub(crate) fn trouble(&self, trouble: Trouble) {
+        lock(&self.troubles).push(trouble);
+        self.has_troubles.store(true, Ordering::SeqCst);
+        self.events.notify();
+    }
+
     pub(crate) fn finish(&self, end: End) {
         lock(&self.end).get_or_insert(end);
         self.over.store(true, Ordering::SeqCst);
@@ -290,7 +301,15 @@ impl<M: Machine> Shared<M> {
     }
 
     pub(crate) fn has_events(&self) -> bool {
-        !lock(&self.inbox).events.is_empty()
+        self.has_troubles.load(Ordering::SeqCst) || !lock(&self.inbox).events.is_empty()
+    }
+
+    pub(crate) fn read_troubles(&self) -> Vec<Trouble> {
+        if self.has_troubles.swap(false, Ordering::SeqCst) {
+            std::mem::take(&mut *lock(&self.troubles))
+        } else {
+            vec![]
+        }
     }
 
     pub(crate) fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {

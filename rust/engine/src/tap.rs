@@ -18,6 +18,17 @@ pub enum CaptureOverflow {
     End,
 }
 
+/// What the user of a capture should know while it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The disk has only so many bytes left.
+    LowSpace(u64),
+    /// Rows are lost from now on, since the disk cannot keep up.
+    Losing,
+    /// The capture has ended; the role goes on without.
+    Failed(String),
+}
+
 /// A capture that is being written, and where its rows come from.
 pub(crate) struct Tap {
     writer: Option<Writer>,
@@ -29,6 +40,8 @@ pub(crate) struct Tap {
     flushes: Vec<(u64, Ticket)>,
     flushed: u64,
     pub(crate) lost: u64,
+    space_is_low: bool,
+    pub(crate) troubles: Vec<Trouble>,
 }
 
 impl Tap {
@@ -43,6 +56,8 @@ impl Tap {
             flushes: vec![],
             flushed: 0,
             lost: 0,
+            space_is_low: false,
+            troubles: vec![],
         }
     }
 
@@ -61,7 +76,10 @@ impl Tap {
     ) {
         let writer = match &mut self.writer {
             Some(writer) if self.overflow != CaptureOverflow::Count || writer.has_room() => writer,
-            _ => {
+            writer => {
+                if writer.is_some() && self.lost == 0 {
+                    self.troubles.push(Trouble::Losing);
+                }
                 self.lost += 1;
                 return;
             }
@@ -105,9 +123,14 @@ impl Tap {
             if self.overflow == CaptureOverflow::End {
                 return Err(failure);
             }
+            self.troubles.push(Trouble::Failed(failure.to_string()));
             self.writer = None;
             return Ok(());
         }
+        if let Some(bytes) = progress.low_space.filter(|_| !self.space_is_low) {
+            self.troubles.push(Trouble::LowSpace(bytes));
+        }
+        self.space_is_low = progress.low_space.is_some();
         let done = progress.done;
         self.flushes.retain(|&(number, ticket)| {
             if ticket <= done {

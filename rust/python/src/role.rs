@@ -12,7 +12,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use trunkline_capture::{Protocol, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
-use trunkline_engine::{Bounds, Capture, CaptureOverflow, End, Handle, Settings, Signal, TransportError, join_orphans};
+use trunkline_engine::{
+    Bounds, Capture, CaptureOverflow, End, Handle, Settings, Signal, TransportError, Trouble, join_orphans,
+};
 use trunkline_wire::{Machine, OptionValue, SocketOptions};
 
 use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
@@ -307,6 +309,15 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
     Ok((handle, Role { inner }))
+}
+
+/// What has come up with a capture, in words.
+pub(crate) fn words(trouble: Trouble) -> String {
+    match trouble {
+        Trouble::LowSpace(bytes) => format!("the disk of the capture has only {} MiB left", bytes >> 20),
+        Trouble::Losing => "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned(),
+        Trouble::Failed(reason) => format!("goes on without its capture: {reason}"),
+    }
 }
 
 /// Says which library pyzmq has loaded.

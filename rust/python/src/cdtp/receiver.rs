@@ -13,7 +13,7 @@ use trunkline_wire::cdtp::{Receiver, ReceiverEvent, ReceiverSettings, ReceiverSt
 use super::message::{Message, messages, settings};
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{Role, RoleOptions, deadline, start, timed_out};
+use crate::role::{Role, RoleOptions, deadline, start, timed_out, words};
 
 /// A receiver's or recorder's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
@@ -89,7 +89,12 @@ impl PyReceiver {
             match slf.get().next() {
                 Next::Message(message) => return Ok(Some(message)),
                 Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
-                Next::Nothing => return Ok(None),
+                Next::Nothing => {
+                    for trouble in slf.get().handle.read_troubles() {
+                        slf.get().on_notice.call1(slf.py(), ("capture", words(trouble)))?;
+                    }
+                    return Ok(None);
+                }
                 Next::Over => return Err(slf.as_super().get().ended()),
             }
         }

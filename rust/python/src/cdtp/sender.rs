@@ -15,7 +15,7 @@ use trunkline_wire::msgpack::Timestamp;
 use super::message::{encoded_map, timestamp, variant};
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out};
+use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out, words};
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
@@ -159,7 +159,9 @@ impl PySender {
             SenderEvent::Refused(reason) => ("refused", String::new(), reason),
             SenderEvent::Failed { endpoint, reason } => ("failed", endpoint, reason),
         };
-        events.into_iter().map(text).collect()
+        let troubles = self.handle.read_troubles().into_iter();
+        let troubles = troubles.map(|trouble| ("capture", String::new(), words(trouble)));
+        events.into_iter().map(text).chain(troubles).collect()
     }
 
     /// Counters, by name.
