@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import signal
 import sys
 import time
@@ -159,12 +158,6 @@ def _say(error: Exception) -> None:
     sys.stderr.write(f"trunkline: error: {line}\n")
 
 
-def _spark_reason(text: str) -> str:
-    """What Spark means: of a failed worker, its last exception; else all before the stack of the JVM."""
-    raised = re.findall(r"^(?:\w+\.)*(\w+Error: .+)$", text, re.MULTILINE)
-    return raised[-1] if raised else text.partition("JVM stacktrace:")[0]
-
-
 def _explain(error: Exception) -> str:
     from trunkline.errors import TrunklineError
 
@@ -180,6 +173,4 @@ def _explain(error: Exception) -> str:
         text = str(error) if error.filename is not None else error.strerror or str(error)
         advice = None if error.errno is None else _ADVICE.get(error.errno)
         return f"{text}: {advice}" if advice else text
-    if type(error).__module__.startswith("pyspark."):
-        return _spark_reason(str(error))
     return f"{type(error).__name__}: {error} (TRUNKLINE_DEBUG=1 shows where)"

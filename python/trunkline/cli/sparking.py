@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -25,17 +26,30 @@ _PATIENCE_S = 10.0
 def spark_session(app_name: str) -> Iterator[SparkSession]:
     """A Spark session whose JVM ends with it, also when the command is cut off."""
     from trunkline import spark
+    from trunkline.errors import TrunklineError
 
     # It tells of every connection that an end by a signal breaks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    session = spark.session(app_name)
+    # Spark's 200 are for a cluster: here most of them would be empty, and each costs.
+    session = spark.session(app_name, options={"spark.sql.shuffle.partitions": 8})
     ending.cut_off_on_signals()
+    from pyspark.errors import PySparkException
+
     orderly = False
     try:
         yield session
         orderly = True
+    except PySparkException as error:
+        # Its words are with the JVM, so they are fetched before that ends.
+        raise TrunklineError(_reason(str(error))) from error
     finally:
         _end(session, orderly=orderly)
+
+
+def _reason(text: str) -> str:
+    """What Spark means: of a failed worker, its last exception; else all before the stack of the JVM."""
+    raised = re.findall(r"^(?:\w+\.)*(\w+Error: .+)$", text, re.MULTILINE)
+    return raised[-1] if raised else text.partition("JVM stacktrace:")[0]
 
 
 def _end(session: SparkSession, *, orderly: bool) -> None:
