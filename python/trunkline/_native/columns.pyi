@@ -68,7 +68,9 @@ class Cdtp:
             ValueError: The columns do not fit together, or are of types they cannot be.
         """
 
-    def decode_structs(self, header: Any, n_frames: Any = None, n_bytes: Any = None, payload: Any = None) -> pa.StructArray:
+    def decode_structs(
+        self, header: Any, n_frames: Any = None, n_bytes: Any = None, payload: Any = None
+    ) -> pa.StructArray:
         """A struct a header.
 
         Raises:
