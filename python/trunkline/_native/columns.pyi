@@ -17,10 +17,10 @@ class Cdtp:
     def __new__(
         cls,
         *,
-        tags: Sequence[tuple[str, str]] = (),
+        tags: Sequence[tuple[str, str]] = ...,
         rest: bool = True,
         mode: str = "PERMISSIVE",
-        accept: Sequence[str] = ("S", "A", "B", "2"),
+        accept: Sequence[str] = ...,
         strict: bool = True,
         payload: bool = False,
     ) -> Cdtp:
