@@ -2,6 +2,8 @@
 
 import logging
 import random
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -265,3 +267,29 @@ async def test_asyncio_receives_as_blocking_does(open_socket):
             if message.sequence == 999:
                 receiver.stop(drain_s=0)
         assert receiver.stats.messages == 1000
+
+
+def test_goes_on_without_a_capture_that_failed(tmp_path):
+    script = """
+import logging, resource, signal, sys, zmq
+from trunkline import cdtp
+logging.basicConfig(format="%(message)s")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+receiver = cdtp.Receiver(bind="tcp://127.0.0.1:*", capture=sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+header = bytes.fromhex("a54344545001a34465740001" "80")
+with zmq.Context() as context, context.socket(zmq.PUSH) as push:
+    push.connect(receiver.endpoints[0])
+    for number in range(20_000):
+        push.send_multipart([header, bytes(1000)])
+        receiver.receive(timeout_s=20)
+    while not receiver.stats.capture_lost:
+        push.send_multipart([header, bytes(1000)])
+        receiver.receive(timeout_s=20)
+receiver.close()
+print(receiver.stats.capture_lost > 0)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "capture")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout == "True\n"
+    assert len([line for line in done.stderr.splitlines() if "goes on without its capture" in line]) == 1
