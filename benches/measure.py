@@ -8,7 +8,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,7 +46,17 @@ class Case:
 
 def native() -> Path:
     """The native load generator, built on first use."""
-    command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "trunkline-engine", "--example", "push"]
+    command = [
+        "cargo",
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--package",
+        "trunkline-engine",
+        "--example",
+        "push",
+    ]
     subprocess.run(command, check=True, cwd=ROOT)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / "release" / "examples" / "push"
@@ -60,19 +70,23 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def sending(endpoint: str, count: int, payload_bytes: int):
+def sending(endpoint: str, count: int, payload_bytes: int) -> Iterator[None]:
     """A native sender in a process of its own, which shares the two cores with what is measured."""
     command = [native(), "send", endpoint, str(count), str(payload_bytes)]
     with subprocess.Popen(command, env=environment()) as process:
-        yield process
-        if process.wait(timeout=60) != 0:
-            raise RuntimeError("the load generator failed")
+        yield
+        subprocess.CompletedProcess(command, process.wait(timeout=60)).check_returncode()
 
 
 def machine() -> str:
     """Where and with what this was measured."""
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False)
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        "",
+    )
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {model}, Python {platform.python_version()}, "
         f"pyzmq {version('pyzmq')}, commit {commit.stdout.strip()}, load {os.getloadavg()[0]:.1f} before"
@@ -86,9 +100,14 @@ def write(name: str, title: str, method: str, tables: Sequence[tuple[str, Sequen
     data: dict[str, object] = {"machine": head}
     for caption, cases, baseline in tables:
         base = next(case for case in cases if case.name == baseline)
-        lines += [f"## {caption}", "", f"| case | messages/s | ratio to {baseline} | CPU µs a message |", "|---|---|---|---|"]
+        lines += [
+            f"## {caption}",
+            "",
+            f"| case | messages/s | ratio to {baseline} | CPU µs a message |",
+            "|---|---|---|---|",
+        ]
         for case in cases:
-            span = f"{case.rate:,.0f} ({min(case.rates):,.0f}–{max(case.rates):,.0f})"
+            span = f"{case.rate:,.0f} ({min(case.rates):,.0f} - {max(case.rates):,.0f})"
             lines.append(f"| {case.name} | {span} | {case.rate / base.rate:.2f} | {case.cpu:.2f} |")
         lines.append("")
         data[caption] = {case.name: {"rates": case.rates, "cpu_us": case.cpu_us} for case in cases}

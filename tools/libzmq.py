@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import zmq  # noqa: F401 - loads the library
+import zmq
 
 maps = Path("/proc/self/maps")
 if maps.exists():

@@ -59,7 +59,9 @@ def main() -> int:
     for path in lists:
         listed = tomllib.loads(path.read_text())
         known |= set(listed)
-        faults += [f"{name} has no test" for name, entry in listed.items() if name not in tests and "later" not in entry]
+        faults += [
+            f"{name} has no test" for name, entry in listed.items() if name not in tests and "later" not in entry
+        ]
         page = ROOT / "docs" / "conformance" / f"{path.stem}.md"
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(table(path.stem, listed, tests))

@@ -45,7 +45,9 @@ def main(*, fast: bool) -> None:
         for name, walls in measured.items()
     ]
     if not fast:
-        method = f"A header of 58 bytes with three tags, one core, {rounds} rounds of {count:,} calls; medians (min–max)."
+        method = (
+            f"A header of 58 bytes with three tags, one core, {rounds} rounds of {count:,} calls; medians (min-max)."
+        )
         write("decode", "CDTP: one message into Python", method, [("Decoding", done, "msgpack.unpackb")], head)
 
 

@@ -19,7 +19,7 @@ PAYLOAD = 100
 
 
 def bare(count: int, *, decode: bool) -> tuple[float, float]:
-    """pyzmq's `recv_multipart` in a loop; with msgpack on every header."""
+    """A loop of pyzmq's `recv_multipart`; with msgpack on every header."""
     with zmq.Context() as context, context.socket(zmq.PULL) as pull:
         port = pull.bind_to_random_port("tcp://127.0.0.1")
         with sending(f"tcp://127.0.0.1:{port}", count, PAYLOAD):
@@ -90,7 +90,7 @@ def main(*, fast: bool) -> None:
         done.append(Case(name, [n / wall for wall, _ in results], [cpu / n * 1e6 for _, cpu in results]))
     method = (
         f"Messages of a 64-byte header and {PAYLOAD} bytes of payload, from a native libzmq sender over loopback TCP; sender and "
-        f"receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter), the cases in turn; medians (min–max)."
+        f"receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter), the cases in turn; medians (min-max)."
     )
     by_name = {case.name: case for case in done}
     receiving = [by_name[name] for name in list(cases)[:4]]

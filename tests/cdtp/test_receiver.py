@@ -7,9 +7,9 @@ import sys
 import threading
 
 import pytest
-import wire
 import zmq
 
+import wire
 from trunkline import cdtp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
 
@@ -45,7 +45,9 @@ def test_takes_any_number_of_payload_frames(receiver, push, frames):
 
 
 @pytest.mark.req("CDTP-14")
-@pytest.mark.parametrize("payload", [b"", bytes(range(256)), bytes(1024), random.Random(1).randbytes(64 << 20)], ids=len)
+@pytest.mark.parametrize(
+    "payload", [b"", bytes(range(256)), bytes(1024), random.Random(1).randbytes(64 << 20)], ids=len
+)
 def test_payload_is_opaque(receiver, push, payload):
     push.send_multipart([wire.header_s(), payload])
     assert receiver.receive(timeout_s=20).payload == (payload,)

@@ -6,9 +6,9 @@ import threading
 
 import pyarrow.parquet as pq
 import pytest
-import wire
 import zmq
 
+import wire
 from trunkline import cdtp
 from trunkline.errors import CaptureError, ClosedError, TimeoutError
 

@@ -6,9 +6,9 @@ import time
 
 import msgpack
 import pytest
-import wire
 import zmq
 
+import wire
 from trunkline import cdtp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
 
@@ -134,7 +134,7 @@ def test_a_receiver_that_stalls_loses_nothing(open_socket):
 
         def send():
             start = time.monotonic()
-            for number in range(total):
+            for _ in range(total):
                 sender.send(bytes(1000))
                 if number % 100 == 0:
                     time.sleep(max(0, start + number / rate - time.monotonic()))
@@ -242,7 +242,7 @@ def test_receivers_share_a_stream_and_the_sender_warns_once(open_socket, caplog)
             poller = zmq.Poller()
             for pull in pulls:
                 poller.register(pull, zmq.POLLIN)
-            for number in range(total):
+            for _ in range(total):
                 sender.send(b"x")
             while sum(map(len, sequences)) < total + 1:
                 for pull, _ in poller.poll(20_000):
@@ -275,5 +275,9 @@ async def test_asyncio_sends_as_blocking_does(pull, endpoint):
         for _ in range(1000):
             await sender.send(b"x", timeout_s=20)
         await sender.end_run()
-        assert [wire.unpack(pull.recv_multipart()[0])[2] for _ in range(1002)] == [wire.BOR, *[wire.DAT] * 1000, wire.EOR]
+        assert [wire.unpack(pull.recv_multipart()[0])[2] for _ in range(1002)] == [
+            wire.BOR,
+            *[wire.DAT] * 1000,
+            wire.EOR,
+        ]
     assert sender.stats.sent == 1002

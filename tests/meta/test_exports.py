@@ -65,6 +65,8 @@ def test_importing_the_core_needs_neither_pyarrow_nor_pyspark():
     import subprocess
     import sys
 
-    script = "import sys; from trunkline import capture, cdtp; print({'pyarrow', 'pyspark', 'typer'} & set(sys.modules))"
+    script = (
+        "import sys; from trunkline import capture, cdtp; print({'pyarrow', 'pyspark', 'typer'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
