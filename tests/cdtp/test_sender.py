@@ -134,7 +134,7 @@ def test_a_receiver_that_stalls_loses_nothing(open_socket):
 
         def send():
             start = time.monotonic()
-            for _ in range(total):
+            for number in range(total):
                 sender.send(bytes(1000))
                 if number % 100 == 0:
                     time.sleep(max(0, start + number / rate - time.monotonic()))
