@@ -1,0 +1,116 @@
+"""The vectors in `tests/vectors`, which Rust reads as well: what the package says of them, and the naive decoder."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from differential import naive, ours, theirs
+
+from trunkline import DecodeError, cdtp, error_kinds, msgpack
+
+FILES = sorted((Path(__file__).parents[1] / "vectors" / "cdtp").glob("*.json"))
+VECTORS = [vector for file in FILES for vector in json.loads(file.read_text())]
+VARIANTS = ("S", "A", "B", "2")
+
+
+def _requirements(vector: dict[str, Any]) -> Any:
+    return pytest.param(vector, id=vector["id"], marks=pytest.mark.req(*vector["requirements"]))
+
+
+def _frames(vector: dict[str, Any]) -> list[bytes]:
+    return [bytes.fromhex(frame) for frame in vector["frames"]]
+
+
+def _settings(vector: dict[str, Any]) -> dict[str, Any]:
+    return {"accept": VARIANTS, "strict": True} | vector.get("settings", {})
+
+
+def _plain(value: Any) -> Any:
+    """A value of the package, written as in the vectors."""
+    match value:
+        case bytes():
+            return {"bin": value.hex()}
+        case msgpack.Ext():
+            return {"ext": [value.code, value.data.hex()]}
+        case msgpack.Timestamp():
+            return {"timestamp": [value.seconds, value.nanoseconds]}
+        case float():
+            special = not math.isfinite(value) or str(value) == "-0.0"
+            return {"f64": str(value) if special else value}
+        case dict():
+            return {"map": [[_plain(key), _plain(member)] for key, member in value.items()]}
+        case list() if value and all(isinstance(member, tuple) for member in value):
+            return {"map": [[_plain(key), _plain(member)] for key, member in value]}
+        case list():
+            return [_plain(member) for member in value]
+        case _:
+            return value
+
+
+def _as_python_has_it(value: Any) -> Any:
+    """A value of a vector with what Python does not keep taken out: the width of a number."""
+    if isinstance(value, dict):
+        return {{"f32": "f64"}.get(key, key): _as_python_has_it(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_as_python_has_it(member) for member in value]
+    return value
+
+
+def _tags(pairs: list[Any]) -> dict[str, Any]:
+    return {name: _as_python_has_it(value) for name, value in pairs}
+
+
+@pytest.mark.parametrize("vector", [_requirements(vector) for vector in VECTORS if "decoded" in vector])
+def test_messages_say_what_the_vectors_say(vector: dict[str, Any]) -> None:
+    decoded = cdtp.decode(_frames(vector), **_settings(vector))
+    expected = vector["decoded"]
+    messages = list(decoded) if isinstance(decoded, cdtp.Batch) else [decoded]
+    records = expected.get("records", [expected])
+    assert len(messages) == len(records)
+    for message, record in zip(messages, records, strict=True):
+        assert message.variant == expected["variant"]
+        assert message.sender == expected["sender"]
+        assert message.type == expected["type"]
+        assert message.sequence == record["sequence"]
+        assert {name: _plain(value) for name, value in message.tags.items()} == _tags(record["tags"])
+        stamp = expected.get("timestamp")
+        assert message.timestamp_ns == (stamp and stamp[0] * 10**9 + stamp[1])
+        payload = record.get("payload", vector["frames"][1:])
+        assert [frame.hex() for frame in message.payload] == payload
+
+
+@pytest.mark.parametrize("vector", [_requirements(vector) for vector in VECTORS if "decoded" in vector])
+def test_decoded_messages_are_written_as_they_were_read(vector: dict[str, Any]) -> None:
+    frames = _frames(vector)
+    assert [bytes(frame) for frame in cdtp.encode(cdtp.decode(frames, **_settings(vector)))] == frames
+
+
+@pytest.mark.parametrize("vector", [_requirements(vector) for vector in VECTORS if "error" in vector])
+def test_errors_are_those_of_the_vectors(vector: dict[str, Any]) -> None:
+    with pytest.raises(DecodeError) as caught:
+        cdtp.decode(_frames(vector), **_settings(vector))
+    error = caught.value
+    assert error.protocol == "cdtp"
+    assert {"kind": error.kind, "frame": error.frame, "offset": error.offset} == vector["error"]
+
+
+@pytest.mark.parametrize("vector", [_requirements(vector) for vector in VECTORS])
+def test_the_naive_decoder_agrees(vector: dict[str, Any]) -> None:
+    settings = _settings(vector)
+    accept, strict = tuple(settings["accept"]), settings["strict"]
+    assert theirs(_frames(vector), accept, strict=strict) == ours(_frames(vector), accept, strict=strict)
+    if "error" in vector:
+        with pytest.raises(naive.DecodeFaultError) as caught:
+            naive.decode(_frames(vector), accept, strict=strict)
+        assert {"kind": caught.value.kind, "frame": caught.value.frame, "offset": caught.value.offset} == vector[
+            "error"
+        ]
+
+
+def test_every_error_kind_has_a_vector() -> None:
+    assert len(VECTORS) > 150
+    assert {vector["error"]["kind"] for vector in VECTORS if "error" in vector} == set(error_kinds())
