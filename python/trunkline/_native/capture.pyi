@@ -1,7 +1,7 @@
 """Captures on disk, as Python's objects."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -22,8 +22,8 @@ class Capture:
     def info(self) -> dict[str, Any]:
         """The capture's id and counts, by name."""
 
-    def reader(self) -> pa.RecordBatchReader:
-        """A pyarrow reader of all rows."""
+    def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """A pyarrow reader of all rows, or of some of their columns."""
 
     def rows(self) -> RowIterator:
         """All rows, each as a dict of its columns."""

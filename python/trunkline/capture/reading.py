@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,12 @@ from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from trunkline._decoding import Mode, Tags
+
 __all__ = ["Capture", "CaptureInfo", "open", "schema"]
+
+# What a decoded row keeps of the row it comes from.
+_KEPT = ("capture_id", "segment", "seq", "received_at_ns", "endpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,47 @@ class Capture:
         _need_pyarrow()
         return self._native.reader()
 
+    def decode(
+        self,
+        protocol: str = "cdtp",
+        *,
+        tags: Tags = "variant",
+        mode: Mode = "PERMISSIVE",
+        accept: Sequence[str] = ("S", "A", "B", "2"),
+        strict: bool = True,
+        payload: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The messages as a stream of record batches, one row a message, as `trunkline.spark.decode` makes them.
+
+        Args:
+            protocol: ``"cdtp"``.
+            tags: Which columns the tags become: one of ``"variant"``, None, or ``{name: type}`` for columns
+                ``tag_<name>``, with ``"*": "variant"`` for the rest.
+            mode: What becomes of a header that is none: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
+                raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
+            accept: The headers that are messages.
+            strict: Whether bytes after a header are an error.
+            payload: Whether to add the payload frames; without, they are not read from disk.
+
+        Raises:
+            LocalProtocolError: pyarrow is not installed, or there is no such protocol, mode or type.
+        """
+        pyarrow = _need_pyarrow()
+        from trunkline._decoding import Decoding, rows_of
+
+        if protocol != "cdtp":
+            message = f"protocol={protocol!r}: the protocols that can be decoded are 'cdtp'"
+            raise LocalProtocolError(message)
+        decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict, payload=payload)
+        frames = ["header", "n_frames", "n_bytes", *(["payload"] if payload else [])]
+        reader = self._native.reader([*_KEPT, "protocol", *frames])
+        kept = pyarrow.schema([reader.schema.field(name) for name in _KEPT])
+        schema = pyarrow.schema([*kept, *decoding.native().row_schema()])
+        spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in reader)
+        decoded = rows_of(decoding, kept.names, frames, None)(spoken)
+        typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in decoded)
+        return pyarrow.RecordBatchReader.from_batches(schema, typed)
+
     def read_all(self) -> pa.Table:
         """All rows as one table.
 
@@ -138,6 +184,7 @@ def schema() -> pa.Schema:
 def _need_pyarrow() -> Any:
     try:
         import pyarrow as pa
+        import pyarrow.compute  # noqa: F401 - a part of it that is not there by itself
     except ImportError as error:
         message = "this takes pyarrow: pip install 'trunkline[capture]'"
         raise LocalProtocolError(message) from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trunkline.errors import LocalProtocolError
-from trunkline.spark._workers import Decoding
+from trunkline._decoding import Decoding
 from trunkline.spark.columns import ACCEPT, decode_keeping
 from trunkline.spark.report import SenderReport
 

@@ -72,11 +72,16 @@ def _row(at: int, sender: SenderReport, columns: tuple[str, ...]) -> str:
     return (
         f'<tr><th scope="row">{mark}{escape(title)}</th>'
         + "".join(
-            f"<td{_left(column, bad=tones.get(column, False))}>{escape(cell)}</td>"
+            f"<td{_left(column, bad=tones.get(column, False))}>{_cell(cell)}</td>"
             for column, cell in zip(columns[1:], cells, strict=True)
         )
         + "</tr>"
     )
+
+
+def _cell(text: str) -> str:
+    """A cell that breaks between the kinds it lists, if anywhere."""
+    return ", ".join(f"<span>{escape(part)}</span>" for part in text.split(", "))
 
 
 def _left(column: str, *, bad: bool = False) -> str:

@@ -9,7 +9,7 @@ import pandas as pd  # type: ignore[import-untyped]  # its types are a package o
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from trunkline.spark._workers import Decoding
+    from trunkline._decoding import Decoding
 
 __all__ = ["frames_of"]
 

@@ -17,6 +17,7 @@ from trunkline.spark._text import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
     from trunkline.spark._counting import Counts
 
@@ -40,12 +41,12 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "figure.figsize": (7, 3),
+    "figure.figsize": (6.4, 2.9),
     "figure.constrained_layout.use": True,
-    "font.size": 9.5,
+    "font.size": 11,
     "grid.color": _LINE,
     "grid.linewidth": 0.8,
-    "lines.linewidth": 1.6,
+    "lines.linewidth": 1.4,
     "lines.solid_joinstyle": "round",
     "svg.fonttype": "none",
     "text.color": _INK,
@@ -79,6 +80,7 @@ def rates(counts: Counts) -> str | None:
         else:
             axes.set_ylim(bottom=0)
         axes.set_ylabel("messages/s")
+        _counted(axes.yaxis)
         _time_axis(axes, counts)
         return _svg(figure, "Messages a second over time, a line for each sender")
 
@@ -90,7 +92,7 @@ def sizes(counts: Counts, names: Mapping[int, str]) -> str | None:
         return None
     columns = sorted({digits for at in rows for digits in counts.sizes[at]})
     first, last = columns[0], columns[-1]
-    with mpl.rc_context({**_STYLE, "axes.grid": False, "figure.figsize": (7, max(1.4, 0.8 + 0.34 * len(rows)))}):
+    with mpl.rc_context({**_STYLE, "axes.grid": False, "figure.figsize": (6.4, max(1.4, 0.8 + 0.34 * len(rows)))}):
         figure, axes = _axes()
         for row, at in enumerate(rows):
             total = sum(counts.sizes[at].values())
@@ -100,15 +102,15 @@ def sizes(counts: Counts, names: Mapping[int, str]) -> str | None:
                 axes.barh(row, 1, left=digits, height=0.86, color=_colour(at), alpha=0.25 + 0.75 * share)
                 if last - first < 14:
                     label = f"{share:.0%}" if share >= 0.01 else "<1%"
-                    axes.text(digits + 0.5, row, label, ha="center", va="center", size=8.5, color=_INK)
+                    axes.text(digits + 0.5, row, label, ha="center", va="center", size=9.5, color=_INK)
         axes.set_yticks(range(len(rows)), [_cut(names[at]) for at in rows])
         axes.invert_yaxis()
         # A class of n binary digits begins at 2^(n-1) bytes; the one of none is for empty payloads.
-        every = max(1, (last - first + 1) // 12)
+        every = -(-(last - first + 1) // 10)
         ticks = range(first, last + 2, every)
         axes.set_xticks(ticks, ["0" if digits == 0 else _binary(1 << digits - 1) for digits in ticks])
         axes.set_xlim(first, last + 1)
-        axes.set_xlabel("bytes of payload, from … to")
+        axes.set_xlabel("bytes of payload")
         return _svg(figure, "Spread of payload sizes, a row for each sender")
 
 
@@ -130,7 +132,7 @@ def errors(counts: Counts) -> str | None:
     if not counts.errors:
         return None
     totals = list(counts.errors.items())
-    size = (7, max(1.4, 0.6 + 0.36 * len(totals)))
+    size = (6.4, max(1.4, 0.6 + 0.36 * len(totals)))
     with mpl.rc_context({**_STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
         figure, axes = _axes()
         bars = axes.barh([kind for kind, _ in totals], [number for _, number in totals], height=0.62, color=_BAD)
@@ -138,7 +140,7 @@ def errors(counts: Counts) -> str | None:
         axes.invert_yaxis()
         axes.margins(x=0.12)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: short(number)))
+        _counted(axes.xaxis)
         axes.tick_params(axis="y", labelcolor=_INK)
         return _svg(figure, "Messages that do not decode, by kind of error")
 
@@ -148,8 +150,11 @@ def _axes() -> tuple[Figure, Axes]:
     figure.patch.set_visible(False)
     axes = figure.add_subplot()
     axes.patch.set_visible(False)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: short(number)))
     return figure, axes
+
+
+def _counted(axis: Axis) -> None:
+    axis.set_major_formatter(FuncFormatter(lambda number, _: short(number)))
 
 
 def _stack(axes: Axes, counts: Counts, rows: Mapping[str, Mapping[int, int]]) -> None:
@@ -161,6 +166,7 @@ def _stack(axes: Axes, counts: Counts, rows: Mapping[str, Mapping[int, int]]) ->
         axes.bar(times[:-1], heights, width=width, bottom=bottom, align="edge", color=colour)
         bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    _counted(axes.yaxis)
 
 
 def _times(counts: Counts) -> list[float]:

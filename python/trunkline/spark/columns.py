@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-    from trunkline.spark._workers import Decoding, Mode, Tags
+    from trunkline._decoding import Decoding, Mode, Tags
 
 __all__ = ["capture_schema", "decode", "decode_keeping", "from_cdtp", "headers"]
 
@@ -75,7 +75,7 @@ def decode(
         LocalProtocolError: There is no such protocol, mode or type, a column is missing or of another type, or the
             names of two tags are equal but for case, which Spark takes for one.
     """
-    from trunkline.spark._workers import Decoding
+    from trunkline._decoding import Decoding
 
     if protocol != "cdtp":
         message = f"protocol={protocol!r}: the protocols that can be decoded are 'cdtp'"
@@ -120,7 +120,7 @@ def from_cdtp(
     """
     from pyspark.sql.pandas.functions import arrow_udf
 
-    from trunkline.spark._workers import Decoding, structs_of
+    from trunkline._decoding import Decoding, structs_of
 
     decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
     named = headers(header, n_frames, n_bytes)
@@ -156,7 +156,7 @@ def decode_keeping(
     """Decodes, and keeps of each row the columns `kept`, where there; of what is decoded all, or `only` some."""
     from pyspark.sql.types import StructType
 
-    from trunkline.spark._workers import rows_of
+    from trunkline._decoding import rows_of
 
     fields = {field.name.lower(): field for field in df.schema}
     _check(fields, decoding)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from trunkline.spark._workers import Mode
+    from trunkline._decoding import Mode
 
 __all__ = ["cdtp"]
 
@@ -50,7 +50,7 @@ def cdtp(
     from pyspark.sql.pandas.functions import pandas_udf
 
     from trunkline.spark._pandas_workers import frames_of
-    from trunkline.spark._workers import Decoding
+    from trunkline._decoding import Decoding
 
     decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
     if decoding.rest:

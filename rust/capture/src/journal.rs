@@ -226,6 +226,10 @@ impl<R: Read> JournalReader<R> {
         Ok(Some(batch))
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The next whole batch with the columns of a capture.
     pub(crate) fn capture_batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
         let first_seq = self.next_seq;

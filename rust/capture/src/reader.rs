@@ -10,6 +10,7 @@ use std::vec;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray};
+use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
@@ -94,7 +95,15 @@ impl Capture {
 
     /// Every row with the columns of [`schema`], oldest first.
     pub fn batches(&self) -> Result<Batches, CaptureError> {
-        self.columns(&[])
+        self.read(schema())
+    }
+
+    /// Every row with some columns of [`schema`] and in its order, oldest first; other columns are not read. Names it
+    /// does not have are passed over.
+    pub fn columns(&self, names: &[impl AsRef<str>]) -> Result<Batches, CaptureError> {
+        let is_wanted = |field: &&FieldRef| names.iter().any(|name| name.as_ref() == field.name());
+        let fields: Fields = schema().fields().iter().filter(is_wanted).cloned().collect();
+        self.read(Arc::new(Schema::new(fields)))
     }
 
     /// Counts the rows, reading just the columns it takes.
@@ -119,7 +128,7 @@ impl Capture {
         Ok(Some(SegmentSummary::read(path, &file)?.capture_id))
     }
 
-    fn columns(&self, names: &'static [&'static str]) -> Result<Batches, CaptureError> {
+    fn read(&self, wanted: SchemaRef) -> Result<Batches, CaptureError> {
         let journal = match &self.journal {
             Some((path, file)) => {
                 let file = BufReader::with_capacity(1 << 20, FileFromStart { file: Arc::clone(file), at: 0 });
@@ -127,31 +136,32 @@ impl Capture {
             }
             None => None,
         };
-        Ok(Batches { names, segments: self.segments.clone().into_iter(), segment: None, journal })
+        Ok(Batches { wanted, segments: self.segments.clone().into_iter(), segment: None, journal })
     }
 }
 
 /// The batches of a capture, oldest first. Ends after the first error.
 pub struct Batches {
-    /// The columns wanted, in the order of [`schema`]; all if empty. The journal has all in any case.
-    names: &'static [&'static str],
+    /// The columns wanted.
+    wanted: SchemaRef,
     segments: vec::IntoIter<PathBuf>,
     segment: Option<(PathBuf, ParquetRecordBatchReader)>,
     journal: Option<JournalReader<BufReader<FileFromStart>>>,
 }
 
 impl Batches {
+    /// The columns of every batch.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.wanted)
+    }
+
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
         loop {
             if let Some((path, segment)) = &mut self.segment {
                 match segment.next() {
                     Some(batch) => {
                         let batch = batch.map_err(|error| CaptureError::columns(path, &error))?;
-                        return if self.names.is_empty() {
-                            with_schema(path, &batch).map(Some)
-                        } else {
-                            Ok(Some(batch))
-                        };
+                        return with_schema(path, &batch, &self.wanted).map(Some);
                     }
                     None => self.segment = None,
                 }
@@ -162,10 +172,9 @@ impl Batches {
                     self.segment = Some((path, segment));
                 }
                 None => {
-                    return match &mut self.journal {
-                        Some(journal) => journal.capture_batch(),
-                        None => Ok(None),
-                    };
+                    let Some(journal) = &mut self.journal else { return Ok(None) };
+                    let Some(batch) = journal.capture_batch()? else { return Ok(None) };
+                    return with_schema(journal.path(), &batch, &self.wanted).map(Some);
                 }
             }
         }
@@ -175,10 +184,8 @@ impl Batches {
         let file = File::open(path).map_err(|error| CaptureError::reading(path, error))?;
         let corrupt = |error| CaptureError::corrupt(path, error);
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(corrupt)?;
-        let columns = match self.names {
-            [] => ProjectionMask::all(),
-            names => ProjectionMask::columns(reader.parquet_schema(), names.iter().copied()),
-        };
+        let names = self.wanted.fields().iter().map(|field| field.name().as_str());
+        let columns = ProjectionMask::columns(reader.parquet_schema(), names);
         reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
     }
 }
@@ -189,7 +196,12 @@ impl Iterator for Batches {
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.next_batch().transpose();
         if matches!(batch, Some(Err(_))) {
-            *self = Self { names: self.names, segments: Vec::new().into_iter(), segment: None, journal: None };
+            *self = Self {
+                wanted: Arc::clone(&self.wanted),
+                segments: Vec::new().into_iter(),
+                segment: None,
+                journal: None,
+            };
         }
         batch
     }
@@ -267,10 +279,10 @@ fn count(counts: &mut BTreeMap<String, u64>, names: &StringArray) {
     }
 }
 
-/// A segment's batch with the types and the nullability of [`schema`].
-fn with_schema(path: &Path, batch: &RecordBatch) -> Result<RecordBatch, CaptureError> {
+/// The columns wanted of a batch, with the types and the nullability of [`schema`].
+fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch, CaptureError> {
     let failed = |error| CaptureError::columns(path, &error);
-    let columns = schema()
+    let columns = wanted
         .fields()
         .iter()
         .map(|field| {
@@ -280,7 +292,7 @@ fn with_schema(path: &Path, batch: &RecordBatch) -> Result<RecordBatch, CaptureE
             arrow_cast::cast(column, field.data_type()).map_err(failed)
         })
         .collect::<Result<Vec<ArrayRef>, _>>()?;
-    RecordBatch::try_new(schema(), columns).map_err(failed)
+    RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)
 }
 
 fn look_for_capture(directory: &Path) -> Result<(), CaptureError> {

@@ -53,9 +53,14 @@ impl PyCapture {
         Ok(counts)
     }
 
-    /// A pyarrow reader of all rows.
-    fn reader<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        PyRecordBatchReader::new(Box::new(Stream(self.batches()?))).into_pyarrow(py)
+    /// A pyarrow reader of all rows, or of some of their columns.
+    #[pyo3(signature = (columns = None))]
+    fn reader<'py>(&self, py: Python<'py>, columns: Option<Vec<String>>) -> PyResult<Bound<'py, PyAny>> {
+        let batches = match columns {
+            Some(names) => self.0.columns(&names).map_err(|error| capture_error(&error))?,
+            None => self.batches()?,
+        };
+        PyRecordBatchReader::new(Box::new(Stream(batches))).into_pyarrow(py)
     }
 
     /// All rows, each as a dict of its columns.
@@ -194,7 +199,7 @@ impl Iterator for Stream {
 
 impl RecordBatchReader for Stream {
     fn schema(&self) -> SchemaRef {
-        capture_schema()
+        self.0.schema()
     }
 }
 

@@ -1,4 +1,4 @@
-"""What to decode and how, and the functions that Spark's workers run.
+"""What to decode and how, and the functions that decode batches, in Spark's workers and here.
 
 Workers import this module for each query: it is to stay cheap.
 """
