@@ -166,16 +166,13 @@ impl Batches {
                     None => self.segment = None,
                 }
             }
-            match self.segments.next() {
-                Some(path) => {
-                    let segment = self.open_segment(&path)?;
-                    self.segment = Some((path, segment));
-                }
-                None => {
-                    let Some(journal) = &mut self.journal else { return Ok(None) };
-                    let Some(batch) = journal.capture_batch()? else { return Ok(None) };
-                    return with_schema(journal.path(), &batch, &self.wanted).map(Some);
-                }
+            if let Some(path) = self.segments.next() {
+                let segment = self.open_segment(&path)?;
+                self.segment = Some((path, segment));
+            } else {
+                let Some(journal) = &mut self.journal else { return Ok(None) };
+                let Some(batch) = journal.capture_batch()? else { return Ok(None) };
+                return with_schema(journal.path(), &batch, &self.wanted).map(Some);
             }
         }
     }
