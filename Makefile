@@ -33,8 +33,6 @@ build: $(DONE)/build ## Build the release extension into .venv
 $(DONE)/venv: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trunkline needs Python 3.11 or later: make PYTHON=…")'
-	# The pip that comes with Python 3.11 overlooks packages with newer metadata.
-	$(BIN)/pip install --quiet --upgrade pip==26.3
 	$(BIN)/pip install --quiet --requirement requirements.txt
 	mkdir -p $(DONE) && touch $@
 
