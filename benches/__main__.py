@@ -1,0 +1,18 @@
+"""Runs every bench, one after the other: `python -m benches`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+BENCHES = ["benches.cdtp.decode", "benches.cdtp.live", "benches.spark.decode"]
+
+
+def main() -> None:
+    """Each in a process of its own, so that none warms up another."""
+    for bench in BENCHES:
+        subprocess.run([sys.executable, "-m", bench], check=True)
+
+
+if __name__ == "__main__":
+    main()

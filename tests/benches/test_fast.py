@@ -1,0 +1,20 @@
+"""Benches that nobody runs rot: each goes through once, in small."""
+
+import subprocess
+import sys
+
+import pytest
+
+from benches.__main__ import BENCHES
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [
+        pytest.param(bench, marks=[pytest.mark.slow, *([pytest.mark.spark] if "spark" in bench else [])])
+        for bench in BENCHES
+        if bench != "benches.cdtp.live"
+    ],
+)
+def test_runs_through(bench):
+    subprocess.run([sys.executable, "-m", bench, "--fast"], check=True, timeout=55, stdout=subprocess.DEVNULL)
