@@ -9,10 +9,11 @@ DATA = HERE.parent / "data"
 
 
 def pytest_collection_modifyitems(items):
-    # One session for all of them, and a JVM takes its time to start.
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
+        # One session for all of them, and a JVM takes its time to start.
+        if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(300))
 

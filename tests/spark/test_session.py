@@ -81,7 +81,7 @@ def test_a_machine_without_java_and_with_another_python_on_the_path(tmp_path):
     )
     ran = run(tmp_path, script, PATH=path)
     assert ran.stdout.splitlines() == [FOUND, "java True", "UTC", "3", "true localhost", "left []"], ran.stderr
-    assert "WARN" not in ran.stderr
+    assert " WARN " not in ran.stderr
 
 
 def test_spark_submit_keeps_its_own_settings(tmp_path):
@@ -164,16 +164,24 @@ def test_the_wrapper_drops_one_option_and_keeps_the_others_as_they_are(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "call", ["session()", "capture_schema()", "from_cdtp('header')", "decode(None, 'cdtp')", "report('.', 'x.html')"]
+    ("package", "call"),
+    [
+        ("pyspark", "session()"),
+        ("pyspark", "capture_schema()"),
+        ("pyspark", "from_cdtp('header')"),
+        ("pyspark", "report('.', 'x.html')"),
+        ("pyarrow", "decode(None, 'cdtp')"),
+        ("pandas", "pandas_udfs.cdtp('header')"),
+        ("matplotlib", "_counting.count = lambda _: None; spark.report(None, 'x.html')"),
+    ],
 )
-@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_a_missing_extra_is_named(tmp_path, package, call):
-    script = f"import sys; sys.modules[{package!r}] = None; from trunkline import spark; spark.{call}"
-    ran = run(tmp_path, script)
-    if package == "pyarrow" and call == "session()":
-        pytest.skip("a session needs no pyarrow")
-    assert "LocalProtocolError: this takes py" in ran.stderr
-    assert "pip install 'trunkline[" in ran.stderr
+    script = f"import sys; sys.modules[{package!r}] = None; from trunkline import spark; "
+    script += "import trunkline.spark._counting; " if package == "matplotlib" else ""
+    ran = run(tmp_path, f"{script}spark.{call}")
+    assert ran.stderr.splitlines()[-1].endswith(
+        f"LocalProtocolError: this takes {package}: pip install 'trunkline[spark]'"
+    )
 
 
 def test_the_room_is_cheap_to_import(tmp_path):
