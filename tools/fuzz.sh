@@ -5,12 +5,12 @@ cd "$(dirname "$0")/../rust"
 export RUSTC_BOOTSTRAP=1
 unset PYO3_BUILD_EXTENSION_MODULE
 cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
-targets=$(cargo fuzz list)
+targets=$(cargo fuzz list --fuzz-dir fuzz)
 [ -n "$targets" ] || { echo "there is nothing to fuzz" >&2; exit 1; }
 for target in $targets; do
     echo "fuzzing $target for $1 s"
     seeds="fuzz/seeds/$target"
     mkdir -p "fuzz/corpus/$target"
     [ -d "$seeds" ] && cp -n "$seeds"/* "fuzz/corpus/$target/"
-    cargo fuzz run "$target" -- -max_total_time="$1" -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
+    cargo fuzz run --fuzz-dir fuzz "$target" -- -max_total_time="$1" -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
 done
