@@ -305,11 +305,7 @@ impl<M: Machine> Shared<M> {
     }
 
     pub(crate) fn read_troubles(&self) -> Vec<Trouble> {
-        if self.has_troubles.swap(false, Ordering::SeqCst) {
-            std::mem::take(&mut *lock(&self.troubles))
-        } else {
-            vec![]
-        }
+        if self.has_troubles.swap(false, Ordering::SeqCst) { mem::take(&mut *lock(&self.troubles)) } else { vec![] }
     }
 
     pub(crate) fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {

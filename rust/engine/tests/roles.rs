@@ -93,7 +93,7 @@ fn echoes_in_order<T: Tested>() {
     let numbers: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            Told::Message(frames) => Some(u64::from_be_bytes(frames[0][..].try_into().unwrap())),
+            Told::Message(frames) => Some(u64::from_be_bytes(frames[0][..].try_into().expect("as the test made it"))),
             Told::Socket(..) => None,
         })
         .collect();
@@ -262,7 +262,7 @@ fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
 }
 
 fn records_what_it_receives<T: Tested>() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("as the test made it");
     let path = directory.path().to_owned();
     let capture = Capture {
         open: Box::new(move |wake| Writer::open(&path, trunkline_capture::Settings::default(), wake)),
@@ -325,7 +325,7 @@ fn a_full_peer_costs_only_itself() {
     offer_all(&quick, (0..1000).map(number));
     read_until(&quick, |events| messages(events) == 1000);
     // What is beyond 16 MiB for one peer is dropped, newest first; the rest arrives once the peer reads again.
-    let dropped = usize::try_from(server.stats().peer_full).unwrap();
+    let dropped = usize::try_from(server.stats().peer_full).expect("as the test made it");
     assert!((1..1000).contains(&dropped), "{dropped} messages were dropped");
     read_until(&slow, |events| messages(events) == 1000 - dropped);
     for handle in [&slow, &quick, &server] {
@@ -338,9 +338,9 @@ fn keys(z85: &str) -> [u8; 32] {
     const LETTERS: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
     let mut key = [0; 32];
     for (chunk, bytes) in z85.as_bytes().chunks(5).zip(key.chunks_mut(4)) {
-        let digit = |letter: &u8| LETTERS.find(*letter as char).unwrap() as u64;
+        let digit = |letter: &u8| LETTERS.find(*letter as char).expect("as the test made it") as u64;
         let value = chunk.iter().fold(0, |value, letter| value * 85 + digit(letter));
-        bytes.copy_from_slice(&u32::try_from(value).unwrap().to_be_bytes());
+        bytes.copy_from_slice(&u32::try_from(value).expect("as the test made it").to_be_bytes());
     }
     key
 }

@@ -30,7 +30,7 @@ pub(crate) struct Message {
     variant: Variant,
     /// Set for a record among others: `header` is not its own then.
     among_others: bool,
-    message_type: Option<MessageType>,
+    kind: Option<MessageType>,
     sender: Range<usize>,
     timestamp: Option<Timestamp>,
     sequence: Option<u64>,
@@ -93,7 +93,7 @@ impl Message {
             payload: frames.collect(),
             variant: head.variant,
             among_others: false,
-            message_type: head.message_type,
+            kind: head.message_type,
             sender: head.sender,
             timestamp: head.timestamp,
             sequence: head.sequence,
@@ -109,7 +109,7 @@ impl Message {
             payload: record.blocks(frame).map(|block| frame.slice(block)).collect(),
             variant: Variant::Two,
             among_others: batch.records.len() > 1,
-            message_type: Some(batch.message_type),
+            kind: Some(batch.message_type),
             sender: batch.sender.clone(),
             timestamp: None,
             sequence: Some(record.sequence),
@@ -137,14 +137,14 @@ impl Message {
             return Ok(smallvec::smallvec![self.header.clone()]);
         }
         let record = (self.sequence.unwrap_or_default(), self.tags_bytes(), &self.payload[..]);
-        let message_type = self.message_type.unwrap_or(MessageType::Dat);
+        let message_type = self.kind.unwrap_or(MessageType::Dat);
         let frame = encode_batch(self.sender_name(), message_type, &[record]).map_err(oversize)?;
         Ok(smallvec::smallvec![frame.into()])
     }
 
     /// All that two equal messages have in common but for the tags, which may be encoded in different ways.
     fn key(&self) -> impl Hash + Eq {
-        let numbers = (self.timestamp, self.message_type, self.sequence);
+        let numbers = (self.timestamp, self.kind, self.sequence);
         (self.variant, self.sender_name(), numbers, &self.payload[..])
     }
 
@@ -230,7 +230,7 @@ impl Message {
     /// "BOR", "DAT" or "EOR"; None for S, which does not say.
     #[getter]
     fn r#type(&self) -> Option<&'static str> {
-        self.message_type.map(MessageType::slug)
+        self.kind.map(MessageType::slug)
     }
 
     /// The number in the run; None for S.

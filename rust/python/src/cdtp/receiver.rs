@@ -119,6 +119,7 @@ impl PyReceiver {
 #[pymethods]
 impl PyReceiver {
     #[new]
+    #[allow(clippy::needless_pass_by_value)] // as Python gives it
     #[pyo3(signature = (options, on_notice, *, accept, strict, deliver, limit = None))]
     fn new(
         py: Python<'_>,
