@@ -1,17 +1,17 @@
-//! What can be wrong with the bytes of a message.
+//! What can be wrong with the bytes of a message, and what becomes of good ones that go nowhere.
 
 use std::{error::Error, fmt};
 
-/// Declares [`ErrorKind`] so that a kind, its slug and what it means cannot part.
-macro_rules! error_kinds {
-    ($($name:ident $slug:literal $meaning:literal,)*) => {
-        /// Why bytes are not a message: a closed list, part of the interface.
+/// Declares a list of kinds so that a kind, its slug and what it means cannot part.
+macro_rules! kinds {
+    ($(#[$doc:meta])* $list:ident: $($name:ident $slug:literal $meaning:literal,)*) => {
+        $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum ErrorKind {
+        pub enum $list {
             $(#[doc = $meaning] $name,)*
         }
 
-        impl ErrorKind {
+        impl $list {
             /// Every kind, in the order of the declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
@@ -29,10 +29,18 @@ macro_rules! error_kinds {
                 }
             }
         }
+
+        impl fmt::Display for $list {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.slug())
+            }
+        }
     };
 }
 
-error_kinds! {
+kinds! {
+    /// Why bytes are not a message: a closed list, part of the interface.
+    ErrorKind:
     MissingPayload "missing_payload" "no frames, or a header that must have a payload frame has none",
     BadPayloadCount "bad_payload_count" "not the number of payload frames this type of message has",
     BadHeader "bad_header" "not the row of MessagePack objects a header is",
@@ -47,12 +55,21 @@ error_kinds! {
     TrailingBytes "trailing_bytes" "bytes after the end of the header",
     Truncated "truncated" "the bytes end too early",
     BadRecord "bad_record" "a record that is not a sequence number, tags and blocks of bytes",
+    BadDelimiter "bad_delimiter" "not the empty frame that ends the address",
+    UnexpectedType "unexpected_type" "a type of message that this role is never sent",
+    BadFrameCount "bad_frame_count" "not the number of frames this type of message has",
+    MissingClient "missing_client" "a reply without the client's address",
+    MissingDelimiter "missing_delimiter" "no empty frame where the client's address or the metadata ends",
 }
 
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.slug())
-    }
+kinds! {
+    /// Why a good message went nowhere: a closed list, part of the interface.
+    DropKind:
+    QueueFull "queue_full" "the queue of the service holds no more",
+    QueueExpired "queue_expired" "it waited in a queue for too long",
+    Unroutable "unroutable" "no peer has this address any more",
+    PeerFull "peer_full" "the receiver does not read",
+    Spoofed "spoofed" "a reply from a peer that was never a worker",
 }
 
 /// These bytes are not a message.
@@ -98,9 +115,11 @@ mod tests {
 
     #[test]
     fn slugs_are_the_names_of_the_kinds_in_snake_case() {
-        for kind in ErrorKind::ALL {
-            let camel: String = kind.slug().split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
-            assert_eq!(camel, format!("{kind:?}"));
+        let errors = ErrorKind::ALL.iter().map(|kind| (kind.slug(), format!("{kind:?}")));
+        let drops = DropKind::ALL.iter().map(|kind| (kind.slug(), format!("{kind:?}")));
+        for (slug, name) in errors.chain(drops) {
+            let camel: String = slug.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
+            assert_eq!(camel, name);
         }
     }
 

@@ -5,12 +5,13 @@
 #![forbid(unsafe_code)]
 
 pub mod cdtp;
+pub mod dcp;
 mod error;
 mod machine;
 pub mod msgpack;
 pub mod zap;
 
-pub use error::{DecodeError, ErrorKind, Fault};
+pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use machine::{
     Backlog, Curve, Event, Incoming, Machine, Nanos, Open, OptionValue, Output, SendId, SocketEvent, SocketKind,
     SocketOptions, Unsent, Weight,

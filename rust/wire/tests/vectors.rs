@@ -13,7 +13,11 @@ use trunkline_wire::{
 type Vector = Map<String, Json>;
 
 fn vectors() -> Vec<Vector> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/cdtp");
+    vectors_of("cdtp")
+}
+
+fn vectors_of(protocol: &str) -> Vec<Vector> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(protocol);
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.iter().flat_map(|file| serde_json::from_slice::<Vec<Vector>>(&fs::read(file).unwrap()).unwrap()).collect()
@@ -179,7 +183,7 @@ fn canonical_vectors_are_written_as_they_were_read() {
 fn every_error_kind_has_a_vector_and_every_vector_its_own_id() {
     let vectors = vectors();
     let slug = |vector: &Vector| vector.get("error").map(|error| error["kind"].as_str().unwrap().to_owned());
-    let shown: BTreeSet<_> = vectors.iter().filter_map(slug).collect();
+    let shown: BTreeSet<_> = vectors.iter().chain(&vectors_of("dcp")).filter_map(slug).collect();
     let known: BTreeSet<_> = ErrorKind::ALL.iter().map(|kind| kind.slug().to_owned()).collect();
     assert_eq!(shown, known);
     let ids: BTreeSet<_> = vectors.iter().map(|vector| vector["id"].as_str().unwrap()).collect();

@@ -1,0 +1,385 @@
+//! Who offers what, who waits for whom, who has what in hand. Every step takes the same time, however many there are.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::dcp::list::{Links, List};
+use crate::dcp::size;
+use crate::dcp::slab::{Slab, Slot};
+use crate::{Frames, Nanos, SendId};
+
+/// Services that are remembered for their counters alone; names come from the network, memory does not grow with them.
+pub(super) const IDLE_SERVICES: usize = 1000;
+
+/// What it takes to keep a request, over its bytes: an estimate, so that many small ones are bounded as well.
+const KEEPING: usize = 256;
+/// What it takes to keep a frame, over its bytes.
+const KEEPING_FRAME: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) name: Bytes,
+    /// Requests that wait, in order.
+    pub(super) queue: List,
+    /// Workers that wait, in order.
+    pub(super) free: List,
+    pub(super) workers: usize,
+    /// Requests with a worker.
+    held: usize,
+    pub(super) requests: u64,
+    pub(super) replies: u64,
+    pub(super) expired: u64,
+}
+
+impl Service {
+    const fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.workers == 0 && self.held == 0
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) address: Bytes,
+    pub(super) service: Slot,
+    is_free: bool,
+    /// Requests in hand, in the order they were given.
+    held: List,
+    seen: Nanos,
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The message, for as long as it may have to be sent (again).
+    pub(super) frames: Frames,
+    service: Slot,
+    /// A digest of the client's address and the metadata.
+    key: u64,
+    cost: usize,
+    due: Nanos,
+    with: Option<With>,
+}
+
+/// The worker that has a request, and how it got there.
+#[derive(Debug)]
+struct With {
+    worker: Slot,
+    send: SendId,
+    is_sent: bool,
+}
+
+/// What became of the requests of a worker that is forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) lost: u64,
+    /// The services that are not what they were.
+    pub(super) touched: Vec<Slot>,
+}
+
+#[derive(Debug)]
+pub(super) struct Board {
+    services: Slab<Service>,
+    by_name: HashMap<Bytes, Slot>,
+    workers: Slab<Worker>,
+    by_address: HashMap<Bytes, Slot>,
+    requests: Slab<Request>,
+    /// Requests, in a queue or in a hand.
+    order: Links,
+    /// Requests that wait, the one that expires first in front.
+    ages: Links,
+    oldest: List,
+    /// Workers that are free.
+    idle: Links,
+    /// Workers, the one unheard for longest in front.
+    silence: Links,
+    silent: List,
+    /// The cost of all frames that are kept.
+    cost: usize,
+    held: usize,
+    serial: u32,
+}
+
+impl Board {
+    pub(super) fn new() -> Self {
+        Self {
+            services: Slab::new(),
+            by_name: HashMap::new(),
+            workers: Slab::new(),
+            by_address: HashMap::new(),
+            requests: Slab::new(),
+            order: Links::new(),
+            ages: Links::new(),
+            oldest: List::new(),
+            idle: Links::new(),
+            silence: Links::new(),
+            silent: List::new(),
+            cost: 0,
+            held: 0,
+            serial: 0,
+        }
+    }
+
+    pub(super) fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.iter()
+    }
+
+    pub(super) fn worker(&self, address: &Bytes) -> Option<Slot> {
+        self.by_address.get(address).copied()
+    }
+
+    pub(super) const fn queued(&self) -> usize {
+        self.oldest.len()
+    }
+
+    /// Requests with workers.
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The cost of all frames that are kept.
+    pub(super) const fn cost(&self) -> usize {
+        self.cost
+    }
+
+    // Services.
+
+    pub(super) fn service(&mut self, name: &Bytes) -> Slot {
+        if let Some(&slot) = self.by_name.get(name) {
+            return slot;
+        }
+        // A copy, since the bytes of a message may be part of something greater.
+        let name = Bytes::copy_from_slice(name);
+        let slot = self.services.insert(Service {
+            name: name.clone(),
+            queue: List::new(),
+            free: List::new(),
+            workers: 0,
+            held: 0,
+            requests: 0,
+            replies: 0,
+            expired: 0,
+        });
+        self.by_name.insert(name, slot);
+        slot
+    }
+
+    pub(super) fn service_mut(&mut self, service: Slot) -> &mut Service {
+        &mut self.services[service]
+    }
+
+    /// Forgets a service that nobody uses, where there are many.
+    pub(super) fn tidy(&mut self, service: Slot) {
+        if self.services.len() > IDLE_SERVICES
+            && self.services.get_mut(service).is_some_and(|service| service.is_idle())
+            && let Some(gone) = self.services.remove(service)
+        {
+            self.by_name.remove(&gone.name);
+        }
+    }
+
+    // Workers.
+
+    /// Puts a worker that is not free in charge of a service.
+    pub(super) fn register(&mut self, now: Nanos, address: &Bytes, service: Slot) -> Slot {
+        self.services[service].workers += 1;
+        if let Some(worker) = self.worker(address) {
+            self.unfree(worker);
+            let before = std::mem::replace(&mut self.workers[worker].service, service);
+            self.services[before].workers -= 1;
+            self.tidy(before);
+            return worker;
+        }
+        let address = Bytes::copy_from_slice(address);
+        let worker = self.workers.insert(Worker {
+            address: address.clone(),
+            service,
+            is_free: false,
+            held: List::new(),
+            seen: now,
+        });
+        self.by_address.insert(address, worker);
+        self.silence.push_back(&mut self.silent, worker);
+        worker
+    }
+
+    /// Notes that a worker was heard.
+    pub(super) fn hear(&mut self, now: Nanos, worker: Slot) {
+        self.workers[worker].seen = now;
+        self.silence.remove(&mut self.silent, worker);
+        self.silence.push_back(&mut self.silent, worker);
+    }
+
+    /// The worker unheard for longest, and when it was heard.
+    pub(super) fn most_silent(&self) -> Option<(Slot, Nanos)> {
+        self.silent.first().map(|worker| (worker, self.workers[worker].seen))
+    }
+
+    /// Adds a worker to the free ones of its service, which is returned, unless it is free or has its hands full.
+    pub(super) fn free(&mut self, worker: Slot, max_held: usize) -> Option<Slot> {
+        let entry = &mut self.workers[worker];
+        if entry.is_free || entry.held.len() >= max_held {
+            return None;
+        }
+        entry.is_free = true;
+        let service = entry.service;
+        self.idle.push_back(&mut self.services[service].free, worker);
+        Some(service)
+    }
+
+    fn unfree(&mut self, worker: Slot) {
+        let entry = &mut self.workers[worker];
+        if entry.is_free {
+            entry.is_free = false;
+            self.idle.remove(&mut self.services[entry.service].free, worker);
+        }
+    }
+
+    /// Forgets a worker. What is in its hand goes back to the front where `returns` says so of a request that was
+    /// sent or not, and is lost otherwise.
+    pub(super) fn forget(&mut self, due: Nanos, worker: Slot, returns: impl Fn(bool) -> bool) -> (Worker, Left) {
+        self.unfree(worker);
+        let mut left = Left::default();
+        // From the last to the first, so that the oldest ends in front.
+        while let Some(request) = self.workers[worker].held.last() {
+            let is_sent = self.requests[request].with.as_ref().is_some_and(|with| with.is_sent);
+            let service = self.requests[request].service;
+            if returns(is_sent) {
+                self.give_back(due, request);
+            } else {
+                self.end(request);
+                left.lost += 1;
+            }
+            left.touched.push(service);
+        }
+        left.touched.push(self.workers[worker].service);
+        left.touched.sort_unstable();
+        left.touched.dedup();
+        self.silence.remove(&mut self.silent, worker);
+        let gone = self.workers.remove(worker).expect("a worker in use");
+        self.by_address.remove(&gone.address);
+        self.services[gone.service].workers -= 1;
+        (gone, left)
+    }
+
+    // Requests.
+
+    /// What keeping these frames costs.
+    pub(super) fn cost_of(frames: &Frames) -> usize {
+        size(frames) + KEEPING + KEEPING_FRAME * frames.len()
+    }
+
+    /// Takes in a request that is neither queued nor given yet.
+    pub(super) fn add(&mut self, due: Nanos, service: Slot, frames: Frames, key: u64) -> Slot {
+        let cost = Self::cost_of(&frames);
+        self.cost += cost;
+        self.requests.insert(Request { frames, service, key, cost, due, with: None })
+    }
+
+    pub(super) fn queue(&mut self, request: Slot) {
+        let service = self.requests[request].service;
+        self.order.push_back(&mut self.services[service].queue, request);
+        self.ages.push_back(&mut self.oldest, request);
+    }
+
+    /// The request that expires first, and when.
+    pub(super) fn oldest(&self) -> Option<(Slot, Nanos)> {
+        self.oldest.first().map(|request| (request, self.requests[request].due))
+    }
+
+    pub(super) fn request_service(&self, request: Slot) -> Slot {
+        self.requests[request].service
+    }
+
+    pub(super) fn is_due(&self, now: Nanos, request: Slot) -> bool {
+        self.requests[request].due <= now
+    }
+
+    fn unqueue(&mut self, request: Slot) {
+        self.order.remove(&mut self.services[self.requests[request].service].queue, request);
+        self.ages.remove(&mut self.oldest, request);
+    }
+
+    /// Takes a request out of its queue, and off the board.
+    pub(super) fn drop_queued(&mut self, request: Slot) -> Request {
+        self.unqueue(request);
+        let gone = self.requests.remove(request).expect("a request in use");
+        self.cost -= gone.cost;
+        gone
+    }
+
+    /// Gives the first request that waits to a worker that is free.
+    pub(super) fn give_queued(&mut self, request: Slot, worker: Slot) -> SendId {
+        self.unqueue(request);
+        self.give(request, worker)
+    }
+
+    /// Gives a request to a worker that is free.
+    pub(super) fn give(&mut self, request: Slot, worker: Slot) -> SendId {
+        self.unfree(worker);
+        self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 1);
+        let send = SendId(u64::from(self.serial) << 32 | u64::from(request));
+        let entry = &mut self.requests[request];
+        entry.with = Some(With { worker, send, is_sent: false });
+        self.services[entry.service].held += 1;
+        self.order.push_back(&mut self.workers[worker].held, request);
+        self.held += 1;
+        send
+    }
+
+    /// The frames of a request and the address of a worker.
+    pub(super) fn letter(&self, request: Slot, worker: Slot) -> (Frames, Bytes) {
+        (self.requests[request].frames.clone(), self.workers[worker].address.clone())
+    }
+
+    /// The request of a send that is still with a worker, and the worker.
+    pub(super) fn sending(&mut self, send: SendId) -> Option<(Slot, Slot)> {
+        let request = Slot::try_from(send.0 & u64::from(u32::MAX)).ok()?;
+        let with = self.requests.get_mut(request)?.with.as_ref()?;
+        (with.send == send).then_some((request, with.worker))
+    }
+
+    /// Notes that the transport took a request, whose frames are not needed again unless `keep`.
+    pub(super) fn sent(&mut self, request: Slot, keep: bool) {
+        let entry = &mut self.requests[request];
+        if let Some(with) = &mut entry.with {
+            with.is_sent = true;
+        }
+        if !keep {
+            entry.frames = Frames::new();
+            self.cost -= std::mem::take(&mut entry.cost);
+        }
+    }
+
+    /// Puts a request that is with a worker back to the front of its queue.
+    pub(super) fn give_back(&mut self, due: Nanos, request: Slot) {
+        self.take(request);
+        let entry = &mut self.requests[request];
+        entry.due = due;
+        self.order.push_front(&mut self.services[entry.service].queue, request);
+        self.ages.push_back(&mut self.oldest, request);
+    }
+
+    /// Ends the oldest request of a worker with this digest; returns its service.
+    pub(super) fn finish(&mut self, worker: Slot, key: u64) -> Option<Slot> {
+        let held = std::iter::successors(self.workers[worker].held.first(), |request| self.order.after(*request));
+        let request = held.into_iter().find(|request| self.requests[*request].key == key)?;
+        Some(self.end(request))
+    }
+
+    /// Takes a request out of a worker's hand.
+    fn take(&mut self, request: Slot) {
+        let entry = &mut self.requests[request];
+        if let Some(With { worker, .. }) = entry.with.take() {
+            self.order.remove(&mut self.workers[worker].held, request);
+            self.services[entry.service].held -= 1;
+            self.held -= 1;
+        }
+    }
+
+    fn end(&mut self, request: Slot) -> Slot {
+        self.take(request);
+        let gone = self.requests.remove(request).expect("a request in use");
+        self.cost -= gone.cost;
+        gone.service
+    }
+}

@@ -1,0 +1,505 @@
+//! The broker: a queue for each service, and the workers that take from it.
+
+mod board;
+mod settings;
+
+pub use settings::{BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, DropReason, Overflow, ServiceStats};
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use self::board::{Board, IDLE_SERVICES};
+use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
+use super::slab::{Slab, Slot};
+use super::{Body, Layout, MessageType, Role, Settings, Width, decode, encode_header};
+use crate::{
+    DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
+    SocketOptions, Unsent,
+};
+
+/// Bytes of a service's name that the statistics keep.
+const NAME_BYTES: usize = 200;
+
+/// Addresses that are remembered beyond a worker's life, and those of peers with wide types.
+const ADDRESSES: usize = 65_536;
+
+/// Marks the number of a reply's send.
+const REPLY: u64 = 1 << 63;
+
+/// The broker's only socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Front;
+
+/// A broker has nothing to be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokerVerb {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Draining { until: Nanos },
+    Closing,
+    Closed,
+}
+
+/// The broker of DCP.
+#[derive(Debug)]
+pub struct Broker {
+    settings: BrokerSettings,
+    decode: Settings,
+    state: State,
+    board: Board,
+    /// The clients of replies the transport has not taken yet.
+    replies: Slab<Bytes>,
+    /// Workers of old, whose late replies are no forgeries.
+    former: Addresses,
+    /// Peers that last wrote types of four bytes.
+    wide: Addresses,
+    stats: BrokerStats,
+    outputs: VecDeque<Output<Front>>,
+    events: VecDeque<BrokerEvent>,
+}
+
+impl Broker {
+    /// A broker that asks for its socket at once.
+    pub fn new(settings: BrokerSettings) -> Self {
+        let open = Output::Open(Open {
+            socket: Front,
+            kind: SocketKind::Router,
+            bind: settings.bind.clone(),
+            connect: vec![],
+            options: SocketOptions { mandatory: true, ..settings.options.clone() },
+        });
+        Self {
+            decode: Settings { role: Some(Role::Broker), compat_dagbox: settings.compat_dagbox },
+            settings,
+            state: State::Open,
+            board: Board::new(),
+            replies: Slab::new(),
+            former: Addresses::default(),
+            wide: Addresses::default(),
+            stats: BrokerStats::default(),
+            outputs: VecDeque::from([open]),
+            events: VecDeque::new(),
+        }
+    }
+
+    fn on_register(&mut self, now: Nanos, peer: &Bytes, frames: Frames) {
+        let name = &frames[SERVICE];
+        if self.settings.services.as_ref().is_some_and(|allowed| !allowed.contains(name)) {
+            self.events.push_back(BrokerEvent::Refused { worker: peer.clone(), service: name.clone() });
+            return;
+        }
+        self.events.push_back(BrokerEvent::Registered { worker: peer.clone(), service: name.clone() });
+        let service = self.board.service(name);
+        let worker = self.board.register(now, peer, service);
+        self.send(peer.clone(), frames);
+        self.free(now, worker);
+    }
+
+    fn on_ping(&mut self, now: Nanos, peer: &Bytes, worker: Option<Slot>) {
+        let Some(worker) = worker else { return self.send_header(peer, MessageType::Reconnect) };
+        self.send_header(peer, MessageType::Pong);
+        if self.settings.busy_ping_grants {
+            self.free(now, worker);
+        }
+    }
+
+    fn on_request(&mut self, now: Nanos, peer: Bytes, worker: Option<Slot>, mut frames: Frames, body: &Body) {
+        let mut forwards = false;
+        let mut metadata_end = body.metadata.end;
+        match body.client {
+            None => {
+                frames.insert(REQUEST_CLIENT, peer.clone());
+                metadata_end += 1;
+            }
+            Some(client) if worker.is_some() => forwards = frames[client] != peer,
+            Some(client) if self.settings.client_address == ClientAddress::WorkersOnly => {
+                frames[client] = peer.clone();
+            }
+            Some(_) => {}
+        }
+        let key = digest(&frames[REQUEST_CLIENT..metadata_end]);
+        if let Some(worker) = worker.filter(|_| forwards) {
+            if let Some(service) = self.board.finish(worker, key) {
+                self.board.tidy(service);
+            }
+            self.free(now, worker);
+        }
+        self.admit(now, peer, frames, key);
+    }
+
+    fn on_reply(&mut self, now: Nanos, peer: Bytes, worker: Option<Slot>, frames: Frames, body: &Body) {
+        if worker.is_none()
+            && self.settings.client_address == ClientAddress::WorkersOnly
+            && !self.former.contains(&peer)
+        {
+            self.drop_good(DropKind::Spoofed, Some(peer), frames);
+            return;
+        }
+        let client = body.client.unwrap_or(SERVICE);
+        let key = digest(&frames[client..body.metadata.end]);
+        self.deliver(frames[client].clone(), frames);
+        match worker {
+            Some(worker) => {
+                if let Some(service) = self.board.finish(worker, key) {
+                    self.board.service_mut(service).replies += 1;
+                    self.board.tidy(service);
+                }
+                self.free(now, worker);
+            }
+            None => self.send_header(&peer, MessageType::Reconnect),
+        }
+    }
+
+    /// Gives a new request to a worker at once, or lets it wait, or drops it.
+    fn admit(&mut self, now: Nanos, peer: Bytes, frames: Frames, key: u64) {
+        let service = self.board.service(&frames[SERVICE]);
+        let is_open = self.state == State::Open;
+        let entry = self.board.service_mut(service);
+        entry.requests += 1;
+        let worker = entry.free.first().filter(|_| is_open && entry.queue.is_empty());
+        let is_kept = worker.is_none() || self.settings.requeue;
+        if is_kept && !self.make_room(service, Board::cost_of(&frames), worker.is_none()) {
+            self.drop_good(DropKind::QueueFull, Some(peer), frames);
+            self.board.tidy(service);
+            return;
+        }
+        let request = self.board.add(now + self.settings.queue_ttl, service, frames, key);
+        match worker {
+            Some(worker) => {
+                let send = self.board.give(request, worker);
+                self.send_request(send, request, worker);
+            }
+            None => self.board.queue(request),
+        }
+    }
+
+    /// Whether there is, or can be made, room for a request of this cost.
+    fn make_room(&mut self, service: Slot, cost: usize, is_queued: bool) -> bool {
+        if cost > self.settings.max_queue_bytes {
+            return false;
+        }
+        loop {
+            let queue = &self.board.service_mut(service).queue;
+            let (length, oldest) = (queue.len(), queue.first());
+            let is_long = is_queued && length >= self.settings.max_queue;
+            if !is_long && self.board.cost() + cost <= self.settings.max_queue_bytes {
+                return true;
+            }
+            match oldest.filter(|_| self.settings.overflow == Overflow::DropOldest) {
+                Some(oldest) => self.drop_queued(oldest, DropKind::QueueFull),
+                None => return false,
+            }
+        }
+    }
+
+    /// Makes a worker free, and gives it what waits.
+    fn free(&mut self, now: Nanos, worker: Slot) {
+        if let Some(service) = self.board.free(worker, self.settings.max_held) {
+            self.dispatch(now, service);
+        }
+    }
+
+    /// Gives requests that wait to workers that are free, the oldest of both first.
+    fn dispatch(&mut self, now: Nanos, service: Slot) {
+        if self.state != State::Open {
+            return;
+        }
+        loop {
+            let entry = self.board.service_mut(service);
+            let (Some(request), Some(worker)) = (entry.queue.first(), entry.free.first()) else { return };
+            if self.board.is_due(now, request) {
+                self.expire(request);
+            } else {
+                let send = self.board.give_queued(request, worker);
+                self.send_request(send, request, worker);
+            }
+        }
+    }
+
+    fn forget(&mut self, now: Nanos, worker: Slot, is_unreachable: bool) {
+        let requeue = self.settings.requeue;
+        let due = now + self.settings.queue_ttl;
+        // What never left goes to somebody else; what did may have been done already.
+        let (gone, left) = self.board.forget(due, worker, |is_sent| requeue || (is_unreachable && !is_sent));
+        self.stats.lost += left.lost;
+        let service = self.board.service_mut(gone.service).name.clone();
+        if self.settings.client_address == ClientAddress::WorkersOnly {
+            self.former.insert(&gone.address);
+        }
+        self.events.push_back(BrokerEvent::Gone { worker: gone.address, service, lost: left.lost });
+        for service in left.touched {
+            self.dispatch(now, service);
+            self.board.tidy(service);
+        }
+    }
+
+    fn expire(&mut self, request: Slot) {
+        let service = self.board.request_service(request);
+        self.board.service_mut(service).expired += 1;
+        self.drop_queued(request, DropKind::QueueExpired);
+    }
+
+    fn drop_queued(&mut self, request: Slot, kind: DropKind) {
+        let gone = self.board.drop_queued(request);
+        let client = gone.frames.get(REQUEST_CLIENT).cloned();
+        self.drop_good(kind, client, gone.frames);
+    }
+
+    fn drop_good(&mut self, kind: DropKind, peer: Option<Bytes>, frames: Frames) {
+        self.drop(DropReason::Undelivered(kind), peer, frames);
+    }
+
+    fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
+        *self.stats.dropped.entry(reason.slug()).or_default() += 1;
+        self.events.push_back(BrokerEvent::Dropped { reason, peer, frames });
+    }
+
+    fn send_request(&mut self, send: SendId, request: Slot, worker: Slot) {
+        let (frames, address) = self.board.letter(request, worker);
+        self.push(Some(send), address, frames, MessageType::Request);
+    }
+
+    fn deliver(&mut self, client: Bytes, frames: Frames) {
+        let send = SendId(REPLY | u64::from(self.replies.insert(client.clone())));
+        self.push(Some(send), client, frames, MessageType::Reply);
+    }
+
+    fn send_header(&mut self, to: &Bytes, message_type: MessageType) {
+        self.send(to.clone(), encode_header(message_type, self.width(to)));
+    }
+
+    fn send(&mut self, to: Bytes, frames: Frames) {
+        self.stats.sent += 1;
+        self.outputs.push_back(Output::Send { id: None, socket: Front, to: Some(to), frames, until: None });
+    }
+
+    /// Sends what came from one peer to another, in the other's width (DCP-11).
+    fn push(&mut self, id: Option<SendId>, to: Bytes, mut frames: Frames, message_type: MessageType) {
+        if self.settings.compat_dagbox {
+            frames[TYPE] = message_type.frame(self.width(&to));
+        }
+        self.stats.sent += 1;
+        self.outputs.push_back(Output::Send { id, socket: Front, to: Some(to), frames, until: None });
+    }
+
+    fn width(&self, peer: &Bytes) -> Width {
+        if self.settings.compat_dagbox && self.wide.contains(peer) { Width::Four } else { Width::One }
+    }
+
+    fn on_unsent(&mut self, now: Nanos, send: SendId, unsent: Unsent) {
+        self.stats.sent = self.stats.sent.saturating_sub(1);
+        if send.0 & REPLY != 0 {
+            let kind = if unsent == Unsent::PeerFull { DropKind::PeerFull } else { DropKind::Unroutable };
+            let client = self.reply_of(send);
+            self.drop_good(kind, client, Frames::new());
+            return;
+        }
+        let Some((request, worker)) = self.board.sending(send) else { return };
+        if unsent == Unsent::Unreachable {
+            self.forget(now, worker, true);
+        } else {
+            // The worker does not read; it asks again when it does.
+            let service = self.board.request_service(request);
+            self.board.give_back(now + self.settings.queue_ttl, request);
+            self.dispatch(now, service);
+        }
+    }
+
+    fn reply_of(&mut self, send: SendId) -> Option<Bytes> {
+        Slot::try_from(send.0 & !REPLY).ok().and_then(|slot| self.replies.remove(slot))
+    }
+
+    fn silence_limit(&self) -> Duration {
+        self.settings.heartbeat_interval * self.settings.liveness
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        if let State::Draining { until } = self.state
+            && (self.board.held() == 0 || now >= until)
+        {
+            self.state = State::Closing;
+            self.outputs.push_back(Output::Close { socket: Front, linger: until - now });
+        }
+    }
+}
+
+impl Machine for Broker {
+    type Socket = Front;
+    type Event = BrokerEvent;
+    type Verb = BrokerVerb;
+    type Stats = BrokerStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Front>) -> Option<ErrorKind> {
+        let Incoming { frames, peer, .. } = incoming;
+        let peer = peer.unwrap_or_default();
+        self.stats.received += 1;
+        let worker = self.board.worker(&peer);
+        if let Some(worker) = worker {
+            self.board.hear(now, worker);
+        }
+        let layout = match decode(&frames, self.decode) {
+            Ok(layout) => layout,
+            Err(error) => {
+                self.drop(DropReason::Malformed(error), Some(peer), frames);
+                return Some(error.kind);
+            }
+        };
+        if self.settings.compat_dagbox {
+            match frames[TYPE].len() {
+                1 => self.wide.remove(&peer),
+                _ => self.wide.insert(&peer),
+            }
+        }
+        match layout {
+            Layout::Register => self.on_register(now, &peer, frames),
+            Layout::Ping => self.on_ping(now, &peer, worker),
+            Layout::Pong if worker.is_none() => self.send_header(&peer, MessageType::Reconnect),
+            // The codec lets no reconnect through to a broker.
+            Layout::Pong | Layout::Reconnect => {}
+            Layout::Request(body) => self.on_request(now, peer, worker, frames, &body),
+            Layout::Reply(body) => self.on_reply(now, peer, worker, frames, &body),
+        }
+        self.close_if_done(now);
+        None
+    }
+
+    fn handle_socket(&mut self, now: Nanos, _socket: Front, event: SocketEvent) {
+        match event {
+            SocketEvent::Bound(_) => {}
+            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
+                self.events.push_back(BrokerEvent::Failed { endpoint, reason });
+            }
+            SocketEvent::Connected(endpoint) => {
+                self.stats.peers += 1;
+                self.events.push_back(BrokerEvent::Connected(endpoint));
+            }
+            SocketEvent::Disconnected(endpoint) => {
+                self.stats.peers = self.stats.peers.saturating_sub(1);
+                self.events.push_back(BrokerEvent::Disconnected(endpoint));
+            }
+            SocketEvent::Sent(send) if send.0 & REPLY != 0 => {
+                self.reply_of(send);
+            }
+            SocketEvent::Sent(send) => {
+                if let Some((request, _)) = self.board.sending(send) {
+                    self.board.sent(request, self.settings.requeue);
+                }
+            }
+            SocketEvent::Unsent(send, unsent) => self.on_unsent(now, send, unsent),
+            SocketEvent::Closed => self.state = State::Closed,
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some((worker, seen)) = self.board.most_silent()
+            && seen + self.silence_limit() <= now
+        {
+            self.forget(now, worker, false);
+        }
+        while let Some((request, due)) = self.board.oldest()
+            && due <= now
+        {
+            let service = self.board.request_service(request);
+            self.expire(request);
+            self.board.tidy(service);
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, _now: Nanos, verb: BrokerVerb) {
+        match verb {}
+    }
+
+    /// Waits for the replies of what workers have in hand; what is queued stays there, to be counted.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        if self.state == State::Open {
+            self.state = State::Draining { until: now + grace };
+            self.close_if_done(now);
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Front>> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<BrokerEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let silent = self.board.most_silent().map(|(_, seen)| seen + self.silence_limit());
+        let expired = self.board.oldest().map(|(_, due)| due);
+        let closing = match self.state {
+            State::Draining { until } => Some(until),
+            State::Open => None,
+            State::Closing | State::Closed => return None,
+        };
+        [silent, expired, closing].into_iter().flatten().min()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.received
+    }
+
+    fn stats(&self) -> BrokerStats {
+        let services = self.board.services().take(IDLE_SERVICES).map(|service| ServiceStats {
+            service: service.name.slice(..service.name.len().min(NAME_BYTES)),
+            queued: service.queue.len() as u64,
+            workers: service.workers as u64,
+            free: service.free.len() as u64,
+            requests: service.requests,
+            replies: service.replies,
+            expired: service.expired,
+        });
+        BrokerStats { queued: self.board.queued() as u64, services: services.collect(), ..self.stats.clone() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+}
+
+/// A digest of a client's address, its delimiter and the metadata, which are the same in a request and its reply.
+fn digest(frames: &[Bytes]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    frames.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The addresses put in last; the oldest go when there are many.
+#[derive(Debug, Default)]
+struct Addresses {
+    all: HashSet<Bytes>,
+    order: VecDeque<Bytes>,
+}
+
+impl Addresses {
+    fn contains(&self, address: &Bytes) -> bool {
+        self.all.contains(address)
+    }
+
+    fn insert(&mut self, address: &Bytes) {
+        if self.all.contains(address) {
+            return;
+        }
+        let address = Bytes::copy_from_slice(address);
+        self.order.push_back(address.clone());
+        self.all.insert(address);
+        if self.order.len() > ADDRESSES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+    }
+
+    /// Its place in the order stays, and may cost a later entry some of its time.
+    fn remove(&mut self, address: &Bytes) {
+        self.all.remove(address);
+    }
+}

@@ -1,0 +1,198 @@
+//! How a broker is set up, what it tells and what it counts.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::dcp::{Dropped, size};
+use crate::{DecodeError, DropKind, Event, Frames, SocketOptions, Weight};
+
+/// How a broker is set up.
+#[derive(Clone, Debug)]
+pub struct BrokerSettings {
+    /// Endpoints to listen on, all of one socket: an address is known on its socket only (DCP-03).
+    pub bind: Vec<String>,
+    /// What is set on the socket.
+    pub options: SocketOptions,
+    /// Requests that may wait for one service.
+    pub max_queue: usize,
+    /// Bytes that may wait for all services together, with what it takes to keep them.
+    pub max_queue_bytes: usize,
+    /// How long a request may wait.
+    pub queue_ttl: Duration,
+    /// Which request goes when a queue is full.
+    pub overflow: Overflow,
+    /// How often a worker is to be heard.
+    pub heartbeat_interval: Duration,
+    /// Intervals of silence after which a worker is gone.
+    pub liveness: u32,
+    /// Whether requests of a dead worker go back to the front of their queues.
+    pub requeue: bool,
+    /// Whether a ping of a busy worker asks for one more request.
+    pub busy_ping_grants: bool,
+    /// Requests a worker may have in hand, however often it asks.
+    pub max_held: usize,
+    /// Whose client addresses are believed.
+    pub client_address: ClientAddress,
+    /// Services that may be registered; `None` allows all.
+    pub services: Option<HashSet<Bytes>>,
+    /// Speak to the original implementation as well.
+    pub compat_dagbox: bool,
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self {
+            bind: vec![],
+            options: SocketOptions::default(),
+            max_queue: 10_000,
+            max_queue_bytes: 256 << 20,
+            queue_ttl: Duration::from_secs(60),
+            overflow: Overflow::RejectNewest,
+            heartbeat_interval: Duration::from_millis(2500),
+            liveness: 3,
+            requeue: false,
+            busy_ping_grants: true,
+            max_held: 1024,
+            client_address: ClientAddress::Any,
+            services: None,
+            compat_dagbox: false,
+        }
+    }
+}
+
+/// Which request goes when a queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overflow {
+    /// The one that came last.
+    RejectNewest,
+    /// The ones that have waited longest.
+    DropOldest,
+}
+
+/// Whose client addresses are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAddress {
+    /// Everybody's, as the spec has it.
+    Any,
+    /// Those of workers; the address of anybody else is put in place of what it says, and it cannot reply.
+    WorkersOnly,
+}
+
+/// What a broker tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BrokerEvent {
+    /// A worker registered, or changed its service.
+    Registered {
+        /// Its address.
+        worker: Bytes,
+        /// The service.
+        service: Bytes,
+    },
+    /// A worker may not offer this service.
+    Refused {
+        /// Its address.
+        worker: Bytes,
+        /// The service.
+        service: Bytes,
+    },
+    /// A worker is gone.
+    Gone {
+        /// Its address.
+        worker: Bytes,
+        /// The service.
+        service: Bytes,
+        /// Requests lost with it.
+        lost: u64,
+    },
+    /// A message was dropped.
+    Dropped {
+        /// Why.
+        reason: DropReason,
+        /// Who sent it or, where it came back from the transport, who was to have it.
+        peer: Option<Bytes>,
+        /// The message; empty where it came back from the transport.
+        frames: Frames,
+    },
+    /// A peer is connected.
+    Connected(String),
+    /// A connection has ended.
+    Disconnected(String),
+    /// An endpoint could not be used, or a peer was refused.
+    Failed {
+        /// The endpoint.
+        endpoint: String,
+        /// The transport's words for the reason.
+        reason: String,
+    },
+}
+
+impl Event for BrokerEvent {
+    fn weight(&self) -> Weight {
+        Weight::Notice(match self {
+            Self::Dropped { frames, .. } => size(frames),
+            Self::Registered { service, .. } | Self::Refused { service, .. } | Self::Gone { service, .. } => {
+                service.len()
+            }
+            Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => 0,
+        })
+    }
+}
+
+/// Why a message was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// It is none.
+    Malformed(DecodeError),
+    /// It is good, but went nowhere.
+    Undelivered(DropKind),
+}
+
+impl DropReason {
+    /// The slug of the kind.
+    pub const fn slug(&self) -> &'static str {
+        match self {
+            Self::Malformed(error) => error.kind.slug(),
+            Self::Undelivered(kind) => kind.slug(),
+        }
+    }
+}
+
+/// Counters of a broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BrokerStats {
+    /// Whole messages off the socket.
+    pub received: u64,
+    /// Messages the transport was given and has not given back.
+    pub sent: u64,
+    /// Dropped messages, by kind.
+    pub dropped: Dropped,
+    /// Peers connected now.
+    pub peers: u64,
+    /// Requests that wait.
+    pub queued: u64,
+    /// Requests lost with dead workers.
+    pub lost: u64,
+    /// By service: the first thousand, names cut at 200 bytes.
+    pub services: Vec<ServiceStats>,
+}
+
+/// Counters of one service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceStats {
+    /// Its name.
+    pub service: Bytes,
+    /// Requests that wait.
+    pub queued: u64,
+    /// Workers that offer it.
+    pub workers: u64,
+    /// Workers that wait for a request.
+    pub free: u64,
+    /// Requests that came in.
+    pub requests: u64,
+    /// Requests that were replied to.
+    pub replies: u64,
+    /// Requests that waited for too long.
+    pub expired: u64,
+}

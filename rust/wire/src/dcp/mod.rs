@@ -1,0 +1,27 @@
+//! DCP: clients ask services of a broker, which keeps a queue for each and gives it to workers as they become free.
+
+mod broker;
+mod decode;
+mod encode;
+mod layout;
+mod list;
+mod slab;
+
+pub use broker::{
+    Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, DropReason, Front, Overflow,
+    ServiceStats,
+};
+pub use decode::decode;
+pub use encode::{encode_header, encode_register, encode_reply, encode_request};
+pub use layout::{Body, Layout, MessageType, Role, Settings, Width};
+
+use std::collections::BTreeMap;
+
+use crate::Frames;
+
+/// Messages that were dropped, by the slug of their kind.
+pub type Dropped = BTreeMap<&'static str, u64>;
+
+fn size(frames: &Frames) -> usize {
+    frames.iter().map(bytes::Bytes::len).sum()
+}

@@ -1,0 +1,63 @@
+//! Things with a number of their own, which is free again when they are gone.
+
+use std::ops::{Index, IndexMut};
+
+/// A number in a [`Slab`].
+pub(super) type Slot = u32;
+
+/// Grows to the most there ever were at one time.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    entries: Vec<Option<T>>,
+    vacant: Vec<Slot>,
+}
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self { entries: vec![], vacant: vec![] }
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> Slot {
+        if let Some(slot) = self.vacant.pop() {
+            self.entries[slot as usize] = Some(value);
+            return slot;
+        }
+        self.entries.push(Some(value));
+        Slot::try_from(self.entries.len() - 1).expect("memory ends before numbers do")
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let value = self.entries.get_mut(slot as usize)?.take();
+        if value.is_some() {
+            self.vacant.push(slot);
+        }
+        value
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.entries.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.entries.len() - self.vacant.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().flatten()
+    }
+}
+
+/// For slots that are held by whoever put them there.
+impl<T> Index<Slot> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, slot: Slot) -> &T {
+        self.entries[slot as usize].as_ref().expect("a slot in use")
+    }
+}
+
+impl<T> IndexMut<Slot> for Slab<T> {
+    fn index_mut(&mut self, slot: Slot) -> &mut T {
+        self.entries[slot as usize].as_mut().expect("a slot in use")
+    }
+}

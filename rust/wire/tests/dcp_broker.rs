@@ -1,0 +1,608 @@
+//! The broker of DCP, message by message.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use trunkline_wire::dcp::{
+    Broker, BrokerEvent, BrokerSettings, ClientAddress, DropReason, Front, MessageType, Overflow, Width, encode_header,
+    encode_register, encode_reply, encode_request,
+};
+use trunkline_wire::{
+    DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketKind, Unsent,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// What a broker sent: to whom, and the frames as text.
+type Letter = (String, String);
+
+/// A broker, a clock, and a transport that takes everything at once unless told otherwise.
+struct Desk {
+    broker: Broker,
+    now: Nanos,
+    takes: bool,
+    open: Vec<(SendId, String)>,
+    out: Vec<Letter>,
+    frames: Vec<Frames>,
+    events: Vec<BrokerEvent>,
+}
+
+impl Desk {
+    fn new(settings: BrokerSettings) -> Self {
+        let mut broker = Broker::new(settings);
+        assert!(
+            matches!(broker.poll_output(), Some(Output::Open(open)) if open.kind == SocketKind::Router && open.options.mandatory)
+        );
+        Self { broker, now: Nanos(0), takes: true, open: vec![], out: vec![], frames: vec![], events: vec![] }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.broker.poll_output() {
+            let Output::Send { id, to: Some(to), frames, .. } = output else { continue };
+            let to = String::from_utf8_lossy(&to).into_owned();
+            let text: Vec<_> = frames[2..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect();
+            let name = MessageType::from_frame(&frames[2], true).map_or("?", MessageType::slug);
+            self.out.push((to.clone(), format!("{name} {}", text[1..].join("·")).trim_end().to_owned()));
+            self.frames.push(frames);
+            if let Some(id) = id {
+                if self.takes {
+                    self.broker.handle_socket(self.now, Front, SocketEvent::Sent(id));
+                } else {
+                    self.open.push((id, to));
+                }
+            }
+        }
+        self.events.extend(std::iter::from_fn(|| self.broker.poll_event()));
+    }
+
+    fn receive(&mut self, peer: &str, frames: Frames) -> Option<ErrorKind> {
+        let kind = self
+            .broker
+            .handle_message(self.now, Incoming { socket: Front, peer: Some(bytes(peer)), user_id: None, frames });
+        self.drain();
+        kind
+    }
+
+    fn register(&mut self, worker: &str, service: &str) {
+        self.receive(worker, encode_register(bytes(service)));
+    }
+
+    fn header(&mut self, peer: &str, message_type: MessageType) {
+        self.receive(peer, encode_header(message_type, Width::One));
+    }
+
+    fn ask(&mut self, client: &str, service: &str, id: &str) {
+        self.receive(client, encode_request(bytes(service), None, &[bytes(id)], &[bytes("x")]));
+    }
+
+    fn forward(&mut self, worker: &str, service: &str, client: &str, id: &str) {
+        self.receive(worker, encode_request(bytes(service), Some(bytes(client)), &[bytes(id)], &[bytes("x")]));
+    }
+
+    fn reply(&mut self, worker: &str, client: &str, id: &str) {
+        self.receive(worker, encode_reply(bytes(client), &[bytes(id)], &[bytes("y")]));
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.broker.handle_timeout(self.now);
+        self.drain();
+    }
+
+    /// What was sent since this was asked last.
+    fn sent(&mut self) -> Vec<Letter> {
+        self.frames.clear();
+        std::mem::take(&mut self.out)
+    }
+
+    fn dropped(&self, slug: &str) -> u64 {
+        self.broker.stats().dropped.get(slug).copied().unwrap_or(0)
+    }
+}
+
+fn desk() -> Desk {
+    Desk::new(BrokerSettings::default())
+}
+
+fn letters(all: &[(&str, &str)]) -> Vec<Letter> {
+    all.iter().map(|(to, what)| ((*to).to_owned(), (*what).to_owned())).collect()
+}
+
+// req: DCP-06, DCP-09, DCP-14, DCP-21, DCP-27
+#[test]
+fn a_request_goes_to_a_worker_and_its_reply_to_the_client() {
+    let mut desk = desk();
+    desk.register("w", "echo");
+    assert_eq!(desk.sent(), letters(&[("w", "register echo")]));
+    desk.ask("c", "echo", "1");
+    assert_eq!(desk.sent(), letters(&[("w", "request echo·c··1··x")]));
+    desk.reply("w", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y")]));
+    let stats = desk.broker.stats();
+    assert_eq!((stats.received, stats.sent, stats.queued, stats.lost), (3, 3, 0, 0));
+    let service = &stats.services[0];
+    assert_eq!((service.requests, service.replies, service.workers, service.free), (1, 1, 1, 1));
+}
+
+// req: DCP-14
+#[test]
+fn a_refused_service_is_met_with_silence() {
+    let mut desk =
+        Desk::new(BrokerSettings { services: Some(HashSet::from([bytes("echo")])), ..BrokerSettings::default() });
+    desk.register("w", "other");
+    assert_eq!(desk.sent(), []);
+    assert!(matches!(&desk.events[..], [BrokerEvent::Refused { .. }]));
+    desk.register("w", "echo");
+    assert_eq!(desk.sent().len(), 1);
+}
+
+// req: DCP-15
+#[test]
+fn registering_again_replaces_the_service_and_frees() {
+    let mut desk = desk();
+    desk.register("w", "a");
+    desk.ask("c", "a", "1");
+    desk.register("w", "a");
+    desk.ask("c", "a", "2");
+    desk.register("w", "b");
+    desk.sent();
+    desk.ask("c", "a", "3");
+    assert_eq!(desk.sent(), []);
+    desk.ask("c", "b", "4");
+    assert_eq!(desk.sent(), letters(&[("w", "request b·c··4··x")]));
+    // Another worker, of the old service, takes what waits.
+    desk.register("v", "a");
+    assert_eq!(desk.sent(), letters(&[("v", "register a"), ("v", "request a·c··3··x")]));
+    // The late reply to the first request still finds its client.
+    desk.reply("w", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y")]));
+}
+
+// req: DCP-19
+#[test]
+fn services_are_equal_byte_by_byte() {
+    let mut desk = desk();
+    for (worker, service) in [("1", "a"), ("2", "a\0"), ("3", "A"), ("4", "")] {
+        desk.register(worker, service);
+    }
+    for (worker, service) in [("1", "a"), ("2", "a\0"), ("3", "A"), ("4", "")] {
+        desk.sent();
+        desk.ask("c", service, "1");
+        assert_eq!(desk.sent()[0].0, worker);
+    }
+}
+
+// req: DCP-20
+#[test]
+fn a_client_part_that_is_there_stays() {
+    let mut desk = desk();
+    desk.register("w", "a");
+    desk.sent();
+    desk.forward("c", "a", "other", "1");
+    assert_eq!(desk.sent(), letters(&[("w", "request a·other··1··x")]));
+}
+
+// req: DCP-20
+#[test]
+fn where_only_workers_are_believed_nobody_speaks_for_others() {
+    let settings = BrokerSettings { client_address: ClientAddress::WorkersOnly, ..BrokerSettings::default() };
+    let mut desk = Desk::new(settings);
+    desk.register("w", "a");
+    desk.sent();
+    desk.forward("c", "a", "other", "1");
+    assert_eq!(desk.sent(), letters(&[("w", "request a·c··1··x")]));
+    desk.reply("evil", "c", "1");
+    assert_eq!(desk.sent(), []);
+    assert_eq!(desk.dropped("spoofed"), 1);
+    // A worker that was given up is no stranger.
+    desk.pass(SECOND * 8);
+    desk.reply("w", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("w", "reconnect")]));
+}
+
+// req: DCP-22, DCP-25
+#[test]
+fn parts_pass_bit_by_bit_and_uncopied() {
+    let mut desk = desk();
+    desk.register("w", "a");
+    for count in [0u8, 1, 5, 100] {
+        let metadata: Vec<_> = (1..=count).map(|byte| Bytes::from(vec![byte; 2000])).collect();
+        let data: Vec<_> = [&b""[..], b"a", b"", b"b", b""].into_iter().map(Bytes::copy_from_slice).collect();
+        desk.sent();
+        desk.receive("c", encode_request(bytes("a"), None, &metadata, &data));
+        let expected = encode_request(bytes("a"), Some(bytes("c")), &metadata, &data);
+        assert_eq!(desk.frames, [expected]);
+        assert!(desk.frames[0][6..].iter().zip(&metadata).all(|(sent, given)| sent.as_ptr() == given.as_ptr()));
+        desk.sent();
+        desk.receive("w", encode_reply(bytes("c"), &metadata, &data));
+        assert_eq!(desk.frames, [encode_reply(bytes("c"), &metadata, &data)]);
+    }
+    assert_eq!(desk.broker.stats().services[0].replies, 4);
+}
+
+// req: DCP-29
+#[test]
+fn requests_wait_in_order_for_a_worker_to_come() {
+    let mut desk = desk();
+    for id in ["1", "2", "3"] {
+        desk.ask("c", "a", id);
+    }
+    assert_eq!(desk.broker.stats().queued, 3);
+    desk.register("w", "a");
+    desk.reply("w", "c", "1");
+    desk.reply("w", "c", "2");
+    let requests: Vec<_> = desk.sent().into_iter().filter(|(_, what)| what.starts_with("request")).collect();
+    let expected = ["1", "2", "3"].map(|id| ("w".to_owned(), format!("request a·c··{id}··x")));
+    assert_eq!(requests, expected);
+}
+
+// req: DCP-29
+#[test]
+fn a_full_queue_rejects_the_newest_or_drops_the_oldest() {
+    for (overflow, left) in [(Overflow::RejectNewest, "1"), (Overflow::DropOldest, "3")] {
+        let mut desk = Desk::new(BrokerSettings { max_queue: 2, overflow, ..BrokerSettings::default() });
+        for id in ["1", "2", "3", "4"] {
+            desk.ask("c", "a", id);
+        }
+        assert_eq!((desk.dropped("queue_full"), desk.broker.stats().queued), (2, 2));
+        // Another service has a queue of its own.
+        desk.ask("c", "b", "5");
+        assert_eq!(desk.broker.stats().queued, 3);
+        desk.register("w", "a");
+        assert_eq!(desk.sent()[1].1, format!("request a·c··{left}··x"));
+    }
+}
+
+// req: DCP-29
+#[test]
+fn the_bytes_of_all_queues_are_bounded() {
+    for overflow in [Overflow::RejectNewest, Overflow::DropOldest] {
+        let mut desk = Desk::new(BrokerSettings { max_queue_bytes: 10_000, overflow, ..BrokerSettings::default() });
+        for number in 0..100 {
+            desk.ask("c", &number.to_string(), "1");
+            desk.ask("c", "a", "1");
+        }
+        let queued = desk.broker.stats().queued;
+        assert!((5..20).contains(&queued), "{queued} requests wait");
+        assert_eq!(desk.dropped("queue_full"), 200 - queued);
+        // What is greater than all queues together drops nothing but itself.
+        desk.receive("c", encode_request(bytes("a"), None, &[], &[Bytes::from(vec![0; 10_000])]));
+        assert_eq!(desk.broker.stats().queued, queued);
+    }
+}
+
+// req: DCP-29
+#[test]
+fn who_waits_too_long_is_dropped() {
+    let mut desk = desk();
+    desk.ask("c", "a", "1");
+    desk.pass(SECOND * 59);
+    desk.ask("c", "a", "2");
+    assert_eq!(desk.broker.poll_timeout(), Some(Nanos(0) + SECOND * 60));
+    desk.pass(SECOND);
+    assert_eq!((desk.dropped("queue_expired"), desk.broker.stats().services[0].expired), (1, 1));
+    desk.register("w", "a");
+    assert_eq!(desk.sent()[1].1, "request a·c··2··x");
+}
+
+// req: DCP-32
+#[test]
+fn a_worker_gets_one_request_at_a_time_and_the_longest_free_comes_first() {
+    let mut desk = desk();
+    desk.register("v", "a");
+    desk.register("w", "a");
+    desk.sent();
+    for id in 0..10 {
+        desk.ask("c", "a", &id.to_string());
+    }
+    assert_eq!(desk.sent(), letters(&[("v", "request a·c··0··x"), ("w", "request a·c··1··x")]));
+    desk.reply("w", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("w", "request a·c··2··x")]));
+}
+
+// req: DCP-33, DCP-38
+#[test]
+fn a_ping_of_a_busy_worker_asks_for_one_more() {
+    let mut desk = desk();
+    desk.register("w", "a");
+    for id in 0..6 {
+        desk.ask("c", "a", &id.to_string());
+    }
+    desk.sent();
+    desk.header("w", MessageType::Ping);
+    assert_eq!(desk.sent(), letters(&[("w", "pong"), ("w", "request a·c··1··x")]));
+    desk.header("w", MessageType::Pong);
+    assert_eq!(desk.sent(), []);
+}
+
+// req: DCP-33
+#[test]
+fn grants_do_not_pile_up() {
+    let mut desk = desk();
+    desk.register("w", "a");
+    desk.ask("c", "a", "0");
+    for _ in 0..3 {
+        desk.header("w", MessageType::Ping);
+    }
+    desk.sent();
+    for id in 1..6 {
+        desk.ask("c", "a", &id.to_string());
+    }
+    assert_eq!(desk.sent(), letters(&[("w", "request a·c··1··x")]));
+}
+
+// req: DCP-33
+#[test]
+fn busy_pings_may_grant_nothing() {
+    let mut desk = Desk::new(BrokerSettings { busy_ping_grants: false, ..BrokerSettings::default() });
+    desk.register("w", "a");
+    desk.ask("c", "a", "0");
+    desk.ask("c", "a", "1");
+    desk.sent();
+    desk.header("w", MessageType::Ping);
+    assert_eq!(desk.sent(), letters(&[("w", "pong")]));
+}
+
+// req: DCP-33
+#[test]
+fn a_worker_that_only_asks_is_given_so_much_and_no_more() {
+    let mut desk = Desk::new(BrokerSettings { max_held: 8, ..BrokerSettings::default() });
+    desk.register("w", "a");
+    for id in 0..20 {
+        desk.ask("c", "a", &id.to_string());
+        desk.header("w", MessageType::Ping);
+    }
+    assert_eq!(desk.sent().iter().filter(|(_, what)| what.starts_with("request")).count(), 8);
+    desk.reply("w", "c", "5");
+    assert_eq!(desk.sent()[1].1, "request a·c··8··x");
+}
+
+// req: DCP-34
+#[test]
+fn a_forward_frees_and_the_reply_goes_to_the_first_client() {
+    let mut desk = desk();
+    desk.register("v", "a");
+    desk.register("w", "b");
+    desk.ask("c", "a", "1");
+    desk.ask("c", "a", "2");
+    desk.sent();
+    desk.forward("v", "b", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("v", "request a·c··2··x"), ("w", "request b·c··1··x")]));
+    desk.reply("w", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y")]));
+}
+
+// req: DCP-07, DCP-17, DCP-35
+#[test]
+fn a_request_of_a_workers_own_does_not_free_it() {
+    let mut desk = desk();
+    desk.register("v", "a");
+    desk.register("w", "b");
+    desk.ask("c", "a", "1");
+    desk.ask("c", "a", "2");
+    desk.sent();
+    desk.ask("v", "b", "sub");
+    assert_eq!(desk.sent(), letters(&[("w", "request b·v··sub··x")]));
+    desk.forward("v", "b", "v", "sub2");
+    assert_eq!(desk.sent(), []);
+    desk.reply("w", "v", "sub");
+    assert_eq!(desk.sent(), letters(&[("v", "reply v··sub··y"), ("w", "request b·v··sub2··x")]));
+    desk.reply("v", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("v", "request a·c··2··x")]));
+}
+
+// req: DCP-36, DCP-40
+#[test]
+fn heartbeats_of_strangers_are_answered_by_a_reconnect() {
+    let mut desk = desk();
+    desk.header("c", MessageType::Ping);
+    desk.header("c", MessageType::Pong);
+    assert_eq!(desk.sent(), letters(&[("c", "reconnect"), ("c", "reconnect")]));
+}
+
+// req: DCP-10, DCP-11, DCP-16, DCP-39
+#[test]
+fn what_is_no_message_is_counted_and_told() {
+    let mut desk = desk();
+    let mut frames = encode_header(MessageType::Ping, Width::One);
+    frames[1] = Bytes::from_static(b"DGBX\x02");
+    assert_eq!(desk.receive("c", frames.clone()), Some(ErrorKind::UnsupportedVersion));
+    let is_told = |event: &BrokerEvent| {
+        matches!(event, BrokerEvent::Dropped { reason: DropReason::Malformed(error), frames: told, .. }
+            if error.frame == 1 && *told == frames)
+    };
+    assert!(desk.events.iter().any(is_told));
+    let reconnect = encode_header(MessageType::Reconnect, Width::One);
+    assert_eq!(desk.receive("c", reconnect), Some(ErrorKind::UnexpectedType));
+    assert_eq!(desk.receive("c", encode_header(MessageType::Ping, Width::Four)), Some(ErrorKind::BadType));
+    assert_eq!(desk.sent(), []);
+    assert_eq!(desk.broker.stats().dropped.values().sum::<u64>(), 3);
+}
+
+// req: DCP-11
+#[test]
+fn everybody_is_sent_the_width_it_used_last() {
+    let mut desk = Desk::new(BrokerSettings { compat_dagbox: true, ..BrokerSettings::default() });
+    let mut register = encode_register(bytes("a"));
+    register[2] = MessageType::Register.frame(Width::Four);
+    desk.receive("w", register.clone());
+    assert_eq!(desk.frames, [register]);
+    desk.sent();
+    desk.ask("c", "a", "1");
+    assert_eq!(desk.frames[0][2].len(), 4);
+    desk.sent();
+    desk.reply("w", "c", "1");
+    assert_eq!(desk.frames[0][2].len(), 1);
+    desk.sent();
+    desk.header("w", MessageType::Ping);
+    assert_eq!(desk.frames[0][2].len(), 1);
+}
+
+// req: DCP-42
+#[test]
+fn a_silent_worker_is_given_up_even_when_busy() {
+    let mut desk = desk();
+    desk.register("v", "a");
+    desk.register("w", "a");
+    desk.ask("c", "a", "1");
+    desk.pass(SECOND * 5);
+    // Whatever is heard refreshes, even what is no message.
+    desk.receive("w", Frames::new());
+    desk.sent();
+    desk.pass(SECOND * 5 / 2);
+    assert_eq!(desk.broker.stats().lost, 1);
+    assert!(
+        desk.events.iter().any(|event| matches!(event, BrokerEvent::Gone { worker, lost: 1, .. } if worker == "v"))
+    );
+    desk.ask("c", "a", "2");
+    assert_eq!(desk.sent(), letters(&[("w", "request a·c··2··x")]));
+    desk.reply("v", "c", "1");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("v", "reconnect")]));
+}
+
+// req: DCP-42
+#[test]
+fn requests_of_a_dead_worker_go_to_the_front_where_asked_for() {
+    let mut desk = Desk::new(BrokerSettings { requeue: true, ..BrokerSettings::default() });
+    desk.register("v", "a");
+    for id in ["1", "2", "3"] {
+        desk.ask("c", "a", id);
+    }
+    desk.header("v", MessageType::Ping);
+    desk.pass(SECOND * 8);
+    desk.sent();
+    desk.register("w", "a");
+    for id in ["1", "2", "3"] {
+        assert_eq!(desk.sent().last().map(|(_, what)| what.clone()), Some(format!("request a·c··{id}··x")));
+        desk.reply("w", "c", id);
+    }
+    assert_eq!(desk.broker.stats().lost, 0);
+}
+
+// req: DCP-42
+#[test]
+fn what_cannot_reach_a_worker_goes_to_the_next() {
+    let mut desk = desk();
+    desk.takes = false;
+    desk.register("v", "a");
+    desk.register("w", "a");
+    desk.ask("c", "a", "1");
+    desk.ask("c", "a", "2");
+    desk.sent();
+    let (first, to) = desk.open[0].clone();
+    assert_eq!(to, "v");
+    desk.broker.handle_socket(desk.now, Front, SocketEvent::Unsent(first, Unsent::Unreachable));
+    desk.drain();
+    assert_eq!(desk.broker.stats().queued, 1);
+    assert_eq!((desk.broker.stats().services[0].workers, desk.broker.stats().lost), (1, 0));
+    desk.reply("w", "c", "2");
+    assert_eq!(desk.sent()[1], ("w".to_owned(), "request a·c··1··x".to_owned()));
+}
+
+// req: DCP-27
+#[test]
+fn a_reply_to_nobody_is_counted() {
+    let mut desk = desk();
+    desk.takes = false;
+    for (unsent, slug) in [(Unsent::Unreachable, "unroutable"), (Unsent::PeerFull, "peer_full")] {
+        desk.reply("w", "gone", "1");
+        let (id, _) = desk.open.remove(0);
+        desk.broker.handle_socket(desk.now, Front, SocketEvent::Unsent(id, unsent));
+        desk.drain();
+        assert_eq!(desk.dropped(slug), 1);
+    }
+    let is_told = |event: &BrokerEvent| matches!(event, BrokerEvent::Dropped { reason: DropReason::Undelivered(DropKind::Unroutable), peer: Some(peer), .. } if peer == "gone");
+    assert!(desk.events.iter().any(is_told));
+}
+
+#[test]
+fn a_stopping_broker_waits_for_what_is_in_hand() {
+    let mut desk = desk();
+    desk.register("w", "a");
+    desk.ask("c", "a", "1");
+    desk.ask("c", "a", "2");
+    desk.broker.handle_close(desk.now, SECOND);
+    desk.sent();
+    desk.broker.handle_message(
+        desk.now,
+        Incoming {
+            socket: Front,
+            peer: Some(bytes("w")),
+            user_id: None,
+            frames: encode_reply(bytes("c"), &[bytes("1")], &[]),
+        },
+    );
+    assert!(matches!(desk.broker.poll_output(), Some(Output::Send { to: Some(to), .. }) if to == "c"));
+    assert!(matches!(desk.broker.poll_output(), Some(Output::Close { linger: SECOND, .. })));
+    desk.broker.handle_socket(desk.now, Front, SocketEvent::Closed);
+    assert!(desk.broker.is_closed());
+    assert_eq!(desk.broker.stats().queued, 1);
+}
+
+#[test]
+fn names_from_the_network_do_not_grow_the_broker() {
+    let mut desk = Desk::new(BrokerSettings { max_queue_bytes: 10_000, ..BrokerSettings::default() });
+    for number in 0..5000 {
+        desk.register("w", &number.to_string());
+        desk.ask("c", &format!("{number:0300}"), "1");
+    }
+    let services = desk.broker.stats().services;
+    assert!(services.len() <= 1000);
+    assert!(services.iter().all(|service| service.service.len() <= 200));
+}
+
+proptest! {
+    /// Any peers say anything, at any time; what is asked for is accounted for.
+    // req: DCP-32, DCP-44
+    #[test]
+    fn every_request_is_somewhere(steps in prop::collection::vec((0u8..10, 0u8..4, 0u8..3, 0u8..4), 1..400), requeue: bool, drop_oldest: bool) {
+        let overflow = if drop_oldest { Overflow::DropOldest } else { Overflow::RejectNewest };
+        let mut desk = Desk::new(BrokerSettings { requeue, overflow, max_queue: 5, max_held: 4, ..BrokerSettings::default() });
+        let (mut asked, mut forwards) = (0, 0);
+        // What each worker may still be given: it asked, and asking twice is asking once.
+        let mut may_take = [false; 4];
+        for (step, peer, service, id) in steps {
+            let name = ["p", "q", "r", "s"][usize::from(peer)];
+            let (service, id) = (["a", "b", "c"][usize::from(service)], id.to_string());
+            let workers: u64 = desk.broker.stats().services.iter().map(|service| service.workers).sum();
+            may_take[usize::from(peer)] |= matches!(step, 0..=3);
+            match step {
+                0 => desk.register(name, service),
+                1 => desk.header(name, MessageType::Ping),
+                2 => desk.reply(name, "x", &id),
+                3 => { asked += 1; forwards += 1; desk.forward(name, service, "x", &id) }
+                4..=6 => { asked += 1; desk.ask(name, service, &id) }
+                7 => desk.header(name, MessageType::Pong),
+                8 => { desk.receive(name, Frames::from_vec(vec![Bytes::new(), bytes(service)])); }
+                _ => desk.pass(Duration::from_millis(400 * u64::from(peer))),
+            }
+            prop_assert!(workers <= 4);
+            for (to, what) in desk.sent() {
+                if what.starts_with("request") {
+                    let to = ["p", "q", "r", "s"].iter().position(|name| *name == to);
+                    prop_assert!(to.is_some_and(|to| std::mem::take(&mut may_take[to])), "nobody asked");
+                }
+            }
+            let stats = desk.broker.stats();
+            prop_assert!(stats.services.iter().map(|service| service.queued).sum::<u64>() == stats.queued);
+            let requests: u64 = stats.services.iter().map(|service| service.requests).sum();
+            prop_assert_eq!(requests, asked);
+        }
+        // All workers fall silent, and all that waits expires.
+        desk.pass(SECOND * 100);
+        desk.pass(SECOND * 100);
+        let stats = desk.broker.stats();
+        let replies: u64 = stats.services.iter().map(|service| service.replies).sum();
+        let (full, expired) = (desk.dropped("queue_full"), desk.dropped("queue_expired"));
+        // What a worker passed on is over for it, and asked for once more.
+        let passed_on = asked - (replies + full + expired + stats.lost);
+        prop_assert!(stats.queued == 0 && passed_on <= forwards);
+        prop_assert_eq!(desk.broker.poll_timeout(), None);
+    }
+}
