@@ -51,7 +51,7 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 	ruff format --check --quiet python tests tools benches
 	ruff check --quiet python tests tools benches
 	mypy
-	python -m mypy.stubtest trunkline._native --allowlist tests/typing/stubtest-allowlist.txt
+	python -m mypy.stubtest trunkline._native --mypy-config-file pyproject.toml
 	touch $@
 
 rust-test: $(DONE)/venv ## The tests of the Rust crates

@@ -5,8 +5,8 @@ import json
 from base64 import b64encode
 
 import pytest
-import wire
 
+import wire
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
 

@@ -6,9 +6,9 @@ import threading
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import wire
 import zmq
 
+import wire
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError, LocalProtocolError
 

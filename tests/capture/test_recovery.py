@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import wire
 import zmq
 
+import wire
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
 

@@ -184,7 +184,7 @@ def schema() -> pa.Schema:
 def _need_pyarrow() -> Any:
     try:
         import pyarrow as pa
-        import pyarrow.compute  # noqa: F401 - a part of it that is not there by itself
+        import pyarrow.compute
     except ImportError as error:
         message = "this takes pyarrow: pip install 'trunkline[capture]'"
         raise LocalProtocolError(message) from error

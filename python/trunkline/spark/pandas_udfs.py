@@ -49,8 +49,8 @@ def cdtp(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
     from pyspark.sql.pandas.functions import pandas_udf
 
-    from trunkline.spark._pandas_workers import frames_of
     from trunkline._decoding import Decoding
+    from trunkline.spark._pandas_workers import frames_of
 
     decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
     if decoding.rest:
