@@ -1,19 +1,24 @@
 //! DCP: clients ask services of a broker, which keeps a queue for each and gives it to workers as they become free.
 
 mod broker;
+mod client;
+mod credit;
 mod decode;
 mod encode;
 mod layout;
 mod list;
 mod slab;
+mod worker;
 
 pub use broker::{
     Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, DropReason, Front, Overflow,
     ServiceStats,
 };
+pub use client::{Asking, CallId, Client, ClientEvent, ClientSettings, ClientStats, ClientVerb};
 pub use decode::decode;
 pub use encode::{encode_header, encode_register, encode_reply, encode_request};
 pub use layout::{Body, Layout, MessageType, Role, Settings, Width};
+pub use worker::{Back, JobId, Worker, WorkerEvent, WorkerSettings, WorkerStats, WorkerVerb};
 
 use std::collections::BTreeMap;
 

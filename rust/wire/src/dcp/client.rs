@@ -1,0 +1,432 @@
+//! The client: many requests at a time, each of which ends in one reply or one time-out.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request, size};
+use crate::{
+    Backlog, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent,
+    SocketKind, SocketOptions, Unsent, Weight,
+};
+
+/// Sends the transport is asked to take at one time; the rest waits in the machine, where it can time out unsent.
+const WINDOW: usize = 64;
+
+/// How a client is set up.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// Where the broker listens.
+    pub connect: Vec<String>,
+    /// What is set on the socket.
+    pub options: SocketOptions,
+    /// How long an attempt may take, where a call does not say.
+    pub timeout: Duration,
+    /// How often the transport looks for a broker that is gone; the client itself stays silent.
+    pub heartbeat_interval: Duration,
+    /// Intervals after which a silent broker is gone, for the transport.
+    pub liveness: u32,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self {
+            connect: vec![],
+            options: SocketOptions::default(),
+            timeout: Duration::from_secs(5),
+            heartbeat_interval: Duration::from_millis(2500),
+            liveness: 3,
+        }
+    }
+}
+
+/// The client's only socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Asking;
+
+/// The user's number of a call, never used twice. Of two calls that wait the lower one goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// What the user of a client may ask for.
+#[derive(Clone, Debug)]
+pub enum ClientVerb {
+    /// Ask a service.
+    Request {
+        /// The number of the call.
+        call: CallId,
+        /// The service.
+        service: Bytes,
+        /// Parts the reply will bear, none of them empty.
+        metadata: Vec<Bytes>,
+        /// The data parts.
+        data: Vec<Bytes>,
+        /// How long an attempt may take.
+        timeout: Option<Duration>,
+        /// Further attempts after the first.
+        retries: u32,
+    },
+    /// Wait for a call no more, and do not send it if that has not been done.
+    Cancel(CallId),
+}
+
+/// What a client tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// A call has its reply.
+    Reply {
+        /// The call.
+        call: CallId,
+        /// The message, bit for bit.
+        frames: Frames,
+        /// Where everything is in it; the metadata are the user's.
+        body: Body,
+    },
+    /// No attempt was replied to in time.
+    TimedOut(CallId),
+    /// The client closed before the reply came.
+    Unanswered(CallId),
+    /// Bytes that are not a reply.
+    Dropped {
+        /// What is wrong, and where.
+        error: DecodeError,
+        /// The bytes, bit for bit.
+        frames: Frames,
+    },
+    /// The broker is connected.
+    Connected(String),
+    /// The connection has ended.
+    Disconnected(String),
+    /// The endpoint could not be used.
+    Failed {
+        /// The endpoint.
+        endpoint: String,
+        /// The transport's words for the reason.
+        reason: String,
+    },
+}
+
+impl Event for ClientEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Reply { frames, .. } => Weight::Lossless(size(frames)),
+            Self::TimedOut(_) | Self::Unanswered(_) => Weight::Lossless(0),
+            Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
+            Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => Weight::Notice(0),
+        }
+    }
+}
+
+/// Counters of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientStats {
+    /// Calls.
+    pub requests: u64,
+    /// Calls that were replied to.
+    pub replies: u64,
+    /// Calls that timed out for good.
+    pub timeouts: u64,
+    /// Attempts after the first.
+    pub retries: u64,
+    /// Replies nobody waited for.
+    pub late: u64,
+    /// Calls that are not over.
+    pub in_flight: u64,
+    /// Bad messages, by kind.
+    pub dropped: Dropped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Queued,
+    /// The transport was asked to take it.
+    Offered,
+    Gone,
+}
+
+#[derive(Debug)]
+struct Call {
+    /// The message, for as long as it may have to be sent (again).
+    frames: Frames,
+    bytes: usize,
+    place: Place,
+    due: Nanos,
+    timeout: Duration,
+    retries: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Draining { until: Nanos },
+    Closing,
+    Closed,
+}
+
+/// The client of DCP.
+#[derive(Debug)]
+pub struct Client {
+    settings: ClientSettings,
+    state: State,
+    /// The first half of every correlation id: replies to somebody else's calls are not taken for ours.
+    prefix: [u8; 8],
+    calls: HashMap<CallId, Call>,
+    /// The calls to send, the lowest first.
+    queue: BTreeSet<CallId>,
+    deadlines: BTreeSet<(Nanos, CallId)>,
+    /// Sends the transport has not decided on.
+    offered: usize,
+    waiting_bytes: usize,
+    outputs: VecDeque<Output<Asking>>,
+    events: VecDeque<ClientEvent>,
+    stats: ClientStats,
+}
+
+impl Client {
+    /// A client that asks for its socket at once. The seed makes its correlation ids its own.
+    pub fn new(settings: ClientSettings, seed: [u8; 32]) -> Self {
+        let heartbeat = settings.heartbeat_interval;
+        let open = Output::Open(Open {
+            socket: Asking,
+            kind: SocketKind::Dealer,
+            bind: vec![],
+            connect: settings.connect.clone(),
+            options: SocketOptions {
+                immediate: true,
+                heartbeat: Some((heartbeat, heartbeat * settings.liveness)),
+                ..settings.options.clone()
+            },
+        });
+        let mut prefix = [0; 8];
+        prefix.copy_from_slice(&seed[..8]);
+        Self {
+            settings,
+            state: State::Open,
+            prefix,
+            calls: HashMap::new(),
+            queue: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            offered: 0,
+            waiting_bytes: 0,
+            outputs: VecDeque::from([open]),
+            events: VecDeque::new(),
+            stats: ClientStats::default(),
+        }
+    }
+
+    fn correlation(&self, call: CallId) -> Bytes {
+        let mut id = BytesMut::with_capacity(16);
+        id.put_slice(&self.prefix);
+        id.put_u64(call.0);
+        id.freeze()
+    }
+
+    /// The call that a reply with this first part of metadata is for.
+    fn call_of(&self, id: &[u8]) -> Option<CallId> {
+        let number = id.strip_prefix(&self.prefix)?;
+        Some(CallId(u64::from_be_bytes(number.try_into().ok()?)))
+    }
+
+    fn end(&mut self, id: CallId) -> Option<Call> {
+        let call = self.calls.remove(&id)?;
+        self.deadlines.remove(&(call.due, id));
+        if call.place != Place::Gone {
+            self.waiting_bytes -= call.bytes;
+        }
+        self.queue.remove(&id);
+        Some(call)
+    }
+
+    fn on_reply(&mut self, frames: Frames, mut body: Body) {
+        let call = frames[body.metadata.clone()].first().and_then(|id| self.call_of(id));
+        let Some(call) = call.filter(|call| self.end(*call).is_some()) else {
+            self.stats.late += 1;
+            return;
+        };
+        self.stats.replies += 1;
+        body.metadata.start += 1;
+        self.events.push_back(ClientEvent::Reply { call, frames, body });
+    }
+
+    fn on_timeouts(&mut self, now: Nanos) {
+        while let Some(&(due, id)) = self.deadlines.first()
+            && due <= now
+        {
+            self.deadlines.pop_first();
+            let Some(call) = self.calls.get_mut(&id) else { continue };
+            if call.retries == 0 || self.state != State::Open {
+                self.end(id);
+                self.stats.timeouts += 1;
+                self.events.push_back(ClientEvent::TimedOut(id));
+                continue;
+            }
+            call.retries -= 1;
+            call.due = now + call.timeout;
+            self.stats.retries += 1;
+            self.deadlines.insert((call.due, id));
+            // An attempt that never left is this one as well.
+            if call.place == Place::Gone {
+                call.place = Place::Queued;
+                self.waiting_bytes += call.bytes;
+                self.queue.insert(id);
+            }
+        }
+    }
+
+    fn settle(&mut self, send: SendId, unsent: Option<Unsent>) {
+        self.offered = self.offered.saturating_sub(1);
+        let id = CallId(send.0);
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.place == Place::Offered) else { return };
+        if unsent == Some(Unsent::Expired) {
+            call.place = Place::Queued;
+            self.queue.insert(id);
+            return;
+        }
+        call.place = Place::Gone;
+        self.waiting_bytes -= call.bytes;
+        if call.retries == 0 {
+            call.frames = Frames::new();
+        }
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        let State::Draining { until } = self.state else { return };
+        if self.calls.is_empty() || now >= until {
+            self.state = State::Closing;
+            self.queue.clear();
+            self.waiting_bytes = 0;
+            self.deadlines.clear();
+            let mut left: Vec<_> = self.calls.drain().map(|(id, _)| id).collect();
+            left.sort_unstable();
+            self.events.extend(left.into_iter().map(ClientEvent::Unanswered));
+            self.outputs.push_back(Output::Close { socket: Asking, linger: Duration::ZERO });
+        }
+    }
+}
+
+impl Machine for Client {
+    type Socket = Asking;
+    type Event = ClientEvent;
+    type Verb = ClientVerb;
+    type Stats = ClientStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Asking>) -> Option<ErrorKind> {
+        let frames = incoming.frames;
+        match decode(&frames, Settings { role: Some(Role::Client), compat_dagbox: false }) {
+            Ok(Layout::Reply(body)) => self.on_reply(frames, body),
+            // The codec lets nothing else through to a client.
+            Ok(Layout::Register | Layout::Ping | Layout::Pong | Layout::Request(_) | Layout::Reconnect) => {}
+            Err(error) => {
+                *self.stats.dropped.entry(error.kind.slug()).or_default() += 1;
+                self.events.push_back(ClientEvent::Dropped { error, frames });
+                return Some(error.kind);
+            }
+        }
+        self.close_if_done(now);
+        None
+    }
+
+    fn handle_socket(&mut self, now: Nanos, _socket: Asking, event: SocketEvent) {
+        match event {
+            SocketEvent::Bound(_) => {}
+            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
+                self.events.push_back(ClientEvent::Failed { endpoint, reason });
+            }
+            SocketEvent::Connected(endpoint) => self.events.push_back(ClientEvent::Connected(endpoint)),
+            SocketEvent::Disconnected(endpoint) => self.events.push_back(ClientEvent::Disconnected(endpoint)),
+            SocketEvent::Sent(send) => self.settle(send, None),
+            SocketEvent::Unsent(send, unsent) => {
+                // One that expired may have another attempt.
+                self.on_timeouts(now);
+                self.settle(send, Some(unsent));
+            }
+            SocketEvent::Closed => self.state = State::Closed,
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.on_timeouts(now);
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: ClientVerb) {
+        match verb {
+            ClientVerb::Request { call, .. } if self.state != State::Open => {
+                self.events.push_back(ClientEvent::Unanswered(call));
+            }
+            ClientVerb::Request { call: id, service, mut metadata, data, timeout, retries } => {
+                if self.calls.contains_key(&id) {
+                    return;
+                }
+                metadata.insert(0, self.correlation(id));
+                let frames = encode_request(service, None, &metadata, &data);
+                let timeout = timeout.unwrap_or(self.settings.timeout);
+                let (due, bytes) = (now + timeout, size(&frames));
+                self.stats.requests += 1;
+                self.waiting_bytes += bytes;
+                self.queue.insert(id);
+                self.deadlines.insert((due, id));
+                self.calls.insert(id, Call { frames, bytes, place: Place::Queued, due, timeout, retries });
+            }
+            ClientVerb::Cancel(call) => {
+                self.end(call);
+            }
+        }
+        self.close_if_done(now);
+    }
+
+    /// Waits for the replies to what was asked, for as long as `grace`.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        if self.state == State::Open {
+            self.state = State::Draining { until: now + grace };
+            self.close_if_done(now);
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Asking>> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        if self.offered >= WINDOW {
+            return None;
+        }
+        let id = self.queue.pop_first()?;
+        let call = self.calls.get_mut(&id)?;
+        call.place = Place::Offered;
+        self.offered += 1;
+        let frames = call.frames.clone();
+        Some(Output::Send { id: Some(SendId(id.0)), socket: Asking, to: None, frames, until: Some(call.due) })
+    }
+
+    fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let closing = match self.state {
+            State::Draining { until } => Some(until),
+            State::Open => None,
+            State::Closing | State::Closed => return None,
+        };
+        let due = self.deadlines.first().map(|(due, _)| *due);
+        [due, closing].into_iter().flatten().min()
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { messages: self.queue.len() + self.offered, bytes: self.waiting_bytes }
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.replies
+    }
+
+    fn stats(&self) -> ClientStats {
+        ClientStats { in_flight: self.calls.len() as u64, ..self.stats.clone() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+}

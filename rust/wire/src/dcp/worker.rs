@@ -1,0 +1,591 @@
+//! The worker: registers, keeps alive, takes requests and asks for more while it has hands free.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::credit::Credit;
+use super::layout::REQUEST_CLIENT;
+use super::{
+    Body, Dropped, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
+    encode_request, size,
+};
+use crate::{
+    Backlog, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent,
+    SocketKind, SocketOptions, Unsent, Weight,
+};
+
+/// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
+const WINDOW: usize = 64;
+
+/// How a worker is set up.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// The service it offers.
+    pub service: Bytes,
+    /// Where the broker listens.
+    pub connect: Vec<String>,
+    /// What is set on the socket.
+    pub options: SocketOptions,
+    /// Requests that are worked on at a time.
+    pub concurrency: usize,
+    /// How often the broker is to hear of it.
+    pub heartbeat_interval: Duration,
+    /// Intervals after which a broker that owes an answer is gone.
+    pub liveness: u32,
+    /// How long to wait before dialling a silent broker again, at first; twice as long each further time.
+    pub reconnect_after: Duration,
+    /// The longest such wait.
+    pub reconnect_at_most: Duration,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            service: Bytes::new(),
+            connect: vec![],
+            options: SocketOptions::default(),
+            concurrency: 1,
+            heartbeat_interval: Duration::from_millis(2500),
+            liveness: 3,
+            reconnect_after: Duration::from_millis(100),
+            reconnect_at_most: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The worker's only socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Back;
+
+/// The worker's own number of a request it works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// What the user of a worker may ask for. Jobs that are over are ignored.
+#[derive(Clone, Debug)]
+pub enum WorkerVerb {
+    /// The result of a job.
+    Reply {
+        /// The job.
+        job: JobId,
+        /// The data parts.
+        data: Vec<Bytes>,
+    },
+    /// A job failed: its client is told with these parts, often none.
+    Fail {
+        /// The job.
+        job: JobId,
+        /// The data parts.
+        data: Vec<Bytes>,
+    },
+    /// Another service does the rest of a job.
+    Forward {
+        /// The job.
+        job: JobId,
+        /// The other service.
+        service: Bytes,
+        /// The data parts.
+        data: Vec<Bytes>,
+    },
+    /// Nobody will answer a job any more.
+    Abandon(JobId),
+    /// A request of the worker's own; its reply is an event.
+    Request {
+        /// The service.
+        service: Bytes,
+        /// Parts to know the reply by, none of them empty.
+        metadata: Vec<Bytes>,
+        /// The data parts.
+        data: Vec<Bytes>,
+    },
+}
+
+/// What a worker tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkerEvent {
+    /// Something to do.
+    Request {
+        /// Its number.
+        job: JobId,
+        /// The message, bit for bit.
+        frames: Frames,
+        /// Where everything is in it.
+        body: Body,
+    },
+    /// The reply to a request of the worker's own.
+    Reply {
+        /// The message, bit for bit.
+        frames: Frames,
+        /// Where everything is in it.
+        body: Body,
+    },
+    /// The broker has confirmed the service.
+    Registered,
+    /// The broker owes an answer for too long and is dialled again.
+    Lost,
+    /// Bytes that are not a message.
+    Dropped {
+        /// What is wrong, and where.
+        error: DecodeError,
+        /// The bytes, bit for bit.
+        frames: Frames,
+    },
+    /// The broker is connected.
+    Connected(String),
+    /// The connection has ended.
+    Disconnected(String),
+    /// The endpoint could not be used.
+    Failed {
+        /// The endpoint.
+        endpoint: String,
+        /// The transport's words for the reason.
+        reason: String,
+    },
+}
+
+impl Event for WorkerEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Request { frames, .. } | Self::Reply { frames, .. } => Weight::Lossless(size(frames)),
+            Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
+            Self::Registered | Self::Lost | Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => {
+                Weight::Notice(0)
+            }
+        }
+    }
+}
+
+/// Counters of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Whole messages off the socket.
+    pub received: u64,
+    /// Messages the transport has taken.
+    pub sent: u64,
+    /// Bad ones, by kind.
+    pub dropped: Dropped,
+    /// Requests that came.
+    pub requests: u64,
+    /// Replies, those of failed jobs as well.
+    pub replies: u64,
+    /// Requests handed on.
+    pub forwards: u64,
+    /// Jobs that failed or were abandoned.
+    pub failed: u64,
+    /// Requests in hand.
+    pub held: u64,
+}
+
+/// What a reply needs of its request.
+#[derive(Debug)]
+struct Job {
+    client: Bytes,
+    metadata: SmallVec<[Bytes; 2]>,
+}
+
+impl Job {
+    fn of(frames: &Frames, body: &Body) -> Self {
+        let client = frames.get(REQUEST_CLIENT).cloned().unwrap_or_default();
+        Self { client, metadata: frames[body.metadata.clone()].iter().cloned().collect() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Up,
+    /// The transport dials again.
+    Lost,
+    /// We dial again then.
+    Away {
+        until: Nanos,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Draining { until: Nanos },
+    Closing,
+    Closed,
+}
+
+/// The worker of DCP.
+#[derive(Debug)]
+pub struct Worker {
+    settings: WorkerSettings,
+    state: State,
+    link: Link,
+    credit: Credit,
+    jobs: HashMap<JobId, Job>,
+    next_job: u64,
+    /// Requests over the concurrency, in order.
+    waiting: VecDeque<(Frames, Body)>,
+    /// Requests that came while closing and go back to the broker.
+    returned: VecDeque<(Frames, Body)>,
+    queue: VecDeque<Frames>,
+    in_flight: VecDeque<(SendId, Frames)>,
+    /// Bytes of both.
+    queued_bytes: usize,
+    next_send: u64,
+    /// When to say something, having said nothing.
+    heartbeat_at: Nanos,
+    /// Since when the broker owes an answer.
+    unanswered: Option<Nanos>,
+    reconnects: u32,
+    jitter: u64,
+    outputs: VecDeque<Output<Back>>,
+    events: VecDeque<WorkerEvent>,
+    stats: WorkerStats,
+}
+
+impl Worker {
+    /// A worker that asks for its socket at once, and registers. The seed spreads the reconnects of many.
+    pub fn new(now: Nanos, settings: WorkerSettings, seed: [u8; 32]) -> Self {
+        let heartbeat = settings.heartbeat_interval;
+        let open = Output::Open(Open {
+            socket: Back,
+            kind: SocketKind::Dealer,
+            bind: vec![],
+            connect: settings.connect.clone(),
+            options: SocketOptions {
+                immediate: true,
+                heartbeat: Some((heartbeat, heartbeat * settings.liveness)),
+                ..settings.options.clone()
+            },
+        });
+        let mut worker = Self {
+            credit: Credit::new(settings.concurrency),
+            settings,
+            state: State::Open,
+            link: Link::Up,
+            jobs: HashMap::new(),
+            next_job: 0,
+            waiting: VecDeque::new(),
+            returned: VecDeque::new(),
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            queued_bytes: 0,
+            next_send: 0,
+            heartbeat_at: now,
+            unanswered: None,
+            reconnects: 0,
+            jitter: seed
+                .chunks_exact(8)
+                .fold(1, |jitter, chunk| jitter ^ chunk.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))),
+            outputs: VecDeque::from([open]),
+            events: VecDeque::new(),
+            stats: WorkerStats::default(),
+        };
+        worker.register(now);
+        worker
+    }
+
+    fn held(&self) -> usize {
+        self.jobs.len() + self.waiting.len()
+    }
+
+    /// A registration goes before anything else.
+    fn register(&mut self, now: Nanos) {
+        self.queue.retain(|frames| !is_of(frames, &[MessageType::Register, MessageType::Ping, MessageType::Pong]));
+        self.queue.push_front(encode_register(self.settings.service.clone()));
+        self.queued_bytes = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames)).map(size).sum();
+        self.credit.register();
+        self.spoke(now);
+    }
+
+    fn push(&mut self, now: Nanos, frames: Frames) {
+        self.queued_bytes += size(&frames);
+        self.queue.push_back(frames);
+        self.spoke(now);
+    }
+
+    fn ping(&mut self, now: Nanos) {
+        self.credit.ping(now);
+        self.push(now, encode_header(MessageType::Ping, Width::One));
+    }
+
+    /// Nine tenths of the interval leave the rest to the way.
+    fn spoke(&mut self, now: Nanos) {
+        self.heartbeat_at = now + self.settings.heartbeat_interval * 9 / 10;
+    }
+
+    fn on_request(&mut self, now: Nanos, frames: Frames, body: Body) {
+        self.stats.requests += 1;
+        if self.state != State::Open {
+            self.returned.push_back((frames, body));
+            return;
+        }
+        self.waiting.push_back((frames, body));
+        if self.credit.take(now, self.held()) {
+            self.ping(now);
+        }
+        self.hand_out();
+    }
+
+    fn hand_out(&mut self) {
+        while self.jobs.len() < self.settings.concurrency
+            && let Some((frames, body)) = self.waiting.pop_front()
+        {
+            let job = JobId(self.next_job);
+            self.next_job += 1;
+            self.jobs.insert(job, Job::of(&frames, &body));
+            self.events.push_back(WorkerEvent::Request { job, frames, body });
+        }
+    }
+
+    fn reply(&mut self, now: Nanos, job: JobId, data: &[Bytes]) -> bool {
+        let Some(Job { client, metadata }) = self.jobs.remove(&job) else { return false };
+        self.stats.replies += 1;
+        self.credit.grant(now);
+        self.push(now, encode_reply(client, &metadata, data));
+        true
+    }
+
+    fn forward(&mut self, now: Nanos, job: Job, service: Bytes, data: &[Bytes]) {
+        self.stats.forwards += 1;
+        self.credit.grant(now);
+        self.push(now, encode_request(service, Some(job.client), &job.metadata, data));
+    }
+
+    fn silence_limit(&self) -> Duration {
+        self.settings.heartbeat_interval * self.settings.liveness
+    }
+
+    fn reconnect(&mut self, now: Nanos) {
+        self.unanswered = None;
+        self.events.push_back(WorkerEvent::Lost);
+        let longest = self.settings.reconnect_at_most;
+        let wait = self.settings.reconnect_after.saturating_mul(1 << self.reconnects.min(20)).min(longest);
+        self.reconnects += 1;
+        // Between half and all of it.
+        let wait = wait / 2 + wait / 2 * self.random() / 256;
+        self.link = Link::Away { until: now + wait };
+        for endpoint in &self.settings.connect {
+            self.outputs.push_back(Output::Disconnect { socket: Back, endpoint: endpoint.clone() });
+        }
+    }
+
+    fn dial(&mut self, now: Nanos) {
+        self.link = Link::Up;
+        for endpoint in &self.settings.connect {
+            self.outputs.push_back(Output::Connect { socket: Back, endpoint: endpoint.clone() });
+        }
+        self.register(now);
+    }
+
+    /// Xorshift: eight bits are enough to spread dials.
+    fn random(&mut self) -> u32 {
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        (self.jitter >> 56) as u32
+    }
+
+    /// Takes an open send off the list.
+    fn settle(&mut self, send: SendId) -> Option<Frames> {
+        let at = self.in_flight.iter().position(|(id, _)| *id == send)?;
+        let (_, frames) = self.in_flight.remove(at)?;
+        self.queued_bytes -= size(&frames);
+        Some(frames)
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        let State::Draining { until } = self.state else { return };
+        if self.held() == 0 {
+            // Other workers may do what we never began.
+            while let Some((frames, body)) = self.returned.pop_front() {
+                let job = Job::of(&frames, &body);
+                self.forward(now, job, self.settings.service.clone(), &frames[body.data()]);
+            }
+        }
+        let is_done = self.held() == 0 && self.queue.is_empty() && self.in_flight.is_empty();
+        if is_done || now >= until {
+            self.state = State::Closing;
+            self.outputs.push_back(Output::Close { socket: Back, linger: until - now });
+        }
+    }
+
+    fn drop(&mut self, error: DecodeError, frames: Frames) -> ErrorKind {
+        *self.stats.dropped.entry(error.kind.slug()).or_default() += 1;
+        self.events.push_back(WorkerEvent::Dropped { error, frames });
+        error.kind
+    }
+}
+
+impl Machine for Worker {
+    type Socket = Back;
+    type Event = WorkerEvent;
+    type Verb = WorkerVerb;
+    type Stats = WorkerStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Option<ErrorKind> {
+        let frames = incoming.frames;
+        self.stats.received += 1;
+        self.unanswered = None;
+        self.reconnects = 0;
+        match decode(&frames, Settings { role: Some(Role::Worker), compat_dagbox: false }) {
+            Ok(Layout::Register) => self.events.push_back(WorkerEvent::Registered),
+            Ok(Layout::Pong) => self.credit.pong(now),
+            Ok(Layout::Reconnect) => self.register(now),
+            Ok(Layout::Request(Body { client: None, .. })) => {
+                let error = DecodeError { kind: ErrorKind::MissingClient, frame: REQUEST_CLIENT, offset: 0 };
+                return Some(self.drop(error, frames));
+            }
+            Ok(Layout::Request(body)) => self.on_request(now, frames, body),
+            Ok(Layout::Reply(body)) => self.events.push_back(WorkerEvent::Reply { frames, body }),
+            // The codec lets no ping through to a worker.
+            Ok(Layout::Ping) => {}
+            Err(error) => return Some(self.drop(error, frames)),
+        }
+        None
+    }
+
+    fn handle_socket(&mut self, now: Nanos, _socket: Back, event: SocketEvent) {
+        match event {
+            SocketEvent::Bound(_) => {}
+            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
+                self.events.push_back(WorkerEvent::Failed { endpoint, reason });
+            }
+            SocketEvent::Connected(endpoint) => {
+                self.events.push_back(WorkerEvent::Connected(endpoint));
+                // The broker knows the new connection by another address.
+                if self.link == Link::Lost {
+                    self.link = Link::Up;
+                    self.register(now);
+                }
+            }
+            SocketEvent::Disconnected(endpoint) => {
+                self.events.push_back(WorkerEvent::Disconnected(endpoint));
+                self.unanswered = None;
+                if self.link == Link::Up {
+                    self.link = Link::Lost;
+                }
+            }
+            SocketEvent::Sent(send) => {
+                if let Some(frames) = self.settle(send) {
+                    self.stats.sent += 1;
+                    if is_of(&frames, &[MessageType::Register, MessageType::Ping]) {
+                        self.unanswered.get_or_insert(now);
+                    }
+                }
+            }
+            SocketEvent::Unsent(send, unsent) => {
+                let frames = self.settle(send);
+                let again = frames.filter(|frames| is_of(frames, &[MessageType::Reply, MessageType::Request]));
+                if let Some(frames) = again.filter(|_| unsent != Unsent::PeerFull) {
+                    self.queued_bytes += size(&frames);
+                    self.queue.push_back(frames);
+                }
+            }
+            SocketEvent::Closed => self.state = State::Closed,
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if let Link::Away { until } = self.link
+            && now >= until
+        {
+            self.dial(now);
+        }
+        if self.unanswered.is_some_and(|since| now >= since + self.silence_limit()) {
+            self.reconnect(now);
+        }
+        if now >= self.heartbeat_at {
+            self.spoke(now);
+            // What the transport has not taken yet says as much.
+            if self.link == Link::Up && self.queue.is_empty() && self.in_flight.is_empty() {
+                if self.state == State::Open && self.held() < self.settings.concurrency {
+                    self.ping(now);
+                } else {
+                    self.push(now, encode_header(MessageType::Pong, Width::One));
+                }
+            }
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: WorkerVerb) {
+        match verb {
+            WorkerVerb::Reply { job, data } => {
+                self.reply(now, job, &data);
+            }
+            WorkerVerb::Fail { job, data } => self.stats.failed += u64::from(self.reply(now, job, &data)),
+            WorkerVerb::Forward { job, service, data } => {
+                if let Some(job) = self.jobs.remove(&job) {
+                    self.forward(now, job, service, &data);
+                }
+            }
+            WorkerVerb::Abandon(job) => self.stats.failed += u64::from(self.jobs.remove(&job).is_some()),
+            WorkerVerb::Request { service, metadata, data } => {
+                self.push(now, encode_request(service, None, &metadata, &data));
+            }
+        }
+        self.hand_out();
+        self.close_if_done(now);
+    }
+
+    /// Finishes what is in hand, then gives back what came meanwhile.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        if self.state == State::Open {
+            self.state = State::Draining { until: now + grace };
+            self.close_if_done(now);
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Back>> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        let is_closing = matches!(self.state, State::Closing | State::Closed);
+        if self.link != Link::Up || self.in_flight.len() >= WINDOW || is_closing {
+            return None;
+        }
+        let frames = self.queue.pop_front()?;
+        self.next_send += 1;
+        let send = SendId(self.next_send);
+        self.in_flight.push_back((send, frames.clone()));
+        Some(Output::Send { id: Some(send), socket: Back, to: None, frames, until: None })
+    }
+
+    fn poll_event(&mut self) -> Option<WorkerEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let closing = match self.state {
+            State::Draining { until } => Some(until),
+            State::Open => None,
+            State::Closing | State::Closed => return None,
+        };
+        let silent = self.unanswered.map(|since| since + self.silence_limit());
+        let away = match self.link {
+            Link::Away { until } => Some(until),
+            Link::Up | Link::Lost => None,
+        };
+        [Some(self.heartbeat_at), silent, away, closing].into_iter().flatten().min()
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { messages: self.queue.len() + self.in_flight.len(), bytes: self.queued_bytes }
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.received
+    }
+
+    fn stats(&self) -> WorkerStats {
+        WorkerStats { held: self.held() as u64, ..self.stats.clone() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+}
+
+fn is_of(frames: &Frames, types: &[MessageType]) -> bool {
+    MessageType::from_frame(&frames[super::layout::TYPE], false).is_some_and(|found| types.contains(&found))
+}
