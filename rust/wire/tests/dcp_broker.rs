@@ -557,6 +557,62 @@ fn names_from_the_network_do_not_grow_the_broker() {
     assert!(services.iter().all(|service| service.service.len() <= 200));
 }
 
+/// Good messages with a few frames changed, from a thousand peers.
+// req: DCP-44
+#[test]
+fn mutated_messages_leave_the_broker_up_and_small() {
+    let mut desk = Desk::new(BrokerSettings { max_queue: 100, max_queue_bytes: 100_000, ..BrokerSettings::default() });
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut below = move |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap_or(0)
+    };
+    for _ in 0..100_000 {
+        let (peer, service) = (format!("p{}", below(1000)), bytes(&format!("s{}", below(50))));
+        let client = bytes(&format!("p{}", below(1000)));
+        let mut frames = match below(6) {
+            0 => encode_register(service),
+            1 => encode_header(MessageType::ALL[below(6)], Width::One),
+            2 | 3 => encode_request(service, Some(client).filter(|_| below(2) == 0), &[bytes("1")], &[bytes("x")]),
+            _ => encode_reply(client, &[bytes("1")], &[bytes("x")]),
+        };
+        match below(8) {
+            0 => frames.truncate(below(frames.len() + 1)),
+            1 => frames.insert(below(frames.len() + 1), Bytes::new()),
+            2 => {
+                let at = below(frames.len());
+                frames[at] = Bytes::from(vec![u8::try_from(below(256)).unwrap_or(0); below(4)]);
+            }
+            3 => {
+                frames.remove(below(frames.len()));
+            }
+            _ => {}
+        }
+        desk.takes = below(4) > 0;
+        desk.receive(&peer, frames);
+        if let Some((id, _)) = desk.open.pop() {
+            let unsent = [Unsent::Unreachable, Unsent::PeerFull, Unsent::Expired][below(3)];
+            desk.broker.handle_socket(desk.now, Front, SocketEvent::Unsent(id, unsent));
+        }
+        if below(20) == 0 {
+            desk.pass(Duration::from_millis(below(200) as u64));
+        }
+        desk.sent();
+        desk.events.clear();
+    }
+    let stats = desk.broker.stats();
+    assert_eq!(stats.received, 100_000);
+    assert!(stats.queued < 100_000 / 256, "{} requests wait", stats.queued);
+    // A well-behaved pair is served as ever.
+    desk.takes = true;
+    desk.register("w", "good");
+    desk.sent();
+    desk.ask("c", "good", "1");
+    assert_eq!(desk.sent(), letters(&[("w", "request good·c··1··x")]));
+}
+
 proptest! {
     /// Any peers say anything, at any time; what is asked for is accounted for.
     // req: DCP-32, DCP-44
