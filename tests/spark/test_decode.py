@@ -77,6 +77,21 @@ def test_columns_are_those_of_the_contract(session, recorded):
     assert not {"tags", "payload"} & set(spark.decode(rows, "cdtp", tags=None).columns)
 
 
+def test_only_the_columns_that_are_wanted_pass_through_python(session, recorded, capsys):
+    rows = session.read.parquet(recorded)
+    some = spark.decode(
+        rows, "cdtp", tags={"trigger_number": "bigint"}, columns=["sequence", "tag_trigger_number", "seq"]
+    )
+    whole = spark.decode(rows, "cdtp", tags={"trigger_number": "bigint"})
+    assert some.columns == ["seq", "sequence", "tag_trigger_number"]
+    assert some.exceptAll(whole.select(some.columns)).count() == 0
+    assert some.where("tag_trigger_number IS NOT NULL").count() > 1000
+    sent = re.search(r"MapInArrow\nInput \[\d+\]: \[(.*)\]", plan(some, capsys))
+    assert [name.partition("#")[0] for name in sent[1].split(", ")] == ["seq", "header", "n_frames"]
+    with refused("no column tags"):
+        spark.decode(rows, "cdtp", tags=None, columns=["tags", "sender"])
+
+
 def test_all_three_ways_give_the_same_values(table):
     """All vectors, good and bad, and a null among them."""
     vectors = list(wire.vectors())

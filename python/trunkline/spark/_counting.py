@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trunkline.errors import LocalProtocolError
 from trunkline._decoding import Decoding
+from trunkline.errors import LocalProtocolError
 from trunkline.spark.columns import ACCEPT, decode_keeping
 from trunkline.spark.report import SenderReport
 
@@ -90,11 +90,11 @@ def count(rows: DataFrame) -> Counts:
         parts.unpersist()
 
 
-def _decoded(rows: DataFrame, *kept: str, only: tuple[str, ...]) -> DataFrame:
+def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     decoding = Decoding.of(tags=None, mode="PERMISSIVE", accept=ACCEPT, strict=True)
-    decoded = decode_keeping(rows, decoding, kept, only)
+    decoded = decode_keeping(rows, decoding, kept, kept + only)
     return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
 
 
@@ -104,7 +104,7 @@ def _parts(rows: DataFrame, bucket: Column) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     only = ("record", "variant", "sender", "sequence", "payload_bytes", "error")
-    messages = _decoded(rows, "endpoint", "received_at_ns", "n_bytes", only=only)
+    messages = _decoded(rows, ("endpoint", "received_at_ns", "n_bytes"), only)
     good = F.col("variant").isNotNull()
     size = F.when(F.col("payload_bytes") == 0, 0).otherwise(F.length(F.bin("payload_bytes")))
     parts = messages.groupBy(
@@ -128,9 +128,8 @@ def _gaps(rows: DataFrame, bucket: Column) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    messages = _decoded(
-        rows, "capture_id", "seq", "endpoint", "received_at_ns", only=("record", "sender", "type", "sequence")
-    )
+    only = ("record", "sender", "type", "sequence")
+    messages = _decoded(rows, ("capture_id", "seq", "endpoint", "received_at_ns"), only)
     source = ("capture_id", "endpoint", "sender")
     in_order = Window.partitionBy(*source).orderBy("seq", "record")
     in_run = Window.partitionBy(*source, "run").orderBy("seq", "record").rowsBetween(Window.unboundedPreceding, -1)

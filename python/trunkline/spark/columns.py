@@ -40,6 +40,7 @@ def decode(
     accept: Sequence[str] = ACCEPT,
     strict: bool = True,
     payload: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> DataFrame:
     """A table of the messages in a table of frames, one row a message; a CDTP2 message is a row a record.
 
@@ -70,6 +71,8 @@ def decode(
         accept: The CDTP headers that are messages.
         strict: Whether bytes after a header are an error.
         payload: Whether to add the payload frames, which then pass through Python.
+        columns: Those that are wanted, in whatever order; all of them if None. Spark cannot tell a function which of
+            its columns a query uses, so each one costs its way to Python and back unless it is left out here.
 
     Raises:
         LocalProtocolError: There is no such protocol, mode or type, a column is missing or of another type, or the
@@ -81,7 +84,7 @@ def decode(
         message = f"protocol={protocol!r}: the protocols that can be decoded are 'cdtp'"
         raise LocalProtocolError(message)
     decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict, payload=payload)
-    return decode_keeping(df, decoding, _KEPT)
+    return decode_keeping(df, decoding, _KEPT, columns)
 
 
 @needs_extra
@@ -151,9 +154,9 @@ def headers(
 
 
 def decode_keeping(
-    df: DataFrame, decoding: Decoding, kept: Iterable[str], only: Sequence[str] | None = None
+    df: DataFrame, decoding: Decoding, kept: Iterable[str], columns: Iterable[str] | None = None
 ) -> DataFrame:
-    """Decodes, and keeps of each row the columns `kept`, where there; of what is decoded all, or `only` some."""
+    """Decodes, and keeps of each row the columns `kept`, where there; of all these it gives those that are wanted."""
     from pyspark.sql.types import StructType
 
     from trunkline._decoding import rows_of
@@ -162,14 +165,23 @@ def decode_keeping(
     _check(fields, decoding)
     if "protocol" in fields:
         df = df.where(df[fields["protocol"].name] == "cdtp")
-    frames = _frames(df, fields, decoding)
-    stay = {name: df[fields[name].name] for name in kept if name in fields}
     decoded = StructType.fromDDL(decoding.native().row_ddl())
     assert isinstance(decoded, StructType)
+    there = [name for name in kept if name in fields]
+    wanted = {*there, *decoded.names} if columns is None else set(columns)
+    unknown = wanted.difference(there, decoded.names)
+    if unknown:
+        message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *decoded.names])}"
+        raise LocalProtocolError(message)
+    stay = {name: df[fields[name].name] for name in there if name in wanted}
+    only = [name for name in decoded.names if name in wanted]
+    frames = _frames(df, fields, decoding)
+    if "payload_bytes" not in wanted:
+        frames.pop("n_bytes", None)
     schema = StructType()
     for name in stay:
         schema.add(name, fields[name].dataType)
-    for name in decoded.names if only is None else only:
+    for name in only:
         schema.add(decoded[name])
     sent = [column.alias(name) for name, column in (stay | frames).items()]
     return df.select(sent).mapInArrow(rows_of(decoding, list(stay), list(frames), only), schema)

@@ -1,0 +1,233 @@
+"""Decoding headers in Spark, beside what one would write otherwise: `python -m benches.spark.decode [--fast]`."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benches.measure import RESULTS, machine
+from trunkline import spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SENT = ("capture_id", "segment", "seq", "received_at_ns", "endpoint", "header", "n_frames", "n_bytes")
+TAGS = {"run": "bigint", "dtype": "string", "event": "bigint"}
+SCHEMA = "sender string, timestamp_ns bigint, tag_run bigint, tag_dtype string, tag_event bigint"
+NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
+
+IDENTITY_ALL, IDENTITY = "mapInArrow identity, 8 columns", "mapInArrow identity, 2 columns"
+DECODE_ALL, DECODE = "spark.decode, 8 columns to all 20", "spark.decode, 2 columns to 5"
+MSGPACK, PANDAS = "msgpack in mapInArrow", "msgpack in a pandas UDF"
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one run of a case took.
+
+    Attributes:
+        wall_s: Seconds.
+        jvm_us: CPU microseconds a row of the JVM.
+        python_us: The same of all its Python workers.
+    """
+
+    wall_s: float
+    jvm_us: float
+    python_us: float
+
+    @property
+    def cpu_us(self) -> float:
+        """Both together."""
+        return self.jvm_us + self.python_us
+
+
+def write_capture(path: Path, rows: int) -> None:
+    """A table with the columns of a capture that matter here: headers of 58 bytes, three tags, no payload."""
+    start = b"\xa5CDTP\x01\xacDetector.one\xd7\xff"
+    tags = b"\x83\xa3run\x07\xa5dtype\xa5uint8\xa5event\xcf"
+    stamp, number = struct.Struct(">Q"), struct.Struct(">Q")
+    seconds = 1_795_251_125
+    headers = [
+        start + stamp.pack((at % 10**9) << 34 | (seconds + at // 10**9)) + tags + number.pack(at) for at in range(rows)
+    ]
+    table = pa.table(
+        {
+            "capture_id": pa.array(["00000000-0000-4000-8000-000000000000"] * rows),
+            "segment": pa.array([0] * rows, pa.int64()),
+            "seq": pa.array(range(rows), pa.int64()),
+            "received_at_ns": pa.array(range(rows), pa.int64()),
+            "endpoint": pa.array(["tcp://127.0.0.1:23999"] * rows),
+            "header": pa.array(headers, pa.binary()),
+            "n_frames": pa.array([2] * rows, pa.int32()),
+            "n_bytes": pa.array([158] * rows, pa.int64()),
+        }
+    )
+    pq.write_table(table, path, compression="zstd", row_group_size=rows // 4)
+
+
+def decoded(header: bytes) -> tuple[Any, ...]:
+    """What one would write with msgpack: the five columns of `SCHEMA`."""
+    unpacker = msgpack.Unpacker(io.BytesIO(header), timestamp=0)
+    _, sender, stamp, tags = unpacker
+    return sender, stamp.to_unix_nano(), tags.get("run"), tags.get("dtype"), tags.get("event")
+
+
+def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches as they are."""
+    yield from batches
+
+
+def with_msgpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of headers, read one by one."""
+    for batch in batches:
+        columns = zip(*map(decoded, batch.column("header").to_pylist()), strict=True)
+        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=NAMES)
+
+
+def pandas_frame(header: pd.Series) -> pd.DataFrame:
+    """The same from pandas."""
+    return pd.DataFrame([decoded(each) for each in header], columns=NAMES)
+
+
+def cases(rows: DataFrame) -> Mapping[str, DataFrame]:
+    """Every way to do it, each with its own plan. The rivals get the header alone and give the five columns."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    sent, few, header = rows.select(*SENT), rows.select("header", "n_frames"), rows.select("header")
+    pandas_udf = F.pandas_udf(pandas_frame, SCHEMA).asNondeterministic()
+    plain_udf = F.udf(decoded, SCHEMA, useArrow=True).asNondeterministic()
+    return {
+        "scan": sent,
+        IDENTITY: few.mapInArrow(identity, few.schema),
+        DECODE: spark.decode(rows, "cdtp", tags=TAGS, columns=NAMES),
+        IDENTITY_ALL: sent.mapInArrow(identity, sent.schema),
+        DECODE_ALL: spark.decode(rows, "cdtp", tags=TAGS),
+        "spark.decode, 8 columns to all 18, VARIANT": spark.decode(rows, "cdtp"),
+        "spark.from_cdtp, typed tags": header.select(spark.from_cdtp("header", tags=TAGS).alias("d")).select("d.*"),
+        "spark.pandas_udfs.cdtp, typed tags": header.select(
+            spark.pandas_udfs.cdtp("header", tags=TAGS).alias("d")
+        ).select("d.*"),
+        MSGPACK: header.mapInArrow(with_msgpack, SCHEMA),
+        PANDAS: header.select(pandas_udf("header").alias("d")).select("d.*"),
+        "msgpack in a plain UDF": header.select(plain_udf("header").alias("d")).select("d.*"),
+    }
+
+
+def cpu_s(jvm: int) -> tuple[float, float]:
+    """CPU seconds until now: of the JVM, and of all the processes below it."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    times, children = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            times[int(entry.name)] = [int(field) / ticks for field in fields[11:15]]
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    below, todo = 0.0, list(children.get(jvm, ()))
+    while todo:
+        process = todo.pop()
+        # Those that have ended count for the one that they ended under.
+        below += sum(times[process])
+        todo += children.get(process, ())
+    return sum(times[jvm][:2]), below
+
+
+def measure(plan: DataFrame, jvm: int, rows: int) -> Round:
+    """Runs a plan into nothing."""
+    before, start = cpu_s(jvm), time.perf_counter()
+    plan.write.format("noop").mode("overwrite").save()
+    wall = time.perf_counter() - start
+    after = cpu_s(jvm)
+    return Round(wall, *((late - early) / rows * 1e6 for early, late in zip(before, after, strict=True)))
+
+
+def main(*, fast: bool) -> None:
+    """Runs the cases in turn, several rounds, and writes what came out."""
+    rows, rounds = (20_000, 1) if fast else (1_000_000, 3)
+    head = machine()
+    session: SparkSession = spark.session(master="local[2]")
+    jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001 - pyspark does not tell
+    measured: dict[str, list[Round]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        write_capture(Path(directory, "0000000000.parquet"), rows)
+        plans = cases(session.read.parquet(directory))
+        first = plans[DECODE].orderBy("tag_event").first()
+        assert first == plans[MSGPACK].orderBy("tag_event").first(), first
+        for plan in plans.values() if not fast else ():
+            measure(plan, jvm, rows)
+        for _ in range(rounds):
+            for name, plan in plans.items():
+                measured.setdefault(name, []).append(measure(plan, jvm, rows))
+    session.stop()
+    if not fast:
+        write(measured, rows, rounds, head)
+
+
+def write(measured: Mapping[str, list[Round]], rows: int, rounds: int, head: str) -> None:
+    """Writes `spark.md` and `spark.json`."""
+
+    def median(name: str, field: str) -> float:
+        return statistics.median(getattr(each, field) for each in measured[name])
+
+    def ratio(of: str, to: str) -> float:
+        return median(of, "cpu_us") / median(to, "cpu_us")
+
+    method = (
+        f"{rows:,} headers of 58 bytes with three tags, Parquet to the `noop` sink on local[2], {rounds} rounds after "
+        "one to warm up, the cases in turn; medians. CPU of the JVM and of all its Python workers. The five columns "
+        "are the sender, the timestamp and three tags; msgpack makes them of the header alone."
+    )
+    lines = [
+        "# CDTP headers in Spark",
+        "",
+        head,
+        "",
+        method,
+        "",
+        "| case | wall s | M rows/s | CPU µs a row: JVM | Python | both | ratio to identity |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in measured:
+        wall = median(name, "wall_s")
+        lines.append(
+            f"| {name} | {wall:.2f} | {rows / wall / 1e6:.2f} | {median(name, 'jvm_us'):.2f} | "
+            f"{median(name, 'python_us'):.2f} | {median(name, 'cpu_us'):.2f} | {ratio(name, IDENTITY):.2f} |"
+        )
+    lines += [
+        "",
+        "| aim | | measured |",
+        "|---|---|---|",
+        f"| decode, CPU against identity of what it is sent | ≤ 1.05 | {ratio(DECODE, IDENTITY):.2f} |",
+        f"| the same for the whole table | ≤ 1.05 | {ratio(DECODE_ALL, IDENTITY_ALL):.2f} |",
+        f"| msgpack in mapInArrow, CPU against decode | ≥ 3 | {ratio(MSGPACK, DECODE):.2f} |",
+        f"| msgpack in a pandas UDF, CPU against decode | ≥ 5 | {ratio(PANDAS, DECODE):.2f} |",
+        "",
+    ]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "spark.md").write_text("\n".join(lines))
+    data = {name: [vars(each) for each in rounds_of] for name, rounds_of in measured.items()}
+    (RESULTS / "spark.json").write_text(json.dumps({"machine": head, "cases": data}, indent=1) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    main(fast=parser.parse_args().fast)
