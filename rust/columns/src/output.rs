@@ -20,13 +20,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Nulls {
     before: NullBufferBuilder,
-    /// Whether the rows since those have a value.
-    valid: bool,
+    /// How many of the last rows have none.
+    absent: usize,
 }
 
 impl Default for Nulls {
     fn default() -> Self {
-        Self { before: NullBufferBuilder::new(0), valid: true }
+        Self { before: NullBufferBuilder::new(0), absent: 0 }
     }
 }
 
@@ -34,32 +34,28 @@ impl Nulls {
     /// Appends the row `row`, the next.
     #[inline]
     pub(crate) fn push(&mut self, row: usize, valid: bool) {
-        if valid != self.valid {
-            self.end_run(row);
+        if !valid {
+            self.absent += 1;
+        } else if self.absent > 0 {
+            self.settle(row);
         }
     }
 
-    /// The rows up to `end` were alike, the next is not.
+    /// The rows up to `end` are known for good.
     #[inline(never)]
-    fn end_run(&mut self, end: usize) {
-        let rows = end - self.before.len();
-        if self.valid {
-            self.before.append_n_non_nulls(rows);
-        } else {
-            self.before.append_n_nulls(rows);
-        }
-        self.valid = !self.valid;
+    fn settle(&mut self, end: usize) {
+        self.before.append_n_non_nulls(end - self.absent - self.before.len());
+        self.before.append_n_nulls(mem::take(&mut self.absent));
     }
 
     /// The nulls of a column of so many rows.
     pub(crate) fn finish(&mut self, rows: usize) -> Option<NullBuffer> {
-        self.end_run(rows);
-        self.valid = true;
+        self.settle(rows);
         self.before.finish()
     }
 }
 
-/// A column of numbers.
+/// A column of numbers. Rows without one are counted, and filled in before the next that has one.
 #[derive(Debug)]
 pub(crate) struct Numbers<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
@@ -75,17 +71,32 @@ impl<T: ArrowPrimitiveType> Default for Numbers<T> {
 impl<T: ArrowPrimitiveType> Numbers<T> {
     #[inline]
     pub(crate) fn push(&mut self, value: Option<T::Native>) {
-        self.nulls.push(self.values.len(), value.is_some());
-        self.values.push(value.unwrap_or_default());
+        let Some(value) = value else {
+            self.nulls.absent += 1;
+            return;
+        };
+        if self.nulls.absent > 0 {
+            self.fill();
+        }
+        self.values.push(value);
+    }
+
+    #[inline(never)]
+    fn fill(&mut self) {
+        let rows = self.values.len() + self.nulls.absent;
+        self.nulls.settle(rows);
+        self.values.resize(rows, T::Native::default());
     }
 
     pub(crate) fn finish(&mut self) -> Result<PrimitiveArray<T>, ColumnError> {
+        self.fill();
         let nulls = self.nulls.finish(self.values.len());
         Ok(PrimitiveArray::try_new(mem::take(&mut self.values).into(), nulls)?)
     }
 }
 
-/// A column of binaries, or of text that is looked at as a whole in the end.
+/// A column of binaries, or of text that is looked at as a whole in the end. Rows without any are counted, and filled in
+/// before the next that has some.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     data: Vec<u8>,
@@ -102,18 +113,39 @@ impl Default for Bytes {
 impl Bytes {
     #[inline]
     pub(crate) fn push(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
-        self.nulls.push(self.rows(), value.is_some());
-        if let Some(value) = value {
-            self.data.extend_from_slice(value);
+        let Some(value) = value else {
+            self.nulls.absent += 1;
+            return Ok(());
+        };
+        if self.nulls.absent > 0 {
+            self.fill()?;
         }
-        self.ends.push(i32::try_from(self.data.len()).map_err(|_| ColumnError::TooLarge)?);
+        self.data.extend_from_slice(value);
+        self.ends.push(self.end()?);
         Ok(())
+    }
+
+    #[inline(never)]
+    fn fill(&mut self) -> Result<(), ColumnError> {
+        let rows = self.rows();
+        self.nulls.settle(rows);
+        self.ends.resize(1 + rows, self.end()?);
+        Ok(())
+    }
+
+    /// Where what has been appended ends.
+    #[inline]
+    fn end(&self) -> Result<i32, ColumnError> {
+        i32::try_from(self.data.len()).map_err(|_| ColumnError::TooLarge)
     }
 
     /// Appends the same value in `rows` rows.
     fn push_run(&mut self, value: Option<&str>, rows: usize) -> Result<(), ColumnError> {
-        self.nulls.push(self.rows(), value.is_some());
-        let value = value.unwrap_or_default();
+        let Some(value) = value else {
+            self.nulls.absent += rows;
+            return Ok(());
+        };
+        self.fill()?;
         let start = self.data.len();
         if rows > (i32::MAX as usize - start) / value.len().max(1) {
             return Err(ColumnError::TooLarge);
@@ -125,23 +157,24 @@ impl Bytes {
     }
 
     pub(crate) const fn rows(&self) -> usize {
-        self.ends.len() - 1
+        self.ends.len() - 1 + self.nulls.absent
     }
 
     pub(crate) fn finish(&mut self) -> Result<BinaryArray, ColumnError> {
-        let (ends, data, nulls) = self.take();
+        let (ends, data, nulls) = self.take()?;
         Ok(BinaryArray::try_new(ends, data, nulls)?)
     }
 
     pub(crate) fn finish_text(&mut self) -> Result<StringArray, ColumnError> {
-        let (ends, data, nulls) = self.take();
+        let (ends, data, nulls) = self.take()?;
         Ok(StringArray::try_new(ends, data, nulls)?)
     }
 
-    fn take(&mut self) -> (OffsetBuffer<i32>, Buffer, Option<NullBuffer>) {
+    fn take(&mut self) -> Result<(OffsetBuffer<i32>, Buffer, Option<NullBuffer>), ColumnError> {
+        self.fill()?;
         let nulls = self.nulls.finish(self.rows());
         let Self { data, ends, .. } = mem::take(self);
-        (OffsetBuffer::new(ends.into()), data.into(), nulls)
+        Ok((OffsetBuffer::new(ends.into()), data.into(), nulls))
     }
 }
 

@@ -32,16 +32,25 @@ pub fn row_fields(options: &Options) -> Fields {
 /// Decodes a batch into a row a message: a CDTP2 message has as many as it has records. A null header is a row of nulls.
 pub fn decode_rows(options: &Options, headers: &Headers) -> Result<Rows, ColumnError> {
     let inputs = headers.read()?;
-    let mut record = Vec::with_capacity(inputs.rows);
-    let mut source = Vec::with_capacity(inputs.rows);
+    // Nearly every row is one message, which takes no more than this.
+    let mut record = vec![0; inputs.rows];
+    let mut source: Vec<_> = (0..u32::try_from(inputs.rows).map_err(|_| ColumnError::TooLarge)?).collect();
     let mut messages = Messages::new(options);
+    let mut alike = true;
     for row in 0..inputs.rows {
         let before = messages.len();
         decode_row(options, &inputs, row, &mut messages)?;
-        let source_row = u32::try_from(row).map_err(|_| ColumnError::TooLarge)?;
-        for position in 0..messages.len() - before {
-            record.push(i32::try_from(position).map_err(|_| ColumnError::TooLarge)?);
-            source.push(source_row);
+        let made = messages.len() - before;
+        if alike && made != 1 {
+            alike = false;
+            record.truncate(row);
+            source.truncate(row);
+        }
+        if !alike {
+            for position in 0..made {
+                record.push(i32::try_from(position).map_err(|_| ColumnError::TooLarge)?);
+                source.push(u32::try_from(row).map_err(|_| ColumnError::TooLarge)?);
+            }
         }
     }
     let record: ArrayRef = Arc::new(Int32Array::from(record));
