@@ -138,7 +138,7 @@ def _report(capture: Path, page: Path) -> Report:
     from trunkline import spark
 
     with whole(page) as part:
-        return spark.report(capture, part)
+        return spark.report(capture, part, name="the demo")
 
 
 def _verify(sent: Tally, found: Report) -> None:

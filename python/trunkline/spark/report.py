@@ -134,7 +134,9 @@ class Report:
 
 
 @needs_extra
-def report(capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathLike[str]) -> Report:
+def report(
+    capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathLike[str], *, name: str | None = None
+) -> Report:
     """Writes a page with tables and plots of what was recorded of CDTP: rates, payload sizes, gaps, errors.
 
     Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
@@ -143,6 +145,7 @@ def report(capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathL
     Args:
         capture: A capture directory, or a table that has the columns of one.
         out_html: The file to write.
+        name: What the page calls the capture; its path if None.
 
     Returns:
         What its table shows.
@@ -158,7 +161,10 @@ def report(capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathL
     out = Path(out_html)
     if not out.parent.is_dir():
         raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))
-    rows, name = (_read(capture), os.fspath(capture)) if isinstance(capture, str | os.PathLike) else (capture, None)
+    if isinstance(capture, str | os.PathLike):
+        rows, name = _read(capture), name or os.fspath(capture)
+    else:
+        rows = capture
     counts = count(rows)
     result = Report(
         path=out,
