@@ -46,18 +46,17 @@ fn layout(header: &[u8], settings: Settings) -> Result<Layout, Fault> {
     }
 }
 
-/// The version byte of the first object, which releases write as a string and may write as a binary.
+/// The version byte of the first object, which releases write as a short string and may write otherwise.
+#[inline]
 fn version(reader: &mut Reader<'_>, settings: Settings) -> Result<u8, Fault> {
-    let start = reader.position();
     let id = match reader.peek() {
         Some(msgpack::Head::Binary(_)) => reader.binary(ErrorKind::BadHeader)?,
         _ => reader.string_bytes(ErrorKind::BadHeader)?,
     };
-    match id.split_last() {
-        Some((&version, b"CDTP")) if settings.accept.contains_version(version) => Ok(version),
-        Some((_, b"CDTP")) => Err(Fault { kind: ErrorKind::UnsupportedVersion, offset: start }),
-        _ => Err(Fault { kind: ErrorKind::BadProtocol, offset: start }),
-    }
+    // It is the first object.
+    let fault = |kind| Err(Fault { kind, offset: 0 });
+    let Some((b"CDTP", &[version])) = id.split_first_chunk() else { return fault(ErrorKind::BadProtocol) };
+    if settings.accept.contains_version(version) { Ok(version) } else { fault(ErrorKind::UnsupportedVersion) }
 }
 
 /// CDTP1 after the sender: the third object, and the kind of the fourth, tell the variants apart.

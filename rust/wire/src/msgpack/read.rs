@@ -363,10 +363,7 @@ impl<'a> Reader<'a> {
     /// than all else.
     #[inline]
     fn check_text(&self, bytes: &[u8]) -> Result<(), Fault> {
-        let (eights, rest) = bytes.as_chunks();
-        let eights = eights.iter().fold(0, |all, &eight| all | u64::from_ne_bytes(eight));
-        let rest = rest.iter().fold(0, |all, byte| all | byte);
-        if (eights | u64::from(rest)) & 0x8080_8080_8080_8080 == 0 { Ok(()) } else { self.check_wide_text(bytes) }
+        if is_short_ascii(bytes) { Ok(()) } else { self.check_wide_text(bytes) }
     }
 
     #[inline(never)]
@@ -395,9 +392,36 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Whether these are up to 16 bytes of ASCII: their ends, which overlap, are looked at as two numbers.
+#[inline]
+fn is_short_ascii(bytes: &[u8]) -> bool {
+    let all = match (bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(&first), Some(&last)) if bytes.len() <= 16 => u64::from_ne_bytes(first) | u64::from_ne_bytes(last),
+        (Some(_), Some(_)) => return false,
+        _ => match (bytes.first_chunk(), bytes.last_chunk()) {
+            (Some(&first), Some(&last)) => u64::from(u32::from_ne_bytes(first) | u32::from_ne_bytes(last)),
+            _ => u64::from(bytes.iter().fold(0, |all, byte| all | byte)),
+        },
+    };
+    all & 0x8080_8080_8080_8080 == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test] // req: CDTP-04
+    fn short_ascii_is_told_from_all_else() {
+        for length in 0..=17 {
+            let mut bytes = vec![0x7f; length];
+            assert_eq!(is_short_ascii(&bytes), length <= 16, "{length}");
+            for at in 0..length {
+                bytes[at] = 0x80;
+                assert!(!is_short_ascii(&bytes), "{at} of {length}");
+                bytes[at] = 0x00;
+            }
+        }
+    }
 
     fn values(bytes: &[u8]) -> Result<Vec<Value<'_>>, Fault> {
         let mut reader = Reader::new(bytes, ErrorKind::BadHeader);
