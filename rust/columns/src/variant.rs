@@ -3,7 +3,7 @@
 //! A variant is two binaries. The metadata lists the names that occur; the value refers to them by number. Both begin
 //! with a byte whose low bits say what follows; all numbers are little-endian.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use arrow_schema::{DataType, Field, Fields};
 use trunkline_wire::{
@@ -237,11 +237,11 @@ impl VariantWriter {
     fn close_object(&mut self, start: usize, open: usize) {
         let mut fields = &mut self.fields[open..];
         let names = &self.names;
-        let by_name = |a: &Member, b: &Member| names.get(a.name).cmp(names.get(b.name));
-        // Stable, so that equal names stay in order; tags often come ordered.
-        if !fields.is_sorted_by(|a, b| by_name(a, b).is_lt()) {
-            fields.sort_by(by_name);
-            let kept = keep_last(fields, |a, b| names.get(a.name) == names.get(b.name));
+        let ordered = |a: &Member, b: &Member| names.compare(a.name, b.name);
+        if !fields.is_sorted_by(|a, b| ordered(a, b).is_lt()) {
+            // Stable, so that equal names stay as they came.
+            fields.sort_by(ordered);
+            let kept = keep_last(fields, |a, b| ordered(a, b).is_eq());
             if kept < fields.len() {
                 fields = &mut fields[..kept];
                 close_gaps(&mut self.value, start, fields);
@@ -334,7 +334,13 @@ fn width(number: usize) -> u8 {
 
 #[inline]
 fn push(out: &mut Vec<u8>, number: usize, width: u8) {
-    out.extend_from_slice(&low(number).to_le_bytes()[..width.into()]);
+    let bytes = low(number).to_le_bytes();
+    // Nearly always, and a copy of unknown length costs ten times as much.
+    if width == 1 {
+        out.push(bytes[0]);
+    } else {
+        out.extend_from_slice(&bytes[..width.into()]);
+    }
 }
 
 /// Beyond 32 bits there is no variant at all: it is thrown away for its size.
@@ -343,7 +349,7 @@ fn low(number: usize) -> u32 {
 }
 
 /// The names of a variant, in the order they came. The names of the last one are kept: the next is likely to have the
-/// same in the same order, and then the metadata stands.
+/// same in the same order, and then the metadata stands, and so does what is known of their order.
 #[derive(Debug, Default)]
 struct Names {
     text: Vec<u8>,
@@ -354,6 +360,8 @@ struct Names {
     metadata: Vec<u8>,
     /// How many names the metadata lists; nothing if it does not stand.
     listed: Option<usize>,
+    /// The place of each name among all when they are ordered, equal ones the same; empty if it does not stand.
+    ranks: Vec<u32>,
 }
 
 impl Names {
@@ -365,6 +373,14 @@ impl Names {
         let number = number as usize;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.text[start as usize..self.ends[number] as usize]
+    }
+
+    #[inline]
+    fn compare(&self, a: u32, b: u32) -> Ordering {
+        match (self.ranks.get(a as usize), self.ranks.get(b as usize)) {
+            (Some(a), Some(b)) => a.cmp(b),
+            _ => self.get(a).cmp(self.get(b)),
+        }
     }
 
     #[inline]
@@ -387,12 +403,16 @@ impl Names {
         self.ends.push(low(self.text.len()));
         self.used += 1;
         self.listed = None;
+        self.ranks.clear();
         low(self.used - 1)
     }
 
     fn metadata(&mut self) -> &[u8] {
         if self.listed != Some(self.used) {
             self.list();
+        } else if self.ranks.is_empty() {
+            // They have come twice, so they may come again.
+            self.rank();
         }
         &self.metadata
     }
@@ -410,5 +430,17 @@ impl Names {
         }
         self.metadata.extend_from_slice(text);
         self.listed = Some(self.used);
+    }
+
+    fn rank(&mut self) {
+        let mut ordered: Vec<_> = (0..low(self.ends.len())).collect();
+        ordered.sort_by_key(|&number| self.get(number));
+        let mut ranks = vec![0; ordered.len()];
+        let mut rank = 0;
+        for (at, &number) in ordered.iter().enumerate() {
+            rank += u32::from(at > 0 && self.get(ordered[at - 1]) != self.get(number));
+            ranks[number as usize] = rank;
+        }
+        self.ranks = ranks;
     }
 }

@@ -388,6 +388,15 @@ fn variants_of_many_rows_keep_to_themselves() {
 }
 
 #[test]
+fn variants_that_come_again_are_ordered_again() {
+    let row = |value: u8| header(S, &format!("84 a162 {value:02x} a161 82 a162 01 a161 02 a162 03 a163 04"));
+    let input = headers(&(0..4).map(row).collect::<Vec<_>>());
+    let batch = rows(&Options::default(), &input);
+    let expected = "{a:{a:Int8(2) b:Int8(1) } b:Int8(3) c:Int8(4) }".to_owned();
+    assert_eq!(variants(batch.column_by_name("tags").unwrap()), vec![Some(expected); 4]);
+}
+
+#[test]
 fn typed_tags_are_not_in_the_variant_of_the_others() {
     let tags = Tags::new(vec![("run".to_owned(), TagType::BigInt)], true).unwrap();
     let options = Options { tags, ..Options::default() };
