@@ -18,7 +18,7 @@ import zmq
 
 def is_traceback(err):
     """Whether a traceback of ours was shown; a daemon of pyspark's has its own when a query ends before its workers."""
-    return "Traceback" in err and "pyspark/daemon.py" not in err and "pyspark/worker.py" not in err
+    return any("pyspark/daemon.py" not in shown for shown in err.split("Traceback")[1:])
 
 
 class Command:
