@@ -21,11 +21,15 @@ from trunkline.cli.options import (
     Bind,
     Connect,
     Count,
+    CurveAllow,
+    CurveSecret,
+    CurveServerKey,
     DrainSeconds,
     Idle,
     Json,
     Pace,
     StatsInterval,
+    curve,
     example,
     need_endpoint,
 )
@@ -65,12 +69,16 @@ def send(
         list[str] | None,
         typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
     ] = None,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Sends files as messages, and waits for a receiver for ever."""
     need_endpoint(bind, connect)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     _need_files(files)
     tags = _tags(tag or [])
     from trunkline import cdtp
@@ -78,7 +86,14 @@ def send(
     output = Output(json=as_json)
     reason: Reason = "eof"
     with Stopping() as stopping:
-        sender = cdtp.Sender(name, header=header.value, linger_s=drain_seconds, bind=bind or (), connect=connect or ())
+        sender = cdtp.Sender(
+            name,
+            header=header.value,
+            linger_s=drain_seconds,
+            bind=bind or (),
+            connect=connect or (),
+            curve=security,
+        )
         output.ready("cdtp.sender", [*sender.endpoints, *(connect or ())], "sending to")
         try:
             with stopping.interrupting():
@@ -176,12 +191,16 @@ def receive(
     connect: Connect = None,
     count: Count = None,
     idle: Idle = None,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they come."""
     need_endpoint(bind, connect)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -198,7 +217,7 @@ def receive(
 
     with (
         Stopping() as stopping,
-        cdtp.Receiver(limit=count, on_drop=on_drop, bind=bind or (), connect=connect or ()) as receiver,
+        cdtp.Receiver(limit=count, on_drop=on_drop, bind=bind or (), connect=connect or (), curve=security) as receiver,
     ):
         output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], "receiving from")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
@@ -271,12 +290,16 @@ def record(
     segment_seconds: Annotated[
         float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
     ] = None,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records all that comes in, until the count, the idle time or a signal."""
     need_endpoint(bind, connect)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -289,6 +312,7 @@ def record(
             segment_s=segment_seconds,
             bind=bind or (),
             connect=connect or (),
+            curve=security,
         ) as recorder,
     ):
         output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], f"recording to {capture} from")
