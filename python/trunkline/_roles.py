@@ -74,8 +74,8 @@ def endpoints(given: Endpoints) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[str, Any]:
-    """The options as the native role takes them."""
+def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
+    """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
     _use_pyzmq()
     unknown = set(given) - set(RoleOptions.__annotations__)
     if unknown:
@@ -83,7 +83,10 @@ def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[s
         raise TypeError(message)
     socket, context = given.get("socket"), given.get("context")
     bind, connect = endpoints(given.get("bind", ())), endpoints(given.get("connect", ()))
-    if socket is None and not bind and not connect:
+    if finds and (socket is not None or bind or connect):
+        message = "a role that finds its peers in a group takes no bind=, connect= or socket="
+        raise LocalProtocolError(message)
+    if socket is None and not bind and not connect and not finds:
         message = "a role needs an endpoint to bind or to connect, or a socket"
         raise LocalProtocolError(message)
     keep_alive: list[object] = []

@@ -248,8 +248,9 @@ pub enum SocketKind {
     Rep,
     Req,
     Router,
-    /// No pattern of ZeroMQ: the engine's own datagrams. `peer` and `to` are addresses, as `192.0.2.1:7123`; what is sent
-    /// to 255.255.255.255 goes to each network's own broadcast address.
+    /// No pattern of ZeroMQ: the engine's own datagrams. `peer` and `to` are addresses, as `192.0.2.1:7123`. What is sent
+    /// to a multicast group goes to every network of this host, and what is sent to 255.255.255.255 to the broadcast
+    /// address of every network; to that of one address of this host alone with `@` and the address after it.
     Udp,
 }
 

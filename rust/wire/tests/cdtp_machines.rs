@@ -32,6 +32,7 @@ fn receiver(limit: Option<u64>) -> Receiver {
     let mut receiver = Receiver::new(ReceiverSettings {
         bind: vec!["tcp://127.0.0.1:*".into()],
         connect: vec!["tcp://127.0.0.1:1".into()],
+        finds: false,
         options: SocketOptions::default(),
         decode: Settings::default(),
         deliver: true,

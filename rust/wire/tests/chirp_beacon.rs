@@ -8,7 +8,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use smallvec::smallvec;
 use trunkline_wire::chirp::{
-    Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Service, Udp, decode,
+    Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service, Udp, decode,
 };
 use trunkline_wire::{Incoming, Machine, Nanos, Output, SocketEvent, SocketKind};
 
@@ -39,6 +39,10 @@ fn seeded(settings: BeaconSettings, seed: [u8; 32]) -> Beacon {
     assert_eq!((open.kind, &open.bind[..]), (SocketKind::Udp, &["udp://0.0.0.0:7123".to_owned()][..]));
     assert_eq!(open.options.multicast.map(|multicast| multicast.ttl), Some(8));
     beacon
+}
+
+fn offer(service: Service, port: u16) -> BeaconVerb {
+    BeaconVerb::Offer(service, Place { port, address: None })
 }
 
 /// What went out, and to whom.
@@ -84,10 +88,10 @@ fn at(port: u16) -> Option<String> {
 fn offers_in_lower_case_unless_told_otherwise() {
     for (lower_case, group, host) in [(true, "lab", "detector.one"), (false, "Lab", "Detector.One")] {
         let mut beacon = beacon(BeaconSettings { lower_case, ..settings() });
-        beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, 4000));
+        beacon.handle_verb(Nanos(0), offer(Service::Data, 4000));
         let (group, host) = (Id::of(group), Id::of(host));
-        let offer = Datagram { kind: Kind::Offer, group, host, service: Service::Data, port: 4000 };
-        assert_eq!(sent(&mut beacon), [(MULTICAST.to_owned(), offer)]);
+        let expected = Datagram { kind: Kind::Offer, group, host, service: Service::Data, port: 4000 };
+        assert_eq!(sent(&mut beacon), [(MULTICAST.to_owned(), expected)]);
     }
 }
 
@@ -96,7 +100,7 @@ fn offers_in_lower_case_unless_told_otherwise() {
 fn announces_one_way_and_asks_both_ways() {
     for (cast, announced) in [(Cast::Multicast, MULTICAST), (Cast::Broadcast, BROADCAST)] {
         let mut beacon = beacon(BeaconSettings { cast, ..settings() });
-        beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Control, 1));
+        beacon.handle_verb(Nanos(0), offer(Service::Control, 1));
         beacon.handle_verb(Nanos(0), BeaconVerb::Depart(Service::Control));
         let casts: Vec<_> = sent(&mut beacon).into_iter().map(|(to, datagram)| (to, datagram.kind)).collect();
         assert_eq!(casts, [(announced.to_owned(), Kind::Offer), (announced.to_owned(), Kind::Depart)]);
@@ -110,6 +114,16 @@ fn announces_one_way_and_asks_both_ways() {
         assert_eq!(casts, expected);
         assert!(requests.iter().all(|(_, datagram)| datagram.kind == Kind::Request && datagram.port == 0));
     }
+}
+
+#[test]
+fn tells_the_one_network_that_can_reach_the_service() {
+    let mut beacon = beacon(settings());
+    let place = Place { port: 4000, address: Some([192, 0, 2, 2].into()) };
+    beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, place));
+    beacon.handle_close(Nanos(0), Duration::ZERO);
+    let to: Vec<_> = sent(&mut beacon).into_iter().map(|(to, _)| to).collect();
+    assert_eq!(to, ["239.192.7.123:7123@192.0.2.2"; 2]);
 }
 
 // req: CHIRP-03
@@ -127,7 +141,7 @@ fn answers_within_200_ms_and_at_a_time_of_its_own() {
     let mut delays = BTreeSet::new();
     for seed in 0..=255 {
         let mut beacon = seeded(settings(), [seed; 32]);
-        beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, 4000));
+        beacon.handle_verb(Nanos(0), offer(Service::Data, 4000));
         sent(&mut beacon);
         hear(&mut beacon, SECOND, &from_other(Kind::Request, "other", 0));
         assert!(sent(&mut beacon).is_empty());
@@ -151,7 +165,7 @@ fn answers_within_200_ms_and_at_a_time_of_its_own() {
 #[test]
 fn many_requests_have_one_answer() {
     let mut beacon = beacon(settings());
-    beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, 4000));
+    beacon.handle_verb(Nanos(0), offer(Service::Data, 4000));
     sent(&mut beacon);
     for number in 0..1000 {
         hear(&mut beacon, 0, &from_other(Kind::Request, &number.to_string(), 0));
@@ -247,7 +261,7 @@ fn a_host_on_two_networks_is_one_and_one_that_moved_is_followed() {
 fn closing_takes_every_offer_back() {
     let mut beacon = beacon(settings());
     for (service, port) in [(Service::Data, 4), (Service::Control, 1), (Service::Monitoring, 3)] {
-        beacon.handle_verb(Nanos(0), BeaconVerb::Offer(service, port));
+        beacon.handle_verb(Nanos(0), offer(service, port));
     }
     beacon.handle_verb(Nanos(0), BeaconVerb::Depart(Service::Monitoring));
     sent(&mut beacon);
@@ -303,7 +317,7 @@ proptest! {
     #[test]
     fn any_datagram_is_without_effect(seed: [u8; 32], datagrams in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..64)), 1000)) {
         let mut beacon = seeded(settings(), seed);
-        beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, 4000));
+        beacon.handle_verb(Nanos(0), offer(Service::Data, 4000));
         hear(&mut beacon, 0, &from_other(Kind::Offer, "other", 1000));
         news(&mut beacon);
         sent(&mut beacon);

@@ -68,11 +68,20 @@ pub struct BeaconSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Udp;
 
+/// Where a service of this host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its TCP port.
+    pub port: u16,
+    /// The only address of this host it can be reached at; then only that network is told.
+    pub address: Option<Ipv4Addr>,
+}
+
 /// What a user may ask of a beacon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeaconVerb {
     /// Announce a service, and answer those who ask for it.
-    Offer(Service, u16),
+    Offer(Service, Place),
     /// Ask who offers a service.
     Request(Service),
     /// Take an offer back.
@@ -167,7 +176,7 @@ pub struct Beacon {
     /// Group and own host as others may have them: as releases from 0.7 do, and as those before where that differs.
     forms: SmallVec<[(Id, Id); 2]>,
     names: HashMap<Id, String>,
-    offers: BTreeMap<Service, u16>,
+    offers: BTreeMap<Service, Place>,
     /// When to answer those who asked.
     answers: BTreeMap<Service, Nanos>,
     jitter: u64,
@@ -226,17 +235,17 @@ impl Beacon {
     }
 
     /// Announces a service, and answers those who ask for it from now on.
-    pub fn offer(&mut self, service: Service, port: u16) {
-        self.offers.insert(service, port);
+    pub fn offer(&mut self, service: Service, place: Place) {
+        self.offers.insert(service, place);
         self.answers.remove(&service);
-        self.announce(Kind::Offer, service, port);
+        self.announce(Kind::Offer, service, place);
     }
 
     /// Asks who offers a service.
     pub fn request(&mut self, service: Service) {
         for (group, host) in self.forms.clone() {
             for cast in [Cast::Multicast, Cast::Broadcast] {
-                self.send(cast, &Datagram { kind: Kind::Request, group, host, service, port: 0 });
+                self.send(cast, None, &Datagram { kind: Kind::Request, group, host, service, port: 0 });
             }
         }
     }
@@ -244,28 +253,32 @@ impl Beacon {
     /// Takes an offer back.
     pub fn depart(&mut self, service: Service) {
         self.answers.remove(&service);
-        if let Some(port) = self.offers.remove(&service) {
-            self.announce(Kind::Depart, service, port);
+        if let Some(place) = self.offers.remove(&service) {
+            self.announce(Kind::Depart, service, place);
         }
     }
 
-    fn announce(&mut self, kind: Kind, service: Service, port: u16) {
+    fn announce(&mut self, kind: Kind, service: Service, Place { port, address }: Place) {
         let form = if self.settings.lower_case { self.forms.first() } else { self.forms.last() };
         if let Some(&(group, host)) = form {
-            self.send(self.settings.cast, &Datagram { kind, group, host, service, port });
+            self.send(self.settings.cast, address, &Datagram { kind, group, host, service, port });
         }
     }
 
-    fn send(&mut self, cast: Cast, datagram: &Datagram) {
+    fn send(&mut self, cast: Cast, from: Option<Ipv4Addr>, datagram: &Datagram) {
         let address = match cast {
             Cast::Multicast => GROUP,
             Cast::Broadcast => Ipv4Addr::BROADCAST,
         };
+        let mut to = SocketAddrV4::new(address, self.settings.port).to_string();
+        if let Some(from) = from {
+            to = format!("{to}@{from}");
+        }
         self.stats.sent += 1;
         self.outputs.push_back(Output::Send {
             id: None,
             socket: Udp,
-            to: Some(SocketAddrV4::new(address, self.settings.port).to_string().into()),
+            to: Some(to.into()),
             frames: smallvec![Bytes::copy_from_slice(&datagram.encode())],
             until: None,
         });
@@ -412,8 +425,8 @@ impl Machine for Beacon {
         let due: Vec<_> = self.answers.iter().filter(|(_, at)| **at <= now).map(|(service, _)| *service).collect();
         for service in due {
             self.answers.remove(&service);
-            if let Some(&port) = self.offers.get(&service) {
-                self.announce(Kind::Offer, service, port);
+            if let Some(&place) = self.offers.get(&service) {
+                self.announce(Kind::Offer, service, place);
             }
         }
     }
@@ -423,7 +436,7 @@ impl Machine for Beacon {
             return;
         }
         match verb {
-            BeaconVerb::Offer(service, port) => self.offer(service, port),
+            BeaconVerb::Offer(service, place) => self.offer(service, place),
             BeaconVerb::Request(service) => self.request(service),
             BeaconVerb::Depart(service) => self.depart(service),
         }

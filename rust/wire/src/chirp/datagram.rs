@@ -1,6 +1,7 @@
 //! One datagram: the same 42 bytes in every release (CHIRP-01).
 
 use std::fmt;
+use std::str::FromStr;
 
 use md5::{Digest, Md5};
 
@@ -38,6 +39,21 @@ impl Id {
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Id {
+    type Err = ();
+
+    fn from_str(digits: &str) -> Result<Self, ()> {
+        let mut id = [0; 16];
+        if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(());
+        }
+        for (byte, at) in id.iter_mut().zip((0..).step_by(2)) {
+            *byte = u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| ())?;
+        }
+        Ok(Self(id))
     }
 }
 
