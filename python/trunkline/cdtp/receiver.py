@@ -242,7 +242,7 @@ class AsyncReceiver(_Receiving, AsyncRole):
     ) -> None:
         self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
         self._options = options
-        self._arguments = {
+        self._arguments: dict[str, Any] = {
             "accept": accept,
             "strict": strict,
             "on_drop": on_drop,

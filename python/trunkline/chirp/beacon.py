@@ -100,6 +100,7 @@ class _Beaconing:
     ) -> None:
         self.group = group
         self.name = name
+        self._port = port
         self._lower_case = lower_case
         self._on_drop = on_drop
         self._options = beacon_options(group, name, chirp=chirp, lower_case=lower_case, names=names, port=port)
@@ -119,6 +120,11 @@ class _Beaconing:
             message = f"{type(self).__name__} is not open yet: use `async with`"
             raise LocalProtocolError(message)
         return self._native
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where it listens, on every network of this host."""
+        return (f"udp://0.0.0.0:{self._port}",)
 
     @property
     def host(self) -> str | None:
@@ -166,6 +172,10 @@ class _Beaconing:
         """
         self._beacon.check_open()
         self._beacon.depart(service)
+
+    def stop(self) -> None:
+        """Takes every offer back and lets iteration end by itself; does not wait, so a signal handler may call it."""
+        self._beacon.close(0)
 
 
 def _event(told: tuple[Kind, str, str | None, int, str | None]) -> Event:
