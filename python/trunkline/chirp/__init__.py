@@ -11,16 +11,14 @@
 
 from __future__ import annotations
 
-from trunkline.chirp.beacon import AsyncBeacon, Beacon, BeaconStats, Cast, Event
-from trunkline.chirp.datagram import Kind, Message, Service, decode, encode, hash_name
+from trunkline.chirp.beacon import AsyncBeacon, Beacon, BeaconStats, Event
+from trunkline.chirp.datagram import Message, Service, decode, encode, hash_name
 
 __all__ = [
     "AsyncBeacon",
     "Beacon",
     "BeaconStats",
-    "Cast",
     "Event",
-    "Kind",
     "Message",
     "Service",
     "decode",

@@ -586,7 +586,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         // Whoever had news before this went unheard: look once more.
         self.look_at_capture()?;
         let relieved = self.room == Backlog::default() && !self.shared.pressed.load(Ordering::SeqCst);
-        if busy || relieved || self.asked.is_some() || !self.shared.is_outbox_empty() {
+        let untold = self.pressed == self.has_room();
+        if busy || relieved || untold || self.asked.is_some() || !self.shared.is_outbox_empty() {
             timeout = Some(Duration::ZERO);
         }
         let readable: Vec<bool> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();
