@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 
 from trunkline import _native, _notices
@@ -67,6 +69,22 @@ def _use_pyzmq() -> None:
             _native.use_libzmq(_library)
             atexit.register(_native.shutdown)
             atexit.register(_notices.stop)
+
+
+def end_on_sigterm() -> None:
+    """Lets SIGTERM end every role in order before it ends the process, where nobody else handles it.
+
+    Roles that announce themselves ask for it: others are to be told when they go (CHIRP-05).
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    _notices.stop()
+    _native.shutdown()
+    os.kill(os.getpid(), number)
 
 
 def endpoints(given: Endpoints) -> list[str]:

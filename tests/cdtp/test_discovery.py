@@ -1,6 +1,7 @@
 """Senders that are found by CHIRP, and receivers that find them: against raw UDP, PUSH and PULL sockets."""
 
 import logging
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 import wire
 from trunkline import capture, cdtp
-from trunkline.errors import LocalProtocolError, TimeoutError
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -248,22 +249,18 @@ def test_waiting_for_a_sender_is_waiting_for_a_message(receiver):
 
 def test_logs_who_comes_and_goes(peer, raw_sender, caplog):
     sender = raw_sender()
-    with caplog.at_level(logging.INFO, "trunkline.cdtp"):
-        with cdtp.Receiver(group="lab", chirp_port=peer.port) as receiver:
-            peer.hears(REQUEST)
-            sender.offer()
-            sender.send(1)
-            receiver.receive(timeout_s=20)
-            sender.depart()
-            follows(receiver)
-            with pytest.raises(TimeoutError):
-                receiver.receive(timeout_s=0)
-
-    def told():
-        return [record.message for record in caplog.records]
-
-    for text in (f"{sender.endpoint} found", f"{sender.endpoint} departed"):
-        wait_for(lambda: any(text in line for line in told()))  # noqa: B023 - called at once
+    with caplog.at_level(logging.INFO, "trunkline.cdtp"), cdtp.Receiver(group="lab", chirp_port=peer.port) as receiver:
+        peer.hears(REQUEST)
+        sender.offer()
+        sender.send(1)
+        receiver.receive(timeout_s=20)
+        sender.depart()
+        follows(receiver)
+        with pytest.raises(TimeoutError):
+            receiver.receive(timeout_s=0)
+        # A thread of its own writes the log.
+        for text in (f"{sender.endpoint} found", f"{sender.endpoint} departed"):
+            wait_for(lambda: any(text in record.message for record in caplog.records))  # noqa: B023 - called at once
 
 
 @pytest.mark.req("CDTP-16")
@@ -307,22 +304,59 @@ def test_many_senders_come_and_go(receiver, raw_sender):
         follows(receiver)
 
 
-def test_departs_when_the_interpreter_exits(peer):
+@pytest.mark.req("CHIRP-05")
+@pytest.mark.parametrize("ending", ["exit", "terminate", "terminate_async"])
+def test_departs_when_the_process_ends(peer, ending):
     script = f"""
-import warnings
+import asyncio, sys, warnings
 from trunkline import cdtp
 warnings.simplefilter("ignore", ResourceWarning)
-sender = cdtp.Sender("Det", bind="tcp://127.0.0.1:*", group="lab", chirp_port={peer.port})
-input()
+where = dict(bind="tcp://127.0.0.1:*", group="lab", chirp_port={peer.port})
+
+async def run():
+    async with cdtp.AsyncSender("Det", **where):
+        await asyncio.sleep(60)
+
+if {ending!r} == "terminate_async":
+    asyncio.run(run())
+sender = cdtp.Sender("Det", **where)
+sys.stdin.readline()
 """
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         port = peer.hears(OFFER, "det").port
-        assert process.communicate("\n", timeout=20)[1] == ""
+        if ending != "exit":
+            process.terminate()
+        assert process.communicate("\n" if ending == "exit" else None, timeout=20)[1] == ""
+        assert process.returncode == (0 if ending == "exit" else -signal.SIGTERM)
         peer.hears(DEPART, "det", port=port)
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.req("CHIRP-05")
+def test_departs_when_its_context_is_terminated(peer):
+    context = zmq.Context()
+    sender = cdtp.Sender("Det", bind=ANY, group="lab", context=context, chirp_port=peer.port)
+    port = peer.hears(OFFER, "det").port
+    context.term()
+    peer.hears(DEPART, "det", port=port)
+    with pytest.raises(ClosedError, match="terminated"):
+        sender.close()
+
+
+@pytest.mark.req("CHIRP-05")
+def test_leaves_sigterm_to_those_who_handle_it(peer):
+    def handle(*_):
+        pass
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        with cdtp.Sender("Det", bind=ANY, group="lab", chirp_port=peer.port):
+            assert signal.getsignal(signal.SIGTERM) is handle
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_says_what_contradicts():

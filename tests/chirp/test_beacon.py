@@ -183,7 +183,7 @@ def test_hands_over_what_came_to_nothing(peer, caplog):
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("ending", ["exit", "interrupt", "collect"])
+@pytest.mark.parametrize("ending", ["exit", "interrupt", "terminate", "collect"])
 @pytest.mark.req("CHIRP-05")
 def test_departs_when_the_process_ends(peer, ending):
     script = f"""
@@ -192,7 +192,7 @@ from trunkline import chirp
 warnings.simplefilter("ignore", ResourceWarning)
 beacon = chirp.Beacon("lab", "Det", port={peer.port})
 beacon.offer(chirp.Service.DATA, 4000)
-if {ending!r} == "interrupt":
+if {ending!r} in ("interrupt", "terminate"):
     try:
         print("waiting", flush=True)
         beacon.receive()
@@ -207,12 +207,12 @@ elif {ending!r} == "collect":
     )
     try:
         peer.hears(OFFER, "det", port=4000)
-        if ending == "interrupt":
+        if ending in ("interrupt", "terminate"):
             assert process.stdout.readline() == "waiting\n"
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT if ending == "interrupt" else signal.SIGTERM)
         peer.hears(DEPART, "det", port=4000)
         _, err = process.communicate(timeout=20)
-        assert (process.returncode, err) == (0, "")
+        assert (process.returncode, err) == (-signal.SIGTERM if ending == "terminate" else 0, "")
     finally:
         process.kill()
         process.communicate()

@@ -11,7 +11,16 @@ from trunkline import _notices
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, RoleOptions, endpoints, native_options, until
+from trunkline._roles import (
+    AsyncRole,
+    BlockingRole,
+    Overflow,
+    RoleOptions,
+    end_on_sigterm,
+    endpoints,
+    native_options,
+    until,
+)
 from trunkline.cdtp.receiver import Header
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -73,6 +82,7 @@ class _Sending:
             if not any(endpoint.startswith("tcp://") for endpoint in endpoints(options.get("bind", ()))):
                 message = "a sender is found at a TCP endpoint it listens on: give bind= one"
                 raise LocalProtocolError(message)
+            end_on_sigterm()
             self._beacon = beacon_options(group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port)
 
     def _open(self) -> None:
@@ -160,7 +170,7 @@ class Sender(_Sending, BlockingRole):
         overflow: What a full queue does to `send`: it waits, or it raises at once.
         linger_s: How long `close` may go on sending (CDTP-19).
         group: Offer the first TCP endpoint it listens on to this group by CHIRP, as service DATA of a host of this name
-            (CDTP-15), until all is sent and it closes. See `trunkline.chirp.Beacon` for this and what follows.
+            (CDTP-15), until it has sent all and closes. See `trunkline.chirp.Beacon` for this and what follows.
         chirp: How the offer goes out, by "multicast" or "broadcast".
         chirp_lower_case: Whether it carries the hashes of the names in lower case.
         chirp_port: The UDP port.

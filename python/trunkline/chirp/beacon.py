@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, native_options, readable
+from trunkline._roles import AsyncRole, BlockingRole, end_on_sigterm, native_options, readable
 from trunkline.chirp.datagram import Kind, Service, hash_name
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
@@ -98,6 +98,8 @@ class _Beaconing:
         on_drop: Callable[[Dropped], object] | None = None,
         port: int = PORT,
     ) -> None:
+        if name is not None:
+            end_on_sigterm()
         self.group = group
         self.name = name
         self._port = port
@@ -189,8 +191,10 @@ class Beacon(_Beaconing, BlockingRole):
     Iterate over it, or call `receive`. An offer is told when it is new, however often it is repeated. A host that offers a
     service at another port, or from another address, has replaced it: that is told as a "depart" of the old endpoint and an
     "offer" of the new one, so that ``endpoints.add`` and ``endpoints.discard`` are all there is to do. What nobody reads is
-    lost beyond 65 536 events. Offers end with the beacon: at `close`, and when the interpreter exits. A process that a
-    signal kills says nothing, so let SIGTERM end it in order: ``signal.signal(signal.SIGTERM, lambda *_: sys.exit())``.
+    lost beyond 65 536 events.
+
+    Offers end with the beacon: at `close`, when the interpreter exits, and with SIGTERM, where that is not handled
+    otherwise: it then ends every role in order before it ends the process.
 
     Args:
         group: The group it belongs to.
