@@ -82,7 +82,6 @@ def end_on_sigterm() -> None:
 
 def _end(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
-    _notices.stop()
     _native.shutdown()
     os.kill(os.getpid(), number)
 

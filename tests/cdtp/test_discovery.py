@@ -343,7 +343,8 @@ def test_departs_when_its_context_is_terminated(peer):
     context.term()
     peer.hears(DEPART, "det", port=port)
     with pytest.raises(ClosedError, match="terminated"):
-        sender.close()
+        sender.send(b"x")
+    sender.close()
 
 
 @pytest.mark.req("CHIRP-05")

@@ -144,6 +144,16 @@ def test_beacons_on_one_host_share_the_port(peer):
             assert (event.kind, event.name) == ("depart", "One")
 
 
+@pytest.mark.parametrize("mode", ["multicast", "broadcast"])
+def test_an_offer_on_every_network_of_a_host_is_one(peer, beacon, mode):
+    with chirp.Beacon("lab", "Det", chirp=mode, port=peer.port) as det:
+        det.offer(chirp.Service.DATA, 1000)
+        assert beacon.receive(timeout_s=20).endpoint == "tcp://127.0.0.1:1000"
+        # Longer than it takes to believe that a host has moved.
+        with pytest.raises(TimeoutError):
+            beacon.receive(timeout_s=1.3)
+
+
 @pytest.mark.req("CHIRP-02", "CHIRP-07")
 def test_thousands_of_random_datagrams_change_nothing(peer, beacon):
     peer.offer("Det", 1000)

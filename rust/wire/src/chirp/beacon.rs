@@ -31,8 +31,8 @@ const ECHO: Duration = Duration::from_millis(100);
 /// Requests whose copies are known.
 const ECHOES: usize = 64;
 
-/// A host on several networks offers from several addresses, all at once. One that offers from another address, and from
-/// the known one no more within this time, has moved.
+/// A host on several networks offers from several addresses, all at once. One that offers from another address, and not
+/// from the known one within this time before or after, has moved.
 const MOVE: Duration = Duration::from_secs(1);
 
 /// How a beacon's offers and departures go out; its requests go out both ways (CHIRP-04).
@@ -151,6 +151,8 @@ pub struct BeaconStats {
 struct Remote {
     address: Ipv4Addr,
     port: u16,
+    /// When it was last offered from this address.
+    heard: Nanos,
     /// Another address it was offered from, and when that will be its address.
     moving: Option<(Ipv4Addr, Nanos)>,
 }
@@ -327,10 +329,11 @@ impl Beacon {
     /// Takes an offer in; false where there is no room for another.
     fn offered(&mut self, now: Nanos, address: Ipv4Addr, datagram: &Datagram) -> bool {
         let Datagram { host, service, port, .. } = *datagram;
-        let remote = Remote { address, port, moving: None };
+        let remote = Remote { address, port, heard: now, moving: None };
         let is_full = self.remotes.len() == SERVICES;
         match self.remotes.get_mut(&(host, service)) {
-            Some(known) if known.port == port && known.address == address => known.moving = None,
+            Some(known) if known.port == port && known.address == address => *known = remote,
+            Some(known) if known.port == port && now < known.heard + MOVE => {}
             Some(known) if known.port == port => {
                 let (_, at) = *known.moving.get_or_insert((address, now + MOVE));
                 self.look_at.get_or_insert(at);
@@ -372,7 +375,7 @@ impl Beacon {
         let (due, later): (Vec<_>, Vec<_>) = moving.partition(|(_, _, (_, at))| *at <= now);
         self.look_at = later.iter().map(|(_, _, (_, at))| *at).min();
         for ((host, service), port, (address, _)) in due {
-            self.replace(host, service, Remote { address, port, moving: None });
+            self.replace(host, service, Remote { address, port, heard: now, moving: None });
         }
     }
 }
