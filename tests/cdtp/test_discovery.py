@@ -315,16 +315,20 @@ where = dict(bind="tcp://127.0.0.1:*", group="lab", chirp_port={peer.port})
 
 async def run():
     async with cdtp.AsyncSender("Det", **where):
+        print("open", flush=True)
         await asyncio.sleep(60)
 
 if {ending!r} == "terminate_async":
     asyncio.run(run())
 sender = cdtp.Sender("Det", **where)
+print("open", flush=True)
 sys.stdin.readline()
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", script], text=True, **pipes)
     try:
         port = peer.hears(OFFER, "det").port
+        assert process.stdout.readline() == "open\n"
         if ending != "exit":
             process.terminate()
         assert process.communicate("\n" if ending == "exit" else None, timeout=20)[1] == ""

@@ -19,6 +19,7 @@ from trunkline._roles import (
     end_on_sigterm,
     endpoints,
     native_options,
+    opened,
     until,
 )
 from trunkline.cdtp.receiver import Header
@@ -41,6 +42,7 @@ class SenderStats:
         queued_bytes: Their bytes.
         at_risk: Messages that may have been lost when a receiver went; a lower bound (CDTP-18).
         capture_lost: Rows the capture could not keep up with.
+        refused: CURVE clients that were not let in.
     """
 
     sent: int
@@ -48,6 +50,7 @@ class SenderStats:
     queued_bytes: int
     at_risk: int
     capture_lost: int
+    refused: int
 
 
 class _Sending:
@@ -96,7 +99,7 @@ class _Sending:
         )
         notices = Notices("cdtp", self.name, None)
         _notices.watch(native, lambda: _read_notices(native, notices))
-        self._native = native
+        self._native = opened(native, self._options, notices)
 
     @property
     def _sender(self) -> _Sender:

@@ -23,6 +23,9 @@ from trunkline.cli.options import (
     ChirpOption,
     Connect,
     Count,
+    CurveAllow,
+    CurveSecret,
+    CurveServerKey,
     DrainSeconds,
     Group,
     Idle,
@@ -30,6 +33,7 @@ from trunkline.cli.options import (
     Pace,
     Senders,
     StatsInterval,
+    curve,
     example,
     need_endpoint,
     need_source,
@@ -72,6 +76,9 @@ def send(
         list[str] | None,
         typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
     ] = None,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
@@ -81,6 +88,7 @@ def send(
     if group is not None and not any(endpoint.startswith("tcp://") for endpoint in bind or ()):
         message = "--group offers a TCP endpoint: give --bind one."
         raise typer.BadParameter(message)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     _need_files(files)
     tags = _tags(tag or [])
     from trunkline import cdtp
@@ -96,6 +104,7 @@ def send(
             chirp=chirp.value,
             bind=bind or (),
             connect=connect or (),
+            curve=security,
         )
         output.ready("cdtp.sender", [*sender.endpoints, *(connect or ())], "sending to")
         try:
@@ -197,12 +206,16 @@ def receive(
     chirp: ChirpOption = Chirp.MULTICAST,
     count: Count = None,
     idle: Idle = None,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they come."""
     need_source(bind, connect, group, sender)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -227,6 +240,7 @@ def receive(
             chirp=chirp.value,
             bind=bind or (),
             connect=connect or (),
+            curve=security,
         ) as receiver,
     ):
         output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], f"receiving from{_found_in(group)}")
@@ -307,12 +321,16 @@ def record(
     segment_seconds: Annotated[
         float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
     ] = None,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records all that comes in, until the count, the idle time or a signal."""
     need_source(bind, connect, group, sender)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -328,6 +346,7 @@ def record(
             chirp=chirp.value,
             bind=bind or (),
             connect=connect or (),
+            curve=security,
         ) as recorder,
     ):
         doing = f"recording to {capture} from{_found_in(group)}"

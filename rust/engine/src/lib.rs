@@ -2,6 +2,7 @@
 
 mod discovery;
 mod engine;
+mod guard;
 mod handle;
 pub mod libzmq;
 mod outbox;
@@ -15,6 +16,7 @@ mod udp;
 pub mod zeromq;
 
 pub use discovery::{Announcing, Finding};
+pub use guard::Guard;
 pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};
 pub use shared::{Bounds, End, Offered, Snapshot};
 pub use signal::Signal;

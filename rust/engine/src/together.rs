@@ -150,7 +150,7 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     }
 
     fn poll_output(&mut self) -> Option<Output<Self::Socket>> {
-        // The second's sockets come first: authentication is ready before there is anybody to ask about.
+        // The second's sockets come first: a beacon listens before there is anything to announce.
         let second = self.second.poll_output().map(|output| rename(output, Either::Second));
         second.or_else(|| self.first.poll_output().map(|output| rename(output, Either::First)))
     }
