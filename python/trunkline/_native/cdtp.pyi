@@ -121,7 +121,15 @@ class Outgoing:
 class Sender(Role):
     """A sender's engine."""
 
-    def __new__(cls, options: Mapping[str, Any], name: str, *, header: _Header, max_message_bytes: int) -> Self: ...
+    def __new__(
+        cls,
+        options: Mapping[str, Any],
+        name: str,
+        *,
+        header: _Header,
+        max_message_bytes: int,
+        beacon: Mapping[str, Any] | None = None,
+    ) -> Self: ...
     def data(self, payload: _Payload, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
         """A data message."""
 
@@ -159,6 +167,7 @@ class Receiver(Role):
         strict: bool,
         deliver: bool,
         limit: int | None = None,
+        beacon: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def receive(self, timeout_s: float | None = None) -> Message:
         """Waits for a message."""

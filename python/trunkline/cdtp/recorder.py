@@ -13,6 +13,7 @@ from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, until
 from trunkline.cdtp.receiver import ALL_HEADERS, Header, open_native
+from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
@@ -103,7 +104,7 @@ class _Recording:
         assert self._native is not None
         counts = self._native.stats()
         own = {name: counts[name] for name in RecorderStats.__dataclass_fields__ if name in counts}
-        return RecorderStats(**{**own, "chirp_dropped": 0})
+        return RecorderStats(**own)
 
 
 def _read_notices(native: _Receiver) -> None:
@@ -129,6 +130,10 @@ class Recorder(_Recording, BlockingRole):
         limit: Read no more after so many messages.
         segment_bytes: The frame bytes of one segment file, at most.
         segment_s: The age at which a segment is published, in seconds.
+        group: Find senders in this group by CHIRP, as `Receiver` does.
+        senders: As for `Receiver`.
+        chirp: As for `Receiver`.
+        chirp_port: As for `Receiver`.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -146,6 +151,10 @@ class Recorder(_Recording, BlockingRole):
         limit: int | None = None,
         segment_bytes: int | None = None,
         segment_s: float | None = None,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -155,6 +164,10 @@ class Recorder(_Recording, BlockingRole):
             "limit": limit,
             "segment_bytes": segment_bytes,
             "segment_s": segment_s,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
         }
         self._native: _Receiver = self._start(path, arguments, options)
 
@@ -216,6 +229,10 @@ class AsyncRecorder(_Recording, AsyncRole):
         limit: int | None = None,
         segment_bytes: int | None = None,
         segment_s: float | None = None,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -225,6 +242,10 @@ class AsyncRecorder(_Recording, AsyncRole):
             "limit": limit,
             "segment_bytes": segment_bytes,
             "segment_s": segment_s,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
         }
         self._arguments = (path, arguments, options)
 

@@ -11,8 +11,19 @@ from trunkline import _notices
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, RoleOptions, native_options, opened, until
+from trunkline._roles import (
+    AsyncRole,
+    BlockingRole,
+    Overflow,
+    RoleOptions,
+    end_on_sigterm,
+    endpoints,
+    native_options,
+    opened,
+    until,
+)
 from trunkline.cdtp.receiver import Header
+from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncSender", "Sender", "SenderStats"]
@@ -55,6 +66,10 @@ class _Sending:
         header: Header = "S",
         overflow: Overflow = "block",
         linger_s: float = 5.0,
+        group: str | None = None,
+        chirp: Cast = "multicast",
+        chirp_lower_case: bool = True,
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         if overflow not in ("block", "raise"):
@@ -65,10 +80,23 @@ class _Sending:
         self._overflow = overflow
         self._linger_s = linger_s
         self._options = options
+        self._beacon = None
+        if group is not None:
+            if not any(endpoint.startswith("tcp://") for endpoint in endpoints(options.get("bind", ()))):
+                message = "a sender is found at a TCP endpoint it listens on: give bind= one"
+                raise LocalProtocolError(message)
+            end_on_sigterm()
+            self._beacon = beacon_options(group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port)
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=self._linger_s)
-        native = _Sender(options, self.name, header=self._header, max_message_bytes=options["max_message_bytes"])
+        native = _Sender(
+            options,
+            self.name,
+            header=self._header,
+            max_message_bytes=options["max_message_bytes"],
+            beacon=self._beacon,
+        )
         notices = Notices("cdtp", self.name, None)
         _notices.watch(native, lambda: _read_notices(native, notices))
         self._native = opened(native, self._options, notices)
@@ -144,6 +172,11 @@ class Sender(_Sending, BlockingRole):
             ("A": 0.1 to 0.3, "B": 0.4 to 0.5, "2": 0.6 and later).
         overflow: What a full queue does to `send`: it waits, or it raises at once.
         linger_s: How long `close` may go on sending (CDTP-19).
+        group: Offer the first TCP endpoint it listens on to this group by CHIRP, as service DATA of a host of this name
+            (CDTP-15), until it has sent all and closes. See `trunkline.chirp.Beacon` for this and what follows.
+        chirp: How the offer goes out, by "multicast" or "broadcast".
+        chirp_lower_case: Whether it carries the hashes of the names in lower case.
+        chirp_port: The UDP port.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -158,9 +191,23 @@ class Sender(_Sending, BlockingRole):
         header: Header = "S",
         overflow: Overflow = "block",
         linger_s: float = 5.0,
+        group: str | None = None,
+        chirp: Cast = "multicast",
+        chirp_lower_case: bool = True,
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
-        super().__init__(name, header=header, overflow=overflow, linger_s=linger_s, **options)
+        super().__init__(
+            name,
+            header=header,
+            overflow=overflow,
+            linger_s=linger_s,
+            group=group,
+            chirp=chirp,
+            chirp_lower_case=chirp_lower_case,
+            chirp_port=chirp_port,
+            **options,
+        )
         self._open()
 
     def send(

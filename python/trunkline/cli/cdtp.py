@@ -19,19 +19,24 @@ from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.options import (
     Bind,
+    Chirp,
+    ChirpOption,
     Connect,
     Count,
     CurveAllow,
     CurveSecret,
     CurveServerKey,
     DrainSeconds,
+    Group,
     Idle,
     Json,
     Pace,
+    Senders,
     StatsInterval,
     curve,
     example,
     need_endpoint,
+    need_source,
 )
 from trunkline.cli.output import Output, Reason, amount, plain
 
@@ -65,6 +70,8 @@ def send(
     bind: Bind = None,
     connect: Connect = None,
     header: Annotated[Header, typer.Option("--header", help="Which header to write.")] = Header.S,
+    group: Group = None,
+    chirp: ChirpOption = Chirp.MULTICAST,
     tag: Annotated[
         list[str] | None,
         typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
@@ -78,6 +85,9 @@ def send(
 ) -> None:
     """Sends files as messages, and waits for a receiver for ever."""
     need_endpoint(bind, connect)
+    if group is not None and not any(endpoint.startswith("tcp://") for endpoint in bind or ()):
+        message = "--group offers a TCP endpoint: give --bind one."
+        raise typer.BadParameter(message)
     security = curve(curve_secret, curve_server_key, curve_allow)
     _need_files(files)
     tags = _tags(tag or [])
@@ -90,6 +100,8 @@ def send(
             name,
             header=header.value,
             linger_s=drain_seconds,
+            group=group,
+            chirp=chirp.value,
             bind=bind or (),
             connect=connect or (),
             curve=security,
@@ -189,6 +201,9 @@ def receive(
     *,
     bind: Bind = None,
     connect: Connect = None,
+    group: Group = None,
+    sender: Senders = None,
+    chirp: ChirpOption = Chirp.MULTICAST,
     count: Count = None,
     idle: Idle = None,
     curve_secret: CurveSecret = None,
@@ -199,7 +214,7 @@ def receive(
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they come."""
-    need_endpoint(bind, connect)
+    need_source(bind, connect, group, sender)
     security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
@@ -217,13 +232,26 @@ def receive(
 
     with (
         Stopping() as stopping,
-        cdtp.Receiver(limit=count, on_drop=on_drop, bind=bind or (), connect=connect or (), curve=security) as receiver,
+        cdtp.Receiver(
+            limit=count,
+            on_drop=on_drop,
+            group=group,
+            senders=sender or None,
+            chirp=chirp.value,
+            bind=bind or (),
+            connect=connect or (),
+            curve=security,
+        ) as receiver,
     ):
-        output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], "receiving from")
+        output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], f"receiving from{_found_in(group)}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
         reason = _print_all(receiver, count, stopping, drain_seconds, pace, output)
         receiver.close()
         output.stopped(reason, receiver.stats)
+
+
+def _found_in(group: str | None) -> str:
+    return "" if group is None else f" the senders of {group}"
 
 
 def _print_all(
@@ -282,6 +310,9 @@ def record(
     ],
     bind: Bind = None,
     connect: Connect = None,
+    group: Group = None,
+    sender: Senders = None,
+    chirp: ChirpOption = Chirp.MULTICAST,
     count: Count = None,
     idle: Idle = None,
     segment_bytes: Annotated[
@@ -298,7 +329,7 @@ def record(
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records all that comes in, until the count, the idle time or a signal."""
-    need_endpoint(bind, connect)
+    need_source(bind, connect, group, sender)
     security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
@@ -310,12 +341,16 @@ def record(
             limit=count,
             segment_bytes=segment_bytes,
             segment_s=segment_seconds,
+            group=group,
+            senders=sender or None,
+            chirp=chirp.value,
             bind=bind or (),
             connect=connect or (),
             curve=security,
         ) as recorder,
     ):
-        output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], f"recording to {capture} from")
+        doing = f"recording to {capture} from{_found_in(group)}"
+        output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], doing)
         try:
             with stopping.interrupting():
                 reason = _wait(recorder, count, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))
