@@ -22,6 +22,8 @@ pub(crate) trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
+    /// Creates a directory, unless it is there.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory survive a power failure.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
     /// The bytes an unprivileged writer has left; `None` where the system does not say.
@@ -62,6 +64,10 @@ impl Disk for LocalDisk {
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
     }
 
     #[cfg(unix)]

@@ -158,6 +158,11 @@ impl Disk for FaultyDisk {
         Ok(names.map(str::to_owned).collect())
     }
 
+    /// Directories are there as soon as a file is.
+    fn create_directory(&self, _path: &Path) -> io::Result<()> {
+        self.call().map(drop)
+    }
+
     fn sync_directory(&self, _directory: &Path) -> io::Result<()> {
         let mut state = self.call()?;
         state.synced_names = state.names.clone();

@@ -632,6 +632,9 @@ mod tests {
         fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
             self.disk.list(directory)
         }
+        fn create_directory(&self, path: &Path) -> io::Result<()> {
+            self.disk.create_directory(path)
+        }
         fn sync_directory(&self, directory: &Path) -> io::Result<()> {
             self.disk.sync_directory(directory)
         }

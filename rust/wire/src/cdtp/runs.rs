@@ -57,13 +57,13 @@ impl Condition {
     }
 
     const fn from_code(code: i64) -> Self {
-        Self((code & 0x1f) as u8)
+        Self(code.to_le_bytes()[0] & 0x1f)
     }
 
     /// Names with a bar between them; those that are not known are passed over.
-    fn from_names(names: &str) -> Self {
-        let named = |name: &str| Self::NAMES.iter().find(|(_, known)| *known == name);
-        let found = names.split('|').filter_map(|name| named(name.trim_matches(' ')));
+    fn from_names(text: &str) -> Self {
+        let flag = |name: &str| Self::NAMES.iter().find(|(_, known)| *known == name);
+        let found = text.split('|').filter_map(|name| flag(name.trim_matches(' ')));
         found.fold(Self::GOOD, |all, (flag, _)| all | *flag)
     }
 }
