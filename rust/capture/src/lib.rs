@@ -32,7 +32,7 @@ pub use error::{CaptureError, CaptureErrorKind};
 pub use import::Import;
 pub use protocol::{Direction, Protocol};
 pub use reader::{Batches, Capture, Info, Rows, recover};
-pub use runs::RunRecord;
+pub use runs::{RunRecord, run_schema};
 pub use schema::schema;
 pub use settings::Settings;
 pub use split::{Split, split};

@@ -7,10 +7,12 @@
 
 use std::io::BufRead as _;
 use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array as _, ArrayRef, BinaryArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -22,6 +24,32 @@ use crate::{CaptureError, Protocol};
 /// The columns that runs are counted from.
 pub(crate) const RUN_COLUMNS: [&str; 7] =
     ["seq", "received_at_ns", "protocol", "header", "payload", "n_frames", "n_bytes"];
+
+/// The columns of a table of runs, but for the maps of BOR and EOR.
+pub fn run_schema() -> SchemaRef {
+    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+        let text = |name, nullable| Field::new(name, DataType::Utf8, nullable);
+        let number = |name, nullable| Field::new(name, DataType::Int64, nullable);
+        Arc::new(Schema::new(vec![
+            text("capture_id", false),
+            text("sender", false),
+            number("ordinal", false),
+            text("run_id", true),
+            text("condition", false),
+            Field::new("condition_code", DataType::Int32, false),
+            number("messages", false),
+            number("bytes", false),
+            number("missed", false),
+            number("duplicates", false),
+            number("out_of_order", false),
+            number("first_received_at_ns", false),
+            number("last_received_at_ns", false),
+            number("bor_seq", true),
+            number("eor_seq", true),
+        ]))
+    });
+    Arc::clone(&SCHEMA)
+}
 
 /// A run of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
