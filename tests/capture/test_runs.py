@@ -182,7 +182,7 @@ def test_a_broken_record_of_runs_is_told(record, tmp_path):
         cdtp.Recorder(tmp_path, bind=ANY)
 
 
-def test_a_run_has_the_fields_of_the_table(record, tmp_path):
+def test_a_run_has_the_fields_of_the_table():
     from trunkline._native.capture import run_schema
 
     assert [*run_schema().names, "config", "metadata"] == list(capture.Run.__dataclass_fields__)

@@ -171,15 +171,16 @@ pub(crate) fn from_lines(path: &Path, bytes: &[u8]) -> Result<(Vec<(String, Run)
 
 fn from_json(value: &Value) -> Option<Run> {
     let number = |name: &str| value[name].as_u64();
-    let boundary = |name: &str| match &value[name] {
-        Value::Null => Some(None),
-        boundary => {
-            let map = match boundary["map"].as_str() {
-                Some(map) => Some(Bytes::from(STANDARD.decode(map).ok()?)),
-                None => None,
-            };
-            Some(Some(Boundary { segment: boundary["segment"].as_u64()?, seq: boundary["seq"].as_u64()?, map }))
+    let boundary = |name: &str| {
+        let boundary = &value[name];
+        if boundary.is_null() {
+            return Some(None);
         }
+        let map = match boundary["map"].as_str() {
+            Some(map) => Some(Bytes::from(STANDARD.decode(map).ok()?)),
+            None => None,
+        };
+        Some(Some(Boundary { segment: boundary["segment"].as_u64()?, seq: boundary["seq"].as_u64()?, map }))
     };
     let gaps = value["gaps"].as_array().map_or(&[][..], Vec::as_slice);
     Some(Run {
@@ -226,7 +227,7 @@ mod tests {
         book.restore("d\n\u{202e}", run.clone());
         book.restore("", Run::default());
         let lines = to_lines(9, &book);
-        assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), 3);
+        assert_eq!(lines.lines().count(), 3);
         let (over, book) = from_lines(Path::new("runs"), &lines).unwrap();
         assert!(over.is_empty());
         assert_eq!(book.latest().collect::<Vec<_>>(), [("d\n\u{202e}", &run), ("", &Run::default())]);
