@@ -7,7 +7,7 @@ import random
 import msgpack
 import pytest
 import reference as wire
-from pyspark.sql import functions as F
+from pyspark.sql.functions import rand
 
 import trunkline.msgpack
 from trunkline import capture, spark
@@ -104,7 +104,7 @@ def test_runs_of_released_peers(session, recorded):
 @pytest.mark.parametrize("seed", range(2))
 def test_nasty_streams_in_any_order(session, captured, seed):
     path = captured(list(nasty(seed)), segment_bytes=5000)
-    rows = session.read.parquet(path).orderBy(F.rand(seed)).repartition(7)
+    rows = session.read.parquet(path).orderBy(rand(seed)).repartition(7)
     found = counted(rows)
     assert found == kept(path)
     assert len(found) > 20

@@ -164,7 +164,7 @@ def _renamed(maps: DataFrame, boundary: str) -> DataFrame:
 def _condition_code() -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = F.transform(F.split("eor_condition", r"\|"), lambda name: F.trim(name))
+    names = F.split(F.trim("eor_condition"), r" *\| *")
     named = sum((F.when(F.array_contains(names, name), 1 << at).otherwise(0) for at, name in _flags()), F.lit(0))
     said = F.coalesce(F.col("eor_condition_code").bitwiseAND(31), named.cast("bigint"), F.lit(0).cast("bigint"))
     incomplete = (F.col("missed") > 0) | F.col("bor_seq").isNull() | F.col("goes_on")
