@@ -121,7 +121,16 @@ class Outgoing:
 class Sender(Role):
     """A sender's engine."""
 
-    def __new__(cls, options: Mapping[str, Any], name: str, *, header: _Header, max_message_bytes: int) -> Self: ...
+    def __new__(
+        cls,
+        options: Mapping[str, Any],
+        name: str,
+        *,
+        header: _Header,
+        max_message_bytes: int,
+        batch_bytes: int,
+        batch_s: float,
+    ) -> Self: ...
     def data(self, payload: _Payload, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
         """A data message."""
 
@@ -133,6 +142,9 @@ class Sender(Role):
 
     def raw(self, frames: Iterable[Buffer]) -> Outgoing:
         """A message as it is."""
+
+    def flush(self) -> None:
+        """Lets nothing wait for others to go with."""
 
     def offer(self, outgoing: Outgoing) -> bool:
         """Hands a message to the engine; false when there is no room."""

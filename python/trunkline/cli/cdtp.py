@@ -6,7 +6,6 @@ import json
 import os
 import select
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -65,6 +64,18 @@ def send(
         list[str] | None,
         typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
     ] = None,
+    batch_bytes: Annotated[
+        int,
+        typer.Option(
+            "--batch-bytes", min=0, metavar="N", help="With header 2, send so many bytes of messages together."
+        ),
+    ] = 131_072,
+    batch_seconds: Annotated[
+        float,
+        typer.Option(
+            "--batch-seconds", min=0, metavar="S", help="With header 2, the longest a message waits for others."
+        ),
+    ] = 0.5,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
@@ -78,7 +89,15 @@ def send(
     output = Output(json=as_json)
     reason: Reason = "eof"
     with Stopping() as stopping:
-        sender = cdtp.Sender(name, header=header.value, linger_s=drain_seconds, bind=bind or (), connect=connect or ())
+        sender = cdtp.Sender(
+            name,
+            header=header.value,
+            linger_s=drain_seconds,
+            batch_bytes=batch_bytes,
+            batch_s=batch_seconds,
+            bind=bind or (),
+            connect=connect or (),
+        )
         output.ready("cdtp.sender", [*sender.endpoints, *(connect or ())], "sending to")
         try:
             with stopping.interrupting():
@@ -101,8 +120,11 @@ def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace:
                 sender.send(payload, tags=tags, timeout_s=pace.wait_s())
                 sent = True
             pace.look_up()
-    while sender.stats.queued:
-        time.sleep(pace.wait_s(_LOOK_S) or 0)
+    drained = False
+    while not drained:
+        with suppress(errors.TimeoutError):
+            sender.flush(timeout_s=pace.wait_s(_LOOK_S))
+            drained = True
         pace.look_up()
 
 

@@ -32,6 +32,7 @@ pub(crate) trait AnyRole: Send + Sync {
     fn endpoints(&self) -> Vec<String>;
     fn has_events(&self) -> bool;
     fn has_room(&self) -> bool;
+    fn is_drained(&self) -> bool;
     fn is_over(&self) -> bool;
     fn is_ours(&self) -> bool;
     fn end(&self) -> Option<End>;
@@ -63,6 +64,10 @@ impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
 
     fn has_room(&self) -> bool {
         self.has_room()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained()
     }
 
     fn is_over(&self) -> bool {
@@ -231,6 +236,21 @@ impl Role {
     /// Whether a message would find room.
     fn has_room(&self) -> PyResult<bool> {
         Ok(self.ours()?.has_room())
+    }
+
+    /// Whether nothing waits to be sent.
+    fn is_drained(&self) -> PyResult<bool> {
+        Ok(self.ours()?.is_drained())
+    }
+
+    /// Waits until nothing waits to be sent; false when the time is up.
+    #[pyo3(signature = (timeout_s = None))]
+    fn wait_drained(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
+        let drained = |role: &dyn AnyRole| role.is_drained() || role.is_over();
+        if !self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, drained)? {
+            return Ok(false);
+        }
+        if self.ours()?.is_drained() { Ok(true) } else { Err(self.ended()) }
     }
 
     /// Asks for the capture to be safe on disk, with `publish` also as Parquet; gives a ticket.

@@ -9,13 +9,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::Protocol;
 use trunkline_engine::{CaptureOverflow, Handle, Offered};
-use trunkline_wire::cdtp::{Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
+use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 use trunkline_wire::msgpack::Timestamp;
 
 use super::message::{encoded_map, timestamp, variant};
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out, words};
+use crate::role::{AnyRole, Role, RoleOptions, deadline, seconds, start, timed_out, words};
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
@@ -45,6 +45,7 @@ impl PySender {
             SenderVerb::Data { tags, payload, .. } => payload.iter().chain([tags]).map(Bytes::len).collect(),
             SenderVerb::BeginRun { config: map, .. } | SenderVerb::EndRun { metadata: map, .. } => vec![map.len()],
             SenderVerb::Raw(frames) => frames.iter().map(Bytes::len).collect(),
+            SenderVerb::Flush => vec![],
         };
         if sizes.iter().any(|&size| size as u64 > self.max_message_bytes) {
             let largest = sizes.iter().max().copied().unwrap_or_default();
@@ -70,13 +71,15 @@ impl PySender {
 #[pymethods]
 impl PySender {
     #[new]
-    #[pyo3(signature = (options, name, *, header, max_message_bytes))]
+    #[pyo3(signature = (options, name, *, header, max_message_bytes, batch_bytes, batch_s))]
     fn new(
         py: Python<'_>,
         mut options: RoleOptions,
         name: String,
         header: &str,
         max_message_bytes: u64,
+        batch_bytes: u64,
+        batch_s: f64,
     ) -> PyResult<PyClassInitializer<Self>> {
         if name.len() as u64 > max_message_bytes {
             return Err(LocalProtocolError::new_err("the name is larger than max_message_bytes"));
@@ -89,6 +92,11 @@ impl PySender {
             bind: options.bind.clone(),
             connect: options.connect.clone(),
             options: options.socket.clone(),
+            batch: BatchBounds {
+                // Together they are to be no more than a receiver takes.
+                bytes: usize::try_from(batch_bytes.min(max_message_bytes)).unwrap_or(usize::MAX),
+                time: seconds(batch_s)?,
+            },
         });
         let (handle, role) =
             start(py, machine, options, Protocol::Cdtp, CaptureOverflow::Count, "trunkline-cdtp-sender")?;
@@ -120,6 +128,11 @@ impl PySender {
     /// A message as it is.
     fn raw(&self, frames: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
         self.outgoing(SenderVerb::Raw(frames::frames(frames)?))
+    }
+
+    /// Lets nothing wait for others to go with.
+    fn flush(&self) {
+        self.handle.ask(SenderVerb::Flush);
     }
 
     /// Hands a message to the engine; false when there is no room.

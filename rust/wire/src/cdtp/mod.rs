@@ -13,5 +13,5 @@ pub use encode::{encode_batch, encode_header};
 pub use layout::{Batch, Head, Layout, Record};
 pub use receiver::{Data, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
 pub use runs::{Boundary, Closed, Condition, Follower, Run, RunBook, RunRow};
-pub use sender::{DataOut, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
+pub use sender::{BatchBounds, DataOut, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 pub use variant::{Accept, MessageType, Settings, Variant};
