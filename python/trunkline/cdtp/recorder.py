@@ -17,7 +17,12 @@ from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
 
+# As released peers do.
+WARN_FREE_BYTES = 10 << 30
+CRITICAL_FREE_BYTES = 3 << 30
+
 _DRAIN_S = 5.0
+_DAY_S = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,12 @@ class Recorder(_Recording, BlockingRole):
         limit: Read no more after so many messages.
         segment_bytes: The frame bytes of one segment file, at most.
         segment_s: The age at which a segment is published, in seconds.
+        keep_bytes: The bytes that all segments together may take on disk. What is more is deleted, whole segments, the
+            oldest first; but never the latest one, and none from the BOR of a run on that has no EOR yet. What came of
+            the runs stays known; see `trunkline.capture.Capture.runs`. None keeps all.
+        keep_days: How many days ago a segment may have been published. What is older is deleted likewise.
+        warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
+        critical_free_bytes: Tell once more, as critical, when it has less than this.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -144,6 +155,10 @@ class Recorder(_Recording, BlockingRole):
         limit: int | None = None,
         segment_bytes: int | None = None,
         segment_s: float | None = None,
+        keep_bytes: int | None = None,
+        keep_days: float | None = None,
+        warn_free_bytes: int = WARN_FREE_BYTES,
+        critical_free_bytes: int = CRITICAL_FREE_BYTES,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -153,6 +168,10 @@ class Recorder(_Recording, BlockingRole):
             "limit": limit,
             "segment_bytes": segment_bytes,
             "segment_s": segment_s,
+            "keep_bytes": keep_bytes,
+            "keep_s": None if keep_days is None else keep_days * _DAY_S,
+            "warn_free_bytes": warn_free_bytes,
+            "critical_free_bytes": critical_free_bytes,
         }
         self._native: _Receiver = self._start(path, arguments, options)
 
@@ -214,6 +233,10 @@ class AsyncRecorder(_Recording, AsyncRole):
         limit: int | None = None,
         segment_bytes: int | None = None,
         segment_s: float | None = None,
+        keep_bytes: int | None = None,
+        keep_days: float | None = None,
+        warn_free_bytes: int = WARN_FREE_BYTES,
+        critical_free_bytes: int = CRITICAL_FREE_BYTES,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -223,6 +246,10 @@ class AsyncRecorder(_Recording, AsyncRole):
             "limit": limit,
             "segment_bytes": segment_bytes,
             "segment_s": segment_s,
+            "keep_bytes": keep_bytes,
+            "keep_s": None if keep_days is None else keep_days * _DAY_S,
+            "warn_free_bytes": warn_free_bytes,
+            "critical_free_bytes": critical_free_bytes,
         }
         self._arguments = (path, arguments, options)
 

@@ -144,6 +144,8 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
             notices.log(logging.WARNING, kind, text)
         elif kind == "disconnected" and detail != "0":
             notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
+        elif kind == "critical":
+            notices.log(logging.CRITICAL, kind, detail)
         elif kind in ("capture", "failed", "refused"):
             notices.log(logging.WARNING, kind, ": ".join(filter(None, (endpoint, detail))))
         else:

@@ -293,6 +293,21 @@ def record(
     segment_seconds: Annotated[
         float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
     ] = None,
+    keep_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when all take more than this."
+        ),
+    ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option("--keep-days", min=0, metavar="D", help="Delete segments that are older than this.")
+    ] = None,
+    warn_free_bytes: Annotated[
+        int, typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less left.")
+    ] = 10 << 30,
+    critical_free_bytes: Annotated[
+        int, typer.Option("--critical-free-bytes", min=0, metavar="N", help="Warn again when it has less than this.")
+    ] = 3 << 30,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
@@ -309,6 +324,10 @@ def record(
             limit=count,
             segment_bytes=segment_bytes,
             segment_s=segment_seconds,
+            keep_bytes=keep_bytes,
+            keep_days=keep_days,
+            warn_free_bytes=warn_free_bytes,
+            critical_free_bytes=critical_free_bytes,
             bind=bind or (),
             connect=connect or (),
         ) as recorder,

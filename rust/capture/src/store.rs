@@ -3,11 +3,11 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use trunkline_wire::cdtp::RunBook;
 
-use crate::CaptureError;
 use crate::columns::Batch;
 use crate::disk::Disk;
 use crate::files::{self, Listing};
@@ -16,6 +16,7 @@ use crate::manifest::{Manifest, random_id};
 use crate::reader;
 use crate::runs;
 use crate::segment::{SegmentSummary, SegmentWriter};
+use crate::{CaptureError, Keep};
 
 /// A segment is published early when so many runs have come to their end in it: they are in memory until then.
 const RUNS_OVER: usize = 1 << 16;
@@ -41,6 +42,7 @@ pub(crate) struct Store {
     current: Option<Current>,
     durable_seq: u64,
     segments: u64,
+    deleted: u64,
     book: RunBook,
     /// The last file of runs, if it holds none that is over: it may go once there is a later one.
     passing_runs: Option<u64>,
@@ -79,6 +81,7 @@ impl Store {
             current: None,
             durable_seq: 0,
             segments: 0,
+            deleted: 0,
             book: RunBook::default(),
             passing_runs: None,
         };
@@ -137,6 +140,36 @@ impl Store {
         self.remove(current.journal.path())
     }
 
+    /// Deletes published segments that are too many or too old, as [`Keep`] says. What is known of their runs stays.
+    pub(crate) fn trim(&mut self, keep: Keep, now: SystemTime) -> Result<(), CaptureError> {
+        if keep == Keep::default() {
+            return Ok(());
+        }
+        let names = self.disk.list(&self.directory).map_err(|error| CaptureError::reading(&self.directory, error))?;
+        let mut segments = Vec::new();
+        for number in Listing::new(names).segments {
+            let path = self.directory.join(files::segment(number));
+            let facts = self.disk.size_and_time(&path).map_err(|error| CaptureError::reading(&path, error))?;
+            segments.push((number, path, facts));
+        }
+        let mut bytes: u64 = segments.iter().map(|(_, _, (bytes, _))| bytes).sum();
+        let needed = self.book.first_open_segment().unwrap_or(u64::MAX);
+        // The latest one tells the numbers that come next.
+        segments.pop();
+        let deleted_before = self.deleted;
+        for (number, path, (size, published)) in segments {
+            let is_too_much = keep.bytes.is_some_and(|most| bytes > most);
+            let is_too_old = keep.age.is_some_and(|oldest| now.duration_since(published).is_ok_and(|age| age > oldest));
+            if number >= needed || !(is_too_much || is_too_old) {
+                break;
+            }
+            self.remove(&path)?;
+            bytes -= size;
+            self.deleted += 1;
+        }
+        if self.deleted > deleted_before { self.sync_directory() } else { Ok(()) }
+    }
+
     /// The rows that a power failure leaves, as the `seq` after the last.
     pub(crate) fn durable_seq(&self) -> u64 {
         self.durable_seq
@@ -150,6 +183,11 @@ impl Store {
     /// The segments published since the store was opened.
     pub(crate) fn segments(&self) -> u64 {
         self.segments
+    }
+
+    /// The segments deleted since the store was opened.
+    pub(crate) fn deleted(&self) -> u64 {
+        self.deleted
     }
 
     pub(crate) fn has_segment_open(&self) -> bool {
@@ -182,6 +220,7 @@ impl Store {
             current: None,
             durable_seq: 0,
             segments: 0,
+            deleted: 0,
             book: self.book.clone(),
             passing_runs: None,
         };
@@ -402,6 +441,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, CaptureError> {
 mod tests {
     use std::collections::BTreeSet;
     use std::ops::Range;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use arrow_array::RecordBatch;
     use arrow_array::cast::AsArray as _;
@@ -453,6 +493,10 @@ mod tests {
 
     /// A run with everything in it, giving how many rows it was told are durable before something went wrong.
     fn record(disk: &FaultyDisk) -> (u64, Result<(), CaptureError>) {
+        record_keeping(disk, Keep::default())
+    }
+
+    fn record_keeping(disk: &FaultyDisk, keep: Keep) -> (u64, Result<(), CaptureError>) {
         let mut durable = 0;
         let ended = (|| {
             let (mut store, _) = open(disk)?;
@@ -467,10 +511,12 @@ mod tests {
                     2 => store.publish()?,
                     _ => {}
                 }
+                store.trim(keep, UNIX_EPOCH)?;
                 durable = durable.max(store.durable_seq());
             }
             store.publish()?;
             durable = store.durable_seq();
+            store.trim(keep, UNIX_EPOCH)?;
             Ok(())
         })();
         (durable, ended)
@@ -495,7 +541,12 @@ mod tests {
 
     /// Reads what is published, holding that rows are without gap and duplicate, and says how many there are.
     fn published_rows(disk: &FaultyDisk) -> u64 {
-        let mut next: u64 = 0;
+        published(disk, 0)
+    }
+
+    /// The same of rows from `first` on, giving the number after the last.
+    fn published(disk: &FaultyDisk, first: u64) -> u64 {
+        let mut next = first;
         let mut ids = BTreeSet::new();
         for number in Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments {
             let file = disk.contents(&Path::new(DIRECTORY).join(files::segment(number)));
@@ -594,6 +645,95 @@ mod tests {
                 let (durable, ended) = record(&disk);
                 assert!(ended.is_err());
                 holds_after_restart(&disk.after(loss), durable.max(3));
+            }
+        }
+    }
+
+    fn segments(disk: &FaultyDisk) -> Vec<u64> {
+        Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments
+    }
+
+    /// A disk with the segments of rows 0 to 2, 3 to 5 and so on; runs begin in rows 0, 4, 8 and end in 3, 7, 11.
+    fn rows_by_threes(rows: u64) -> (FaultyDisk, Store) {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        for start in (0..rows).step_by(3) {
+            store.append(&batch(start..rows.min(start + 3)), UNBOUNDED).unwrap();
+            store.publish().unwrap();
+        }
+        (disk, store)
+    }
+
+    #[test]
+    fn the_oldest_segments_go_and_the_latest_stays() {
+        let (disk, mut store) = rows_by_threes(12);
+        let facts =
+            |disk: &FaultyDisk, number| disk.size_and_time(&Path::new(DIRECTORY).join(files::segment(number))).unwrap();
+        let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| facts(&disk, number).0);
+        let all = first + second + third + fourth;
+        for (bytes, left) in [(all, 0..4), (all - 1, 1..4), (all - first, 1..4), (0, 3..4)] {
+            store.trim(Keep { bytes: Some(bytes), age: None }, UNIX_EPOCH).unwrap();
+            assert_eq!(segments(&disk), left.collect::<Vec<_>>(), "{bytes} bytes");
+        }
+        assert_eq!(store.deleted(), 3);
+        assert_eq!(published(&disk, 9), 12);
+
+        let (disk, mut store) = rows_by_threes(12);
+        let keep = Keep { bytes: None, age: Some(Duration::from_secs(60)) };
+        let published = facts(&disk, 1).1;
+        store.trim(keep, published + Duration::from_secs(60)).unwrap();
+        assert_eq!(segments(&disk), [1, 2, 3]);
+        store.trim(keep, UNIX_EPOCH).unwrap();
+        assert_eq!(segments(&disk), [1, 2, 3]);
+    }
+
+    #[test]
+    fn an_open_run_keeps_its_segments() {
+        let nothing = Keep { bytes: Some(0), age: Some(Duration::ZERO) };
+        let later = UNIX_EPOCH + Duration::from_secs(1 << 20);
+        // The run of row 4 has not ended.
+        let (disk, mut store) = rows_by_threes(7);
+        store.trim(nothing, later).unwrap();
+        assert_eq!(segments(&disk), [1, 2]);
+        // Also after a start anew; its end sets them free.
+        let (mut store, _) = open(&disk).unwrap();
+        store.trim(nothing, later).unwrap();
+        assert_eq!(segments(&disk), [1, 2]);
+        store.append(&batch(7..8), UNBOUNDED).unwrap();
+        store.publish().unwrap();
+        store.trim(nothing, later).unwrap();
+        assert_eq!(segments(&disk), [3]);
+        let known: Vec<_> = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+        assert_eq!(known, [1, 3]);
+    }
+
+    #[test]
+    fn stopping_before_any_call_loses_nothing_that_is_kept() {
+        let keep = Keep { bytes: Some(1), age: None };
+        let counted = second_run();
+        counted.set_fault(usize::MAX, Fault::Stop);
+        record_keeping(&counted, keep).1.unwrap();
+        let left = segments(&counted);
+        assert_eq!(left, [left[0]]);
+        for call in 0..counted.calls() {
+            for loss in Loss::ALL {
+                let disk = second_run();
+                disk.set_fault(call, Fault::Stop);
+                let (durable, ended) = record_keeping(&disk, keep);
+                assert!(ended.is_err());
+                let disk = disk.after(loss);
+                let (mut store, _) = open(&disk).unwrap();
+                let first = segments(&disk)[0];
+                let summary = Bytes::from(disk.contents(&Path::new(DIRECTORY).join(files::segment(first))));
+                let first_row = SegmentSummary::read(Path::new(""), &summary).unwrap().next_seq;
+                let rows = store.next_seq();
+                assert!(rows >= durable.max(3));
+                assert!(store.book.first_open_segment().is_none_or(|needed| needed >= first));
+                store.append(&batch(rows..rows + 2), UNBOUNDED).unwrap();
+                store.publish().unwrap();
+                // The first one that is left goes, and the rest is without gap.
+                disk.remove(&Path::new(DIRECTORY).join(files::segment(first))).unwrap();
+                assert_eq!(published(&disk, first_row), rows + 2, "call {call}, {loss:?}");
             }
         }
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use trunkline_capture::{Protocol, Writer};
+use trunkline_capture::{LowSpace, Protocol, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
 use trunkline_engine::{
     Bounds, Capture, CaptureOverflow, End, Handle, Settings, Signal, TransportError, Trouble, join_orphans,
@@ -331,10 +331,21 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     Ok((handle, Role { inner }))
 }
 
+/// What has come up with a capture, as a kind of notice.
+pub(crate) fn trouble_kind(trouble: &Trouble) -> &'static str {
+    match trouble {
+        Trouble::LowSpace(LowSpace { is_critical: true, .. }) => "critical",
+        Trouble::LowSpace(_) | Trouble::Losing | Trouble::Failed(_) => "capture",
+    }
+}
+
 /// What has come up with a capture, in words.
 pub(crate) fn words(trouble: Trouble) -> String {
     match trouble {
-        Trouble::LowSpace(bytes) => format!("the disk of the capture has only {} MiB left", bytes >> 20),
+        Trouble::LowSpace(LowSpace { bytes, .. }) => {
+            let tenths = bytes / ((1 << 30) / 10);
+            format!("the disk of the capture has only {}.{} GiB left", tenths / 10, tenths % 10)
+        }
         Trouble::Losing => "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned(),
         Trouble::Failed(reason) => format!("goes on without its capture: {reason}"),
     }
@@ -440,6 +451,15 @@ fn capture_settings(options: &HashMap<String, Bound<'_, PyAny>>) -> PyResult<tru
     }
     if let Some(age) = options.get("segment_s").filter(|value| !value.is_none()) {
         settings.segment_age = seconds(age.extract()?)?;
+    }
+    let given = |name: &str| options.get(name).filter(|value| !value.is_none());
+    settings.keep.bytes = given("keep_bytes").map(PyAnyMethods::extract).transpose()?;
+    settings.keep.age = given("keep_s").map(|age| seconds(age.extract()?)).transpose()?;
+    if let Some(bytes) = given("warn_free_bytes") {
+        settings.low_space_bytes = bytes.extract()?;
+    }
+    if let Some(bytes) = given("critical_free_bytes") {
+        settings.critical_space_bytes = bytes.extract()?;
     }
     Ok(settings)
 }

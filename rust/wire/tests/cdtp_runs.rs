@@ -11,7 +11,7 @@ const EOR: u8 = 2;
 
 fn header(sender: &str, kind: u8, sequence: u64) -> Vec<u8> {
     let mut header = b"\xa5CDTP\x01".to_vec();
-    header.push(0xa0 | u8::try_from(sender.len()).unwrap());
+    header.push(0xa0 | u8::try_from(sender.len()).expect("a short name"));
     header.extend_from_slice(sender.as_bytes());
     header.extend_from_slice(&[kind, 0xcf]);
     header.extend_from_slice(&sequence.to_be_bytes());
@@ -22,7 +22,7 @@ fn header(sender: &str, kind: u8, sequence: u64) -> Vec<u8> {
 /// A CDTP2 message of records without payload, each a sequence number below 128 and its tags.
 fn batch(kind: u8, records: &[(u8, &[u8])]) -> Vec<u8> {
     let mut header = b"\xa5CDTP\x02\xa1d".to_vec();
-    header.extend_from_slice(&[kind, 0x90 | u8::try_from(records.len()).unwrap()]);
+    header.extend_from_slice(&[kind, 0x90 | u8::try_from(records.len()).expect("few records")]);
     for (sequence, tags) in records {
         header.extend_from_slice(&[0x93, *sequence]);
         header.extend_from_slice(tags);
@@ -43,7 +43,7 @@ impl Book {
         self.book.record(&RunRow {
             segment: self.rows / 10,
             seq: self.rows,
-            received_at_ns: i64::try_from(self.rows).unwrap() * 1000,
+            received_at_ns: i64::try_from(self.rows).expect("few rows") * 1000,
             n_bytes: (header.len() + payload.map_or(0, <[u8]>::len)) as u64,
             n_frames: 1 + usize::from(payload.is_some()),
             header,

@@ -15,7 +15,7 @@ use trunkline_wire::msgpack::Timestamp;
 use super::message::{encoded_map, timestamp, variant};
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{AnyRole, Role, RoleOptions, deadline, seconds, start, timed_out, words};
+use crate::role::{AnyRole, Role, RoleOptions, deadline, seconds, start, timed_out, trouble_kind, words};
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
@@ -173,7 +173,7 @@ impl PySender {
             SenderEvent::Failed { endpoint, reason } => ("failed", endpoint, reason),
         };
         let troubles = self.handle.read_troubles().into_iter();
-        let troubles = troubles.map(|trouble| ("capture", String::new(), words(trouble)));
+        let troubles = troubles.map(|trouble| (trouble_kind(&trouble), String::new(), words(trouble)));
         events.into_iter().map(text).chain(troubles).collect()
     }
 

@@ -335,7 +335,7 @@ impl Sender {
     }
 
     fn batch(&self, records: &[PendingRecord]) -> Result<Bytes, Oversize> {
-        let records: SmallVec<[(u64, &[u8], &[Bytes]); 1]> =
+        let records: SmallVec<[_; 1]> =
             records.iter().map(|record| (record.sequence, &record.tags[..], &record.payload[..])).collect();
         encode_batch(&self.settings.name, MessageType::Dat, &records).map(Bytes::from)
     }
