@@ -77,16 +77,13 @@ fn stream(steps: &[(u8, u64)]) -> Book {
     book
 }
 
-/// `missed, duplicates, out_of_order` and the condition's name.
-fn outcome(steps: &[(u8, u64)]) -> (u64, u64, u64, String) {
-    let run = stream(steps).only();
-    (run.missed, run.duplicates, run.out_of_order, run.condition().to_string())
-}
+/// A stream, and its `missed`, `duplicates`, `out_of_order` and condition.
+type Case<'a> = (&'a [(u8, u64)], (u64, u64, u64, &'a str));
 
 // req: CDTP-21
 #[test]
 fn numbers_of_a_run() {
-    let cases: &[(&[(u8, u64)], (u64, u64, u64, &str))] = &[
+    let cases: &[Case<'_>] = &[
         (&[(BOR, 0), (DAT, 1), (DAT, 2), (EOR, 2)], (0, 0, 0, "GOOD")),
         (&[(BOR, 0), (DAT, 1), (DAT, 2), (EOR, 3)], (0, 0, 0, "GOOD")),
         (&[(BOR, 0), (EOR, 0)], (0, 0, 0, "GOOD")),
@@ -104,8 +101,10 @@ fn numbers_of_a_run() {
         (&[(EOR, 9)], (0, 0, 0, "INCOMPLETE")),
         (&[(BOR, 0), (DAT, u64::MAX), (DAT, 1), (EOR, 1)], (0, 0, 0, "GOOD")),
     ];
-    for (steps, (missed, duplicates, out_of_order, condition)) in cases {
-        assert_eq!(outcome(steps), (*missed, *duplicates, *out_of_order, (*condition).to_owned()), "{steps:?}");
+    for (steps, expected) in cases {
+        let run = stream(steps).only();
+        let condition = run.condition().to_string();
+        assert_eq!((run.missed, run.duplicates, run.out_of_order, &*condition), *expected, "{steps:?}");
     }
 }
 
@@ -209,7 +208,7 @@ fn senders_and_streams_do_not_grow_the_book() {
     }
     let (_, run) = &book.runs()[0];
     assert_eq!((run.missed, run.gaps.len()), (4999, 1024));
-    let large = [&b"\x81\xa1k\xc6\x00\x01\x00\x00"[..], &[0; 1 << 16]].concat();
+    let large = [&b"\x81\xa1k\xc6\x00\x01\x00\x00"[..], &vec![0; 1 << 16]].concat();
     book.take(&header("s1", BOR, 0), Some(&large));
     assert_eq!(book.book.latest().nth(1).map(|(_, run)| (run.ordinal, run.config())), Some((2, None)));
 }
