@@ -273,10 +273,7 @@ impl Store {
         self.sync_directory()?;
         self.durable_seq = self.manifest.next_seq;
         self.segments += 1;
-        match passed {
-            Some(passed) => self.remove(&self.directory.join(files::runs(passed))),
-            None => Ok(()),
-        }
+        self.remove_runs(passed)
     }
 
     /// Writes down how the runs stand after a segment.
@@ -308,9 +305,18 @@ impl Store {
             let path = self.directory.join(files::segment(number));
             let file = Bytes::from(read(&*self.disk, &path)?);
             reader::record_segment(&mut self.book, number, &path, file)?;
+            let passed = self.passing_runs.take();
             self.write_runs(number)?;
+            self.remove_runs(passed)?;
         }
         Ok(())
+    }
+
+    fn remove_runs(&self, passed: Option<u64>) -> Result<(), CaptureError> {
+        match passed {
+            Some(passed) => self.remove(&self.directory.join(files::runs(passed))),
+            None => Ok(()),
+        }
     }
 
     fn create_runs_directory(&self) -> Result<(), CaptureError> {
@@ -440,7 +446,6 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, CaptureError> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::ops::Range;
     use std::time::{Duration, UNIX_EPOCH};
 
     use arrow_array::RecordBatch;
@@ -466,7 +471,7 @@ mod tests {
     }
 
     /// Rows that tell their number, so that what is read back says where it came from.
-    fn batch(numbers: Range<u64>) -> Batch {
+    fn batch(numbers: impl IntoIterator<Item = u64>) -> Batch {
         let mut columns = Columns::default();
         for number in numbers {
             let (header, number) = (header(number), number.to_le_bytes());
@@ -624,7 +629,7 @@ mod tests {
         let disk = FaultyDisk::default();
         let (mut store, _) = open(&disk).unwrap();
         for number in 0..10 {
-            store.append(&batch(number..number + 1), 30).unwrap();
+            store.append(&batch(number..=number), 30).unwrap();
         }
         assert_eq!(store.segments(), 4);
         store.append(&batch(10..20), 30).unwrap();
@@ -849,11 +854,14 @@ mod tests {
     fn runs_are_counted_anew_where_they_are_not_written_down() {
         let disk = FaultyDisk::default();
         record(&disk).1.unwrap();
-        for number in list_runs(&disk, Path::new(DIRECTORY)).unwrap() {
-            disk.remove(&Path::new(DIRECTORY).join(files::runs(number))).unwrap();
+        let as_recorded = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+        for number in &as_recorded {
+            disk.remove(&Path::new(DIRECTORY).join(files::runs(*number))).unwrap();
         }
         let (store, _) = open(&disk).unwrap();
         assert_eq!(store.book.latest().map(|(_, run)| run.ordinal).collect::<Vec<_>>(), [ROWS.div_ceil(4)]);
+        let again = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+        assert_eq!(again, as_recorded);
         runs_are_those_of_the_rows(&disk);
     }
 
@@ -862,7 +870,7 @@ mod tests {
         let disk = FaultyDisk::default();
         let (mut store, _) = open(&disk).unwrap();
         for number in 0..10 {
-            store.append(&batch(number..number + 1), UNBOUNDED).unwrap();
+            store.append(&batch(number..=number), UNBOUNDED).unwrap();
             store.publish().unwrap();
         }
         // Runs end where the next begins: in rows 4 and 8.
@@ -875,8 +883,9 @@ mod tests {
         let disk = FaultyDisk::default();
         let (mut store, _) = open(&disk).unwrap();
         let runs = u64::try_from(RUNS_OVER).unwrap();
-        for start in (0..4 * runs + 8).step_by(8192) {
-            store.append(&batch(start..start + 8192), UNBOUNDED).unwrap();
+        for start in (0..=runs).step_by(8192) {
+            // Each begins a run.
+            store.append(&batch((start..start + 8192).map(|number| 4 * number)), UNBOUNDED).unwrap();
         }
         assert_eq!(store.segments(), 1);
         assert!(store.book.closed().len() < RUNS_OVER);

@@ -214,6 +214,17 @@ fn senders_and_streams_do_not_grow_the_book() {
 }
 
 proptest! {
+    /// Whatever a BOR or an EOR has for a map, it is kept whole or not at all.
+    #[test]
+    fn any_bytes_may_stand_for_the_map(kind in 1u8..3, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        let mut book = Book::default();
+        book.take(&header("d", kind, 0), Some(&bytes));
+        book.take(&bytes, Some(&bytes));
+        let run = book.only();
+        let _ = (run.condition(), run.run_id());
+        prop_assert!([run.config(), run.metadata()].into_iter().flatten().all(|map| *map == bytes));
+    }
+
     /// Held against sets of all that came.
     #[test]
     fn counts_are_those_of_a_naive_count(
