@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::runs::numbers;
-use super::{Follower, Layout, Settings, decode};
+use super::runs::{Follower, numbers};
+use super::{Layout, Settings, decode};
 use crate::{
     DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind,
     SocketOptions, Weight,

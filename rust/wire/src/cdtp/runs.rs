@@ -87,13 +87,13 @@ impl fmt::Display for Condition {
 /// Follows the numbers of one run: `missed += seq − 1 − last`, where `last` is the highest so far. A number that comes
 /// late after all does not take that back. The EOR bears the number of the last DAT or the one after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Follower {
+pub(super) struct Follower {
     last: Option<u64>,
 }
 
 impl Follower {
     /// Follows the next message, giving how many numbers before it were skipped.
-    pub fn follow(&mut self, message_type: MessageType, sequence: u64) -> u64 {
+    pub(super) fn follow(&mut self, message_type: MessageType, sequence: u64) -> u64 {
         if message_type == MessageType::Bor {
             self.last = Some(sequence);
             return 0;
