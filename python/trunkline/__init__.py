@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline._native import __version__, build_profile, error_kinds
 from trunkline._notices import Dropped
+from trunkline.curve import Curve
 from trunkline.errors import (
     CaptureError,
     ClosedError,
@@ -33,6 +34,7 @@ __all__ = [
     "CaptureError",
     "ClosedError",
     "ConfigError",
+    "Curve",
     "DecodeError",
     "Dropped",
     "LeaseRefusedError",

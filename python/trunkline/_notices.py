@@ -87,7 +87,8 @@ class _Thread:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant: a role may be collected, and let go of here, by whoever holds it.
+        self._lock = threading.RLock()
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
         self._watched: dict[int, tuple[_Watched, Callable[[], None]]] = {}

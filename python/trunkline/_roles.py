@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar
 
 from trunkline import _native, _notices
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -18,9 +19,13 @@ from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - tr
 if TYPE_CHECKING:
     import zmq
 
+    from trunkline._native import Guard
     from trunkline._native import Role as _Engine
+    from trunkline.curve import Curve
 
 __all__ = ["AsyncRole", "BlockingRole", "Endpoints", "Overflow", "RoleOptions", "TimeoutError", "until"]
+
+Native = TypeVar("Native", bound="_Engine")
 
 Endpoints = str | Sequence[str]
 Overflow = Literal["block", "raise"]
@@ -34,6 +39,7 @@ class RoleOptions(TypedDict, total=False):
         connect: One endpoint to dial, or several.
         options: Socket options by their number, as ``{zmq.TCP_KEEPALIVE: 1}``.
         socket: A pyzmq socket of yours to use; do not close it while the role lives.
+        curve: Encryption and authentication; not beside `socket`, which brings its own.
         context: A pyzmq Context to share, for ``inproc://``; do not close it while the role lives.
         queue_messages: Messages that may wait between the role and you.
         queue_bytes: Bytes of frames that may wait; one larger message is taken when nothing waits.
@@ -46,6 +52,7 @@ class RoleOptions(TypedDict, total=False):
     options: Mapping[int, int | bytes | str]
     socket: zmq.Socket[bytes] | None
     context: zmq.Context[Any] | None
+    curve: Curve | None
     queue_messages: int
     queue_bytes: int
     max_message_bytes: int
@@ -91,12 +98,16 @@ def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[s
         if context is not None:
             message = "socket= brings its own context: leave out context="
             raise LocalProtocolError(message)
+        if given.get("curve") is not None:
+            message = "socket= brings its own security: leave out curve="
+            raise LocalProtocolError(message)
         context = socket.context
         keep_alive.append(socket)
     if context is not None:
         keep_alive.append(context)
-    capture = given.get("capture")
+    capture, curve = given.get("capture"), given.get("curve")
     return {
+        **({} if curve is None else curve.options()),
         "bind": bind,
         "connect": connect,
         "options": {int(number): value for number, value in given.get("options", {}).items()},
@@ -110,6 +121,21 @@ def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[s
         "grace_s": grace_s,
         **more,
     }
+
+
+def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Native:
+    """A native role just opened: from now on its allow-list may change, and who is refused is logged."""
+    curve, guard = given.get("curve"), native.guard
+    if curve is not None and guard is not None:
+        curve.used_by(guard)
+        _notices.watch(guard, lambda: _tell_refused(guard, notices))
+    return native
+
+
+def _tell_refused(guard: Guard, notices: _notices.Notices) -> None:
+    for address, key in guard.read():
+        who = f"{address} with the key {key}" if key else f"{address} without a key"
+        notices.log(logging.WARNING, "refused", f"{who} is not let in")
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ import zmq
 
 
 def is_traceback(err):
-    """Whether a traceback of ours was shown; a daemon of pyspark's has its own when a query ends before its workers."""
-    return any("pyspark/daemon.py" not in shown for shown in err.split("Traceback")[1:])
+    """Whether a traceback was shown: any but that of a worker of pyspark's that starts when its JVM has just gone."""
+    shown = err.split("Traceback")[1:]
+    return any("pyspark/daemon.py" not in one or "BrokenPipeError" not in one for one in shown)
 
 
 class Command:
@@ -33,6 +35,7 @@ class Command:
             cwd=cwd,
             env={**os.environ, **(env or {})},
             text=True,
+            start_new_session=True,
         )
 
     def event(self, name: str | None = None) -> dict[str, Any]:
@@ -64,8 +67,10 @@ class Command:
         return out, err
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        # With whatever it has started, which may hold the outputs open.
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate(timeout=20)
 
 
 @pytest.fixture

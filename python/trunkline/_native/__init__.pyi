@@ -1,11 +1,12 @@
 """The native part of trunkline; use the package around it."""
 
 import os
-from typing import Literal
+from typing import Literal, final
 
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "Guard",
     "Role",
     "__version__",
     "build_profile",
@@ -47,6 +48,10 @@ class Role:
     @property
     def progress(self) -> int:
         """Messages taken in since the start."""
+
+    @property
+    def guard(self) -> Guard | None:
+        """Who lets clients in, where there is an allow-list."""
 
     def fileno(self, *, changes: bool = False) -> int:
         """The descriptor that is readable when there are events; with `changes`, when anything else was waited for."""
@@ -98,3 +103,13 @@ class Role:
 
     def wait_progress(self, count: int, timeout_s: float | None = None) -> bool:
         """Waits for so many messages, in all since the start; false when the time is up."""
+
+@final
+class Guard(Role):
+    """Who lets CURVE clients in."""
+
+    def allow(self, keys: set[bytes]) -> None:
+        """Lets in the holders of these keys from now on."""
+
+    def read(self) -> list[tuple[str, str]]:
+        """Who was refused since the last call: the address, and the key in Z85."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, readable
+from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, opened, readable
 from trunkline.errors import ClosedError, DecodeError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
@@ -55,6 +55,7 @@ class ReceiverStats:
         chirp_dropped: CHIRP datagrams that were none.
         senders: By name, cut at 200 bytes; at most 1000.
         capture_lost: Rows the capture could not keep up with.
+        refused: CURVE clients that were not let in.
     """
 
     received: int
@@ -68,6 +69,7 @@ class ReceiverStats:
     chirp_dropped: int
     senders: Mapping[str, SenderCount]
     capture_lost: int
+    refused: int
 
 
 def notify(notices: Notices) -> Callable[..., None]:
@@ -101,8 +103,9 @@ def open_native(
 ) -> _Receiver:
     """Opens a receiver's engine, or a recorder's."""
     options = native_options(given, grace_s=_DRAIN_S, **more)
-    on_notice = notify(Notices("cdtp", who, on_drop))
-    return _Receiver(options, on_notice, accept=list(accept), strict=strict, deliver=deliver, limit=limit)
+    notices = Notices("cdtp", who, on_drop)
+    native = _Receiver(options, notify(notices), accept=list(accept), strict=strict, deliver=deliver, limit=limit)
+    return opened(native, given, notices)
 
 
 def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:

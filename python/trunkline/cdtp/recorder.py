@@ -39,6 +39,7 @@ class RecorderStats:
         segments: Segments published, for readers of Parquet to see.
         duplicate_keys: Keys that a tags map held more than once.
         chirp_dropped: CHIRP datagrams that were none.
+        refused: CURVE clients that were not let in.
     """
 
     received: int
@@ -50,6 +51,7 @@ class RecorderStats:
     segments: int
     duplicate_keys: int
     chirp_dropped: int
+    refused: int
 
 
 class _Watch:

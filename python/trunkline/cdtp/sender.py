@@ -11,7 +11,7 @@ from trunkline import _notices
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, RoleOptions, native_options, until
+from trunkline._roles import AsyncRole, BlockingRole, Overflow, RoleOptions, native_options, opened, until
 from trunkline.cdtp.receiver import Header
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
@@ -35,6 +35,7 @@ class SenderStats:
         queued_bytes: Their bytes.
         at_risk: Wire messages that may have been lost when a receiver went; a lower bound (CDTP-18).
         capture_lost: Rows the capture could not keep up with.
+        refused: CURVE clients that were not let in.
     """
 
     sent: int
@@ -42,6 +43,7 @@ class SenderStats:
     queued_bytes: int
     at_risk: int
     capture_lost: int
+    refused: int
 
 
 class _Sending:
@@ -87,7 +89,7 @@ class _Sending:
         )
         notices = Notices("cdtp", self.name, None)
         _notices.watch(native, lambda: _read_notices(native, notices))
-        self._native = native
+        self._native = opened(native, self._options, notices)
 
     @property
     def _sender(self) -> _Sender:

@@ -20,11 +20,15 @@ from trunkline.cli.options import (
     Bind,
     Connect,
     Count,
+    CurveAllow,
+    CurveSecret,
+    CurveServerKey,
     DrainSeconds,
     Idle,
     Json,
     Pace,
     StatsInterval,
+    curve,
     example,
     need_endpoint,
 )
@@ -76,12 +80,16 @@ def send(
             "--batch-seconds", min=0, metavar="S", help="With header 2, the longest a message waits for others."
         ),
     ] = 0.5,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Sends files as messages, and waits for a receiver for ever."""
     need_endpoint(bind, connect)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     _need_files(files)
     tags = _tags(tag or [])
     from trunkline import cdtp
@@ -97,6 +105,7 @@ def send(
             batch_s=batch_seconds,
             bind=bind or (),
             connect=connect or (),
+            curve=security,
         )
         output.ready("cdtp.sender", [*sender.endpoints, *(connect or ())], "sending to")
         try:
@@ -198,12 +207,16 @@ def receive(
     connect: Connect = None,
     count: Count = None,
     idle: Idle = None,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they come."""
     need_endpoint(bind, connect)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -220,7 +233,7 @@ def receive(
 
     with (
         Stopping() as stopping,
-        cdtp.Receiver(limit=count, on_drop=on_drop, bind=bind or (), connect=connect or ()) as receiver,
+        cdtp.Receiver(limit=count, on_drop=on_drop, bind=bind or (), connect=connect or (), curve=security) as receiver,
     ):
         output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], "receiving from")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
@@ -308,12 +321,16 @@ def record(
     critical_free_bytes: Annotated[
         int, typer.Option("--critical-free-bytes", min=0, metavar="N", help="Warn again when it has less than this.")
     ] = 3 << 30,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records all that comes in, until the count, the idle time or a signal."""
     need_endpoint(bind, connect)
+    security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -330,6 +347,7 @@ def record(
             critical_free_bytes=critical_free_bytes,
             bind=bind or (),
             connect=connect or (),
+            curve=security,
         ) as recorder,
     ):
         output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], f"recording to {capture} from")

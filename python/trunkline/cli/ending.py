@@ -117,12 +117,13 @@ def guarded(command: Callable[[], object]) -> int:
         What the process is to exit with.
     """
     cut_off_on_signals()
-    logging.basicConfig(format="trunkline: %(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    _log_to_stderr()
     try:
         command()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except CutOff:
+    except (CutOff, KeyboardInterrupt):
+        # The latter where pyspark has put its handler in the place of ours.
         return CUT_OFF
     except PipeClosed:
         _forget_stdout()
@@ -130,6 +131,14 @@ def guarded(command: Callable[[], object]) -> int:
         _say(error)
         return 1
     return 0
+
+
+def _log_to_stderr() -> None:
+    """Shows what we log. What others do would be the traceback of something that is told in one line."""
+    handler = logging.StreamHandler(sys.stderr)
+    if os.environ.get("TRUNKLINE_DEBUG") != "1":
+        handler.addFilter(logging.Filter("trunkline"))
+    logging.basicConfig(format="trunkline: %(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
 
 
 def cut_off_on_signals() -> None:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import time
 from collections.abc import Callable
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from trunkline.curve import Curve
 
 __all__ = [
     "Bind",
     "Connect",
     "Count",
+    "CurveAllow",
+    "CurveSecret",
+    "CurveServerKey",
     "DrainSeconds",
     "Idle",
     "Json",
     "Pace",
     "StatsInterval",
     "Tags",
+    "curve",
     "example",
     "need_endpoint",
     "tag_columns",
@@ -29,6 +41,17 @@ Bind = Annotated[
 Connect = Annotated[
     list[str] | None,
     typer.Option("--connect", metavar="ENDPOINT", help="Dial this, as tcp://127.0.0.1:23999. Repeatable."),
+]
+CurveSecret = Annotated[
+    Path | None, typer.Option("--curve-secret", metavar="FILE", help="Our own secret key: a certificate, or bare Z85.")
+]
+CurveServerKey = Annotated[
+    Path | None,
+    typer.Option("--curve-server-key", metavar="FILE", help="The public key of the server we dial; makes us a client."),
+]
+CurveAllow = Annotated[
+    Path | None,
+    typer.Option("--curve-allow", metavar="DIR", help="A file for each client key to let in; SIGHUP reads it again."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Count = Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages.")]
@@ -81,6 +104,28 @@ def need_endpoint(bind: list[str] | None, connect: list[str] | None) -> None:
     if not bind and not connect:
         message = "Missing an endpoint: give --bind or --connect."
         raise typer.BadParameter(message)
+
+
+def curve(secret: Path | None, server_key: Path | None, allow: Path | None) -> Curve | None:
+    """What the `--curve-` options say; SIGHUP reads the allow-list again."""
+    if secret is None and server_key is None and allow is None:
+        return None
+    if secret is None and server_key is None:
+        message = "--curve-allow needs --curve-secret, the key of this server."
+        raise typer.BadParameter(message)
+    from trunkline.curve import Curve
+
+    made = Curve(secret, server_key=server_key, allow=allow)
+    if allow is not None:
+        signal.signal(signal.SIGHUP, lambda *_: _reload(made))
+    return made
+
+
+def _reload(curve: Curve) -> None:
+    try:
+        curve.reload()
+    except (OSError, LocalProtocolError) as error:
+        logging.getLogger("trunkline").warning("the allow-list stays as it was: %s", error)
 
 
 class Pace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import subprocess
 import threading
@@ -28,8 +27,6 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
     from trunkline import spark
     from trunkline.errors import TrunklineError
 
-    # It tells of every connection that an end by a signal breaks.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # Spark's 200 are for a cluster: here most of them would be empty, and each costs.
     session = spark.session(app_name, options={"spark.sql.shuffle.partitions": 8})
     ending.cut_off_on_signals()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from trunkline.spark._java import java_home
@@ -73,7 +77,43 @@ def session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    return builder.config(map={**defaults, **given}).getOrCreate()
+    chosen = {**defaults, **given}
+    _start_java(chosen)
+    return builder.config(map=dict(chosen)).getOrCreate()
+
+
+def _start_java(options: Mapping[str, str]) -> None:
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf().setAll(list(options.items()))
+    with _signals_held():
+        SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - pyspark has no other name for it
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Lets SIGINT and SIGTERM wait until the JVM is there; a second one leaves at once.
+
+    A JVM that is starting tells Python its port by a file in a directory that pyspark removes when it is interrupted.
+    Such a JVM stays for ever, with the standard output and error of this process open.
+    """
+    held: list[int] = []
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        if held:
+            os._exit(128 + number)
+        held.append(number)
+
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for held_number in held:
+            signal.raise_signal(held_number)
 
 
 def _prepare(*, local: bool) -> Path:

@@ -17,7 +17,7 @@ fn main() {
     let count: u64 = count.parse().expect("a count");
     let library = std::env::var_os("TRUNKLINE_LIBZMQ").expect("TRUNKLINE_LIBZMQ is set");
     let zmq = load(&PathBuf::from(library)).expect("libzmq");
-    let transport = LibzmqTransport::new(zmq, Context::Private, vec![]).expect("a transport");
+    let transport = LibzmqTransport::new(zmq, Context::private(zmq).expect("a context"), vec![]).expect("a transport");
     if role == "send" {
         send(transport, endpoint, count, rest[0].parse().expect("a size"));
     } else {

@@ -1,6 +1,7 @@
 //! Runs the machines of `trunkline-wire` over real sockets: one thread a role, a queue to and from its user.
 
 mod engine;
+mod guard;
 mod handle;
 pub mod libzmq;
 mod outbox;
@@ -12,6 +13,7 @@ mod transport;
 #[cfg(feature = "zeromq")]
 pub mod zeromq;
 
+pub use guard::Guard;
 pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};
 pub use shared::{Bounds, End, Offered, Snapshot};
 pub use signal::Signal;

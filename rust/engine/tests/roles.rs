@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{
-    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, frame, is_unreachable, messages, number, read_until, start,
+    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, frame, is_unreachable, libzmq, messages, number, read_until, start,
     start_in,
 };
 use trunkline_capture::{Protocol, Writer};
 use trunkline_engine::libzmq::{Context, LibzmqTransport};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
-    Apart, Bounds, Capture, CaptureOverflow, Either, End, Handle, Offered, Settings, StartError, Together,
+    Apart, Bounds, Capture, CaptureOverflow, End, Guard, Handle, Offered, Settings, StartError, Together,
     TransportError,
 };
 use trunkline_wire::cdtp::{
     BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
     Variant,
 };
-use trunkline_wire::zap::Authenticator;
+use trunkline_wire::zap::z85;
 use trunkline_wire::{Curve, Machine, SocketEvent, SocketOptions};
 
 const ANY: &str = "tcp://127.0.0.1:*";
@@ -355,26 +355,39 @@ fn lets_in_whom_the_authenticator_knows() {
     let client_secret = keys("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
     let client_curve = Curve::Client { public: client_public, secret: client_secret, server: server_public };
     let knows = |key: [u8; 32]| {
+        let guard = Guard::start(libzmq(), Context::Process, HashSet::from([key])).expect("the guard starts");
         let options =
             SocketOptions { curve: Some(Curve::Server { secret: server_secret }), ..SocketOptions::default() };
-        let role = Together::new(Echo::server(ANY, options), Authenticator::new(HashSet::from([key])), Apart);
-        start_in::<LibzmqTransport, _>(role, Context::Private, Settings::default())
+        let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options), guard.context(), Settings::default());
+        (server, guard)
     };
     let options = SocketOptions { curve: Some(client_curve), ..SocketOptions::default() };
 
-    let server = knows(client_public);
+    let (server, guard) = knows(client_public);
     let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options.clone()));
+    client.ask(number(1));
+    read_until(&client, |events| messages(events) == 1);
+    assert_eq!(guard.refused(), 0);
+    close(&client);
+    close(&server);
+    guard.end();
+
+    let (server, guard) = knows([7; 32]);
+    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options.clone()));
+    client.ask(number(1));
+    read_until(&server, |events| {
+        events.iter().any(|event| matches!(event, Told::Socket(_, SocketEvent::HandshakeFailed { .. })))
+    });
+    assert_eq!(guard.read().pop_front().map(|refused| refused.key), Some(z85(&client_public)));
+    assert!(guard.refused() > 0);
+
+    close(&client);
+
+    guard.allow(HashSet::from([client_public]));
+    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options));
     client.ask(number(1));
     read_until(&client, |events| messages(events) == 1);
     close(&client);
     close(&server);
-
-    let server = knows([7; 32]);
-    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options));
-    client.ask(number(1));
-    let refused = |events: &[Either<Told, _>]| events.iter().any(|event| matches!(event, Either::Second(_)));
-    read_until(&server, refused);
-    assert_eq!(server.stats().machine, (0, 1));
-    close(&client);
-    close(&server);
+    guard.end();
 }

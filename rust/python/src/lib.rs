@@ -17,7 +17,7 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::role::{Role, shutdown, use_libzmq};
+    use crate::role::{PyGuard, Role, shutdown, use_libzmq};
 
     /// "release", or "debug" for a build that is many times slower.
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! What every running role has in common, seen from Python.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -13,9 +13,11 @@ use pyo3::types::PyBytes;
 use trunkline_capture::{LowSpace, Protocol, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
 use trunkline_engine::{
-    Bounds, Capture, CaptureOverflow, End, Handle, Settings, Signal, TransportError, Trouble, join_orphans,
+    Bounds, Capture, CaptureOverflow, End, Guard, Handle, Settings, Signal, StartError, TransportError, Trouble,
+    join_orphans,
 };
-use trunkline_wire::{Machine, OptionValue, SocketOptions};
+use trunkline_wire::zap::{Key, Refused};
+use trunkline_wire::{Curve, Machine, OptionValue, SocketOptions};
 
 use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
 
@@ -112,12 +114,27 @@ impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
 }
 
 /// The part of a role that does not depend on its protocol.
-#[pyclass(frozen, subclass, module = "trunkline._native")]
+#[pyclass(frozen, subclass, weakref, module = "trunkline._native")]
 pub(crate) struct Role {
     inner: Arc<dyn AnyRole>,
+    guard: Option<Arc<Guard>>,
+}
+
+/// Ends a guard once the role it guarded has ended.
+struct Guarding(Arc<Guard>);
+
+impl Drop for Guarding {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 impl Role {
+    /// CURVE clients that were refused since the start.
+    pub(crate) fn refused(&self, py: Python<'_>) -> u64 {
+        self.guard.as_ref().map_or(0, |guard| py.detach(|| guard.refused()))
+    }
+
     /// Raises when the role belongs to the process this one was forked from.
     pub(crate) fn ours(&self) -> PyResult<&dyn AnyRole> {
         if self.inner.is_ours() { Ok(&*self.inner) } else { Err(ended(None)) }
@@ -164,6 +181,14 @@ impl Role {
     #[getter]
     fn endpoints(&self) -> Vec<String> {
         if self.inner.is_ours() { self.inner.endpoints() } else { vec![] }
+    }
+
+    /// Who lets clients in, where there is an allow-list.
+    #[getter]
+    fn guard(&self, py: Python<'_>) -> PyResult<Option<Py<PyGuard>>> {
+        let Some(guard) = self.guard.clone() else { return Ok(None) };
+        let role = Self { inner: guard.handle().clone(), guard: None };
+        Py::new(py, PyClassInitializer::from(role).add_subclass(PyGuard(guard))).map(Some)
     }
 
     /// Whether the role is over.
@@ -298,6 +323,23 @@ impl Role {
     }
 }
 
+/// Who lets CURVE clients in.
+#[pyclass(frozen, extends = Role, module = "trunkline._native", name = "Guard")]
+pub(crate) struct PyGuard(Arc<Guard>);
+
+#[pymethods]
+impl PyGuard {
+    /// Lets in the holders of these keys from now on.
+    fn allow(&self, keys: HashSet<Key>) {
+        self.0.allow(keys);
+    }
+
+    /// Who was refused since the last call: the address, and the key in Z85.
+    fn read(&self) -> Vec<(String, String)> {
+        self.0.read().into_iter().map(|Refused { address, key }| (address, key)).collect()
+    }
+}
+
 /// Starts a role over libzmq.
 pub(crate) fn start<M: Machine + Send + 'static>(
     py: Python<'_>,
@@ -307,7 +349,16 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     overflow: CaptureOverflow,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let RoleOptions { bounds, capture, context, adopted, keep_alive, grace, .. } = options;
+    let RoleOptions { bounds, capture, context, adopted, allow, keep_alive, grace, .. } = options;
+    let zmq = match LIBRARY.get() {
+        Some(path) => load(path),
+        None => Err(TransportError::Unsupported("libzmq")),
+    };
+    let zmq = zmq.map_err(|error| start_error(StartError::Transport(error)))?;
+    let guard = allow.map(|keys| py.detach(|| Guard::start(zmq, context, keys)).map(Arc::new)).transpose();
+    let guard = guard.map_err(start_error)?;
+    let context = guard.as_ref().map_or(context, |guard| guard.context());
+    let guarding = guard.clone().map(Guarding);
     let settings = Settings {
         bounds,
         capture: capture.map(|(directory, settings)| Capture {
@@ -315,20 +366,17 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             protocol,
             overflow,
         }),
-        keep_alive: Some(Box::new(keep_alive)),
+        keep_alive: Some(Box::new((guarding, keep_alive))),
         name: name.to_owned(),
         grace,
     };
-    let transport = move || {
-        let path = LIBRARY.get().ok_or(TransportError::Unsupported("libzmq"))?;
-        LibzmqTransport::new(load(path)?, context, adopted)
-    };
+    let transport = move || LibzmqTransport::new(zmq, context, adopted);
     let handle = Arc::new(py.detach(|| Handle::start(machine, transport, settings)).map_err(start_error)?);
     let inner: Arc<dyn AnyRole> = handle.clone();
     let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
-    Ok((handle, Role { inner }))
+    Ok((handle, Role { inner, guard }))
 }
 
 /// What has come up with a capture, as a kind of notice.
@@ -388,6 +436,7 @@ pub(crate) struct RoleOptions {
     pub(crate) grace: Duration,
     context: Context,
     adopted: Vec<SocketPtr>,
+    allow: Option<HashSet<Key>>,
     keep_alive: Vec<Py<PyAny>>,
 }
 
@@ -409,6 +458,15 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
                 socket.extra.push((number, option_value(&value)?));
             }
         }
+        socket.curve = match (optional("curve_secret"), optional("curve_server")) {
+            (None, _) => None,
+            (Some(secret), None) => Some(Curve::Server { secret: secret.extract()? }),
+            (Some(secret), Some(server)) => Some(Curve::Client {
+                public: need("curve_public")?.extract()?,
+                secret: secret.extract()?,
+                server: server.extract()?,
+            }),
+        };
         let capture = match optional("capture") {
             None => None,
             Some(path) => Some((path.extract()?, capture_settings(&options)?)),
@@ -439,6 +497,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             grace: seconds(need("grace_s")?.extract()?)?,
             context,
             adopted,
+            allow: optional("allow").map(PyAnyMethods::extract).transpose()?,
             keep_alive,
         })
     }

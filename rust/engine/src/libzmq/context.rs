@@ -28,10 +28,29 @@ pub fn load(path: &Path) -> Result<&'static Libzmq, TransportError> {
 pub enum Context {
     /// In the context of this process.
     Process,
-    /// In one of the role's own, which ends with it.
-    Private,
+    /// In this one, which ends with the transport and so is nobody else's to end.
+    Private(ContextPtr),
     /// In someone else's.
     Borrowed(ContextPtr),
+}
+
+impl Context {
+    /// A new one for a role, or a group of roles that one of them ends.
+    ///
+    /// # Errors
+    /// When libzmq cannot make one.
+    pub fn private(zmq: &Libzmq) -> Result<Self, TransportError> {
+        zmq.context().map(Self::Private)
+    }
+
+    /// The same context for a role that does not end it.
+    #[must_use]
+    pub fn lent(self) -> Self {
+        match self {
+            Self::Private(context) => Self::Borrowed(context),
+            Self::Process | Self::Borrowed(_) => self,
+        }
+    }
 }
 
 pub(super) fn process(zmq: &Libzmq) -> Result<ContextPtr, TransportError> {

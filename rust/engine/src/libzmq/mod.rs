@@ -53,13 +53,12 @@ impl LibzmqTransport {
     pub fn new(zmq: &'static Libzmq, context: Context, adopted: Vec<SocketPtr>) -> Result<Self, TransportError> {
         let pointer = match context {
             Context::Process => context::process(zmq)?,
-            Context::Private => zmq.context()?,
-            Context::Borrowed(context) => context,
+            Context::Private(context) | Context::Borrowed(context) => context,
         };
         Ok(Self {
             zmq,
             context: pointer,
-            private: context == Context::Private,
+            private: matches!(context, Context::Private(_)),
             adopted: adopted.into(),
             reader: FrameReader::new(zmq),
             poll: Vec::new(),

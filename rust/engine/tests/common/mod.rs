@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use smallvec::smallvec;
-use trunkline_engine::libzmq::{Context, LibzmqTransport, load};
+use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, load};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{Handle, Settings, Transport, TransportError};
 use trunkline_wire::{
@@ -24,11 +24,15 @@ pub(crate) trait Tested: Transport {
         Self: Sized;
 }
 
+pub(crate) fn libzmq() -> &'static Libzmq {
+    let path = std::env::var_os("TRUNKLINE_LIBZMQ")
+        .expect("TRUNKLINE_LIBZMQ names the library to test with: `make test` sets it");
+    load(&PathBuf::from(path)).expect("the library loads")
+}
+
 impl Tested for LibzmqTransport {
     fn make(context: Context) -> Result<Self, TransportError> {
-        let path = std::env::var_os("TRUNKLINE_LIBZMQ")
-            .expect("TRUNKLINE_LIBZMQ names the library to test with: `make test` sets it");
-        Self::new(load(&PathBuf::from(path))?, context, vec![])
+        Self::new(libzmq(), context, vec![])
     }
 }
 

@@ -183,13 +183,16 @@ impl PyReceiver {
     }
 
     /// Counters, by name.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let snapshot = if self.handle.is_ours() { py.detach(|| self.handle.stats()) } else { self.handle.snapshot() };
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
         let waiting = {
-            let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            let inbox = this.inbox.lock().unwrap_or_else(PoisonError::into_inner);
             inbox.events.iter().filter(|event| matches!(event, ReceiverEvent::Message { .. })).count()
         };
-        stats_dict(py, &snapshot, waiting)
+        let stats = stats_dict(py, &snapshot, waiting)?;
+        stats.set_item("refused", slf.as_super().get().refused(py))?;
+        Ok(stats)
     }
 }
 

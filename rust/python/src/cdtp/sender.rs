@@ -178,8 +178,9 @@ impl PySender {
     }
 
     /// Counters, by name.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let snapshot = if self.handle.is_ours() { py.detach(|| self.handle.stats()) } else { self.handle.snapshot() };
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
         let SenderStats { sent, queued, queued_bytes, at_risk } = snapshot.machine;
         let stats = PyDict::new(py);
         stats.set_item("sent", sent)?;
@@ -187,6 +188,7 @@ impl PySender {
         stats.set_item("queued_bytes", queued_bytes)?;
         stats.set_item("at_risk", at_risk)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
+        stats.set_item("refused", slf.as_super().get().refused(py))?;
         Ok(stats)
     }
 }

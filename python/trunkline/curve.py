@@ -1,0 +1,162 @@
+"""CURVE: who a role is, and whom it lets in."""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from trunkline._native import Guard
+
+__all__ = ["Curve", "Key"]
+
+Key = str | bytes | os.PathLike[str] | tuple[bytes | str, bytes | str]
+
+_Z85_LETTERS = 40
+_BYTES = 32
+
+
+class Curve:
+    """Encryption and authentication of a role's sockets by CURVE.
+
+    With a `server_key` the role is a client of the holder of that key; without one it is a server, which needs a
+    `secret` and lets in whoever knows its public key, or only those in `allow`.
+
+    A key is a file (a certificate as ``zmq.auth.create_certificates`` writes it, or one with a bare key in Z85), 40
+    letters of Z85, 32 bytes, or a pair ``(public, secret)`` as ``zmq.curve_keypair`` gives it.
+
+    The allow-list is read when the role opens and on `reload`; `stats.refused` counts who was kept out.
+
+    Args:
+        secret: The role's own secret key. A client without one makes a new pair: enough where there is no allow-list.
+        server_key: The server's public key.
+        allow: The clients to let in: a folder with a file for each public key, or the keys.
+
+    Raises:
+        LocalProtocolError: A key is none, or a server has no secret key.
+        OSError: A file or folder cannot be read.
+
+    >>> import zmq
+    >>> public, secret = zmq.curve_keypair()
+    >>> server, client = Curve(secret), Curve(server_key=public)
+    """
+
+    def __init__(
+        self,
+        secret: Key | None = None,
+        *,
+        server_key: Key | None = None,
+        allow: str | os.PathLike[str] | Iterable[Key] | None = None,
+    ) -> None:
+        import zmq
+
+        if server_key is None and secret is None:
+            message = "a CURVE server needs its secret key, a client the server's"
+            raise LocalProtocolError(message)
+        if server_key is not None and allow is not None:
+            message = "an allow-list is for servers: leave out allow= or server_key="
+            raise LocalProtocolError(message)
+        letters = zmq.curve_keypair()[1] if secret is None else _letters(secret, secret=True)
+        self._secret = _decoded(letters)
+        self._public = _decoded(zmq.curve_public(letters))
+        self._server = None if server_key is None else _decoded(_letters(server_key, secret=False))
+        self._allow = allow if allow is None or isinstance(allow, str | os.PathLike) else list(allow)
+        self._allowed = self._read()
+        self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+    @property
+    def public_key(self) -> bytes:
+        """The role's own public key, in Z85: what the other side needs."""
+        from zmq.utils import z85
+
+        return bytes(z85.encode(self._public))
+
+    def reload(self) -> None:
+        """Reads the allow-list again, for every role that uses it; who is connected stays so."""
+        self._allowed = self._read()
+        for guard in self._guards:
+            guard.allow(self._allowed or set())
+
+    def __repr__(self) -> str:
+        side = "server" if self._server is None else "client"
+        return f"<trunkline.Curve {side} {self.public_key.decode()}>"
+
+    def options(self) -> dict[str, Any]:
+        """As the native role takes it."""
+        return {
+            "curve_secret": self._secret,
+            "curve_public": self._public,
+            "curve_server": self._server,
+            "allow": self._allowed,
+        }
+
+    def used_by(self, guard: Guard) -> None:
+        """Notes whom to tell of changes of the allow-list."""
+        self._guards.add(guard)
+
+    def _read(self) -> set[bytes] | None:
+        if self._allow is None:
+            return None
+        keys: Iterable[Key] = self._allow if isinstance(self._allow, list) else _files(Path(self._allow))
+        return {_decoded(_letters(key, secret=False)) for key in keys}
+
+
+def _files(folder: Path) -> list[Path]:
+    files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    return sorted(file for file in files if file.suffix != ".key_secret")
+
+
+def _letters(key: Key, *, secret: bool) -> bytes:
+    """A key in Z85, from any of its forms."""
+    from zmq.utils import z85
+
+    if isinstance(key, tuple):
+        half = key[1] if secret else key[0]
+        return _checked(half.encode() if isinstance(half, str) else half, "the pair")
+    if isinstance(key, bytes):
+        return bytes(z85.encode(key)) if len(key) == _BYTES else _checked(key, "the key")
+    if isinstance(key, str) and len(key) == _Z85_LETTERS and not Path(key).exists():
+        return _checked(key.encode(), "the key")
+    return _from_file(Path(key), secret=secret)
+
+
+def _from_file(path: Path, *, secret: bool) -> bytes:
+    import zmq.auth
+
+    text = path.read_bytes()
+    if b"public-key" not in text:
+        return _checked(text.strip(), str(path))
+    try:
+        public, private = zmq.auth.load_certificate(path)
+    except ValueError as error:
+        message = f"{path} is no certificate: {error}"
+        raise LocalProtocolError(message) from error
+    if secret and private is None:
+        message = f"{path} is the public half of a certificate: its other half is needed here"
+        raise LocalProtocolError(message)
+    return _checked((private or b"") if secret else public, str(path))
+
+
+def _checked(letters: bytes, what: str) -> bytes:
+    from zmq.utils import z85
+
+    try:
+        is_key = len(letters) == _Z85_LETTERS and len(z85.decode(letters)) == _BYTES
+    except (KeyError, ValueError, struct.error):
+        is_key = False
+    if not is_key:
+        message = f"{what} is no CURVE key: 40 letters of Z85 are"
+        raise LocalProtocolError(message)
+    return letters
+
+
+def _decoded(letters: bytes) -> bytes:
+    from zmq.utils import z85
+
+    return bytes(z85.decode(letters))

@@ -1,0 +1,77 @@
+"""CURVE on the command line."""
+
+import signal
+
+import pytest
+import zmq
+import zmq.auth
+
+from conftest import spec
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Folders of certificates: one with the server's, one with those to let in."""
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "allowed").mkdir()
+    zmq.auth.create_certificates(tmp_path / "keys", "server")
+    return tmp_path
+
+
+@pytest.fixture
+def dial(context):
+    """Opens a raw client of a CURVE server."""
+    sockets = []
+
+    def dial(endpoint, keys, server_key):
+        socket = context.socket(zmq.PUSH)
+        sockets.append(socket)
+        socket.curve_publickey, socket.curve_secretkey = keys
+        socket.curve_serverkey = server_key
+        socket.connect(endpoint)
+        return socket
+
+    yield dial
+    for socket in sockets:
+        socket.close(linger=0)
+
+
+def test_a_recorder_lets_in_those_on_its_list_and_reads_it_again(start, dial, files):
+    recorder = start(
+        *("cdtp", "record", "--capture", "capture", "--bind", "tcp://127.0.0.1:*", "--json", "--count", "1"),
+        *("--curve-secret", files / "keys/server.key_secret", "--curve-allow", files / "allowed"),
+    )
+    endpoint = recorder.ready()["endpoints"][0]
+    keys = zmq.curve_keypair()
+    server_key = zmq.auth.load_certificate(files / "keys/server.key")[0]
+    dial(endpoint, keys, server_key)
+    recorder.told(keys[0].decode())
+
+    (files / "allowed/friend.key").write_text("no key")
+    recorder.signal(signal.SIGHUP)
+    recorder.told("the allow-list stays as it was")
+    (files / "allowed/friend.key").write_bytes(keys[0])
+    recorder.signal(signal.SIGHUP)
+    dial(endpoint, keys, server_key).send_multipart(spec("D"))
+    stopped = recorder.event("stopped")
+    assert stopped["reason"] == "count"
+    assert stopped["stats"]["refused"] == 1
+    recorder.end()
+
+
+def test_a_sender_knows_its_server(run, pull, files):
+    server = zmq.curve_keypair()
+    (files / "server.key").write_bytes(server[0])
+    pull.socket.curve_server, pull.socket.curve_secretkey = True, server[1]
+    endpoint = f"tcp://127.0.0.1:{pull.socket.bind_to_random_port('tcp://127.0.0.1')}"
+    arguments = ("cdtp", "send", "--name", "D", "--connect", endpoint, "--curve-server-key", "server.key", "-")
+    run(*arguments, stdin="hello\n")
+    assert pull.receive()[1] == b"hello"
+
+
+def test_a_list_without_a_key_is_wrong_usage(run, files):
+    arguments = ("cdtp", "receive", "--bind", "tcp://127.0.0.1:*", "--curve-allow", files / "allowed")
+    _, err = run(*arguments, returncode=2)
+    assert "--curve-secret" in err
+    _, err = run(*arguments, "--curve-secret", files / "keys/server.key", returncode=1)
+    assert "public half" in err
