@@ -144,6 +144,16 @@ def test_counts_gaps_in_a_run(receiver, push, stream, missed):
     assert receiver.stats.senders["Det"].messages == len(stream)
 
 
+@pytest.mark.req("CDTP-21", "CDTP-22")
+def test_the_second_record_of_a_bor_takes_no_number(receiver, push):
+    stream = [([0, 1], wire.BOR), ([2, 3], wire.DAT), ([6], wire.DAT), ([0, 1], wire.EOR)]
+    for sequences, kind in stream:
+        push.send_multipart([wire.batch(sequences, kind)])
+    for sequences, _ in stream:
+        assert [receiver.receive(timeout_s=20).sequence for _ in sequences] == sequences
+    assert receiver.stats.senders["Det"].missed == 3
+
+
 @pytest.mark.req("CDTP-22")
 def test_hands_out_one_message_a_record(receiver, push):
     push.send_multipart([wire.batch([1, 2, 3])])

@@ -73,9 +73,18 @@ def test_tags_are_json_where_they_are_json(run, pull, tmp_path):
 @pytest.mark.parametrize("header", ["A", "B", "2"])
 def test_headers_with_runs_have_a_begin_and_an_end(run, pull, tmp_path, header):
     (tmp_path / "file").write_bytes(b"x")
-    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "--header", header, "file", "file")
+    options = ["--header", header, "--batch-bytes", "0"]
+    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, *options, "file", "file")
     kinds = [unpack(pull.receive()[0])[3 if header == "A" else 2] for _ in range(4)]
     assert kinds == [1, 0, 0, 2]
+
+
+def test_small_messages_of_header_2_go_together(run, pull, tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    options = ["--header", "2", "--batch-bytes", "2500", "--batch-seconds", "60"]
+    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, *options, *["file"] * 5)
+    batches = [unpack(pull.receive()[0])[2:] for _ in range(5)]
+    assert [(kind, len(records)) for kind, records in batches] == [(1, 2), (0, 2), (0, 2), (0, 1), (2, 2)]
 
 
 def test_it_waits_for_a_receiver(start, dial, tmp_path):

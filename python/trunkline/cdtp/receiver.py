@@ -81,6 +81,8 @@ def notify(notices: Notices) -> Callable[..., None]:
             error, frames = details
             assert isinstance(error, DecodeError)
             notices.dropped(Dropped(error, error.kind, frames))
+        elif kind == "critical":
+            notices.log(logging.CRITICAL, kind, details[0])
         elif kind in ("capture", "failed"):
             notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
         else:

@@ -18,7 +18,12 @@ from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
 
+# As released peers do.
+WARN_FREE_BYTES = 10 << 30
+CRITICAL_FREE_BYTES = 3 << 30
+
 _DRAIN_S = 5.0
+_DAY_S = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,12 @@ class Recorder(_Recording, BlockingRole):
         senders: As for `Receiver`.
         chirp: As for `Receiver`.
         chirp_port: As for `Receiver`.
+        keep_bytes: The bytes that all segments together may take on disk. What is more is deleted, whole segments, the
+            oldest first; but never the latest one, and none from the BOR of a run on that has no EOR yet. What came of
+            the runs stays known; see `trunkline.capture.Capture.runs`. None keeps all.
+        keep_days: How many days ago a segment may have been published. What is older is deleted likewise.
+        warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
+        critical_free_bytes: Tell once more, as critical, when it has less than this.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -155,6 +166,10 @@ class Recorder(_Recording, BlockingRole):
         senders: Sequence[str] | None = None,
         chirp: Cast = "multicast",
         chirp_port: int = PORT,
+        keep_bytes: int | None = None,
+        keep_days: float | None = None,
+        warn_free_bytes: int = WARN_FREE_BYTES,
+        critical_free_bytes: int = CRITICAL_FREE_BYTES,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -168,6 +183,10 @@ class Recorder(_Recording, BlockingRole):
             "senders": senders,
             "chirp": chirp,
             "chirp_port": chirp_port,
+            "keep_bytes": keep_bytes,
+            "keep_s": None if keep_days is None else keep_days * _DAY_S,
+            "warn_free_bytes": warn_free_bytes,
+            "critical_free_bytes": critical_free_bytes,
         }
         self._native: _Receiver = self._start(path, arguments, options)
 
@@ -233,6 +252,10 @@ class AsyncRecorder(_Recording, AsyncRole):
         senders: Sequence[str] | None = None,
         chirp: Cast = "multicast",
         chirp_port: int = PORT,
+        keep_bytes: int | None = None,
+        keep_days: float | None = None,
+        warn_free_bytes: int = WARN_FREE_BYTES,
+        critical_free_bytes: int = CRITICAL_FREE_BYTES,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -246,6 +269,10 @@ class AsyncRecorder(_Recording, AsyncRole):
             "senders": senders,
             "chirp": chirp,
             "chirp_port": chirp_port,
+            "keep_bytes": keep_bytes,
+            "keep_s": None if keep_days is None else keep_days * _DAY_S,
+            "warn_free_bytes": warn_free_bytes,
+            "critical_free_bytes": critical_free_bytes,
         }
         self._arguments = (path, arguments, options)
 

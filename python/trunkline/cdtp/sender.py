@@ -28,19 +28,23 @@ from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - tr
 
 __all__ = ["AsyncSender", "Sender", "SenderStats"]
 
+# As released peers do.
+BATCH_BYTES = 128 << 10
+BATCH_S = 0.5
+
 Frame = bytes | bytearray | memoryview
 Payload = Frame | Sequence[Frame]
 
 
 @dataclass(frozen=True, slots=True)
 class SenderStats:
-    """Counters of a sender since its start.
+    """Counters of a sender since its start. A record of CDTP2 counts as a message, and so does a BOR or an EOR.
 
     Attributes:
         sent: Messages the transport has taken.
         queued: Messages that wait; once closed, those that were never sent.
         queued_bytes: Their bytes.
-        at_risk: Messages that may have been lost when a receiver went; a lower bound (CDTP-18).
+        at_risk: Wire messages that may have been lost when a receiver went; a lower bound (CDTP-18).
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
     """
@@ -70,15 +74,22 @@ class _Sending:
         chirp: Cast = "multicast",
         chirp_lower_case: bool = True,
         chirp_port: int = PORT,
+        batch_bytes: int = BATCH_BYTES,
+        batch_s: float = BATCH_S,
         **options: Unpack[RoleOptions],
     ) -> None:
         if overflow not in ("block", "raise"):
             message = f"overflow is 'block' or 'raise', not {overflow!r}"
             raise ValueError(message)
+        if batch_bytes < 0:
+            message = f"batch_bytes is a number of bytes, not {batch_bytes!r}"
+            raise ValueError(message)
         self.name = name
         self._header = header
         self._overflow = overflow
         self._linger_s = linger_s
+        self._batch_bytes = batch_bytes
+        self._batch_s = batch_s
         self._options = options
         self._beacon = None
         if group is not None:
@@ -96,6 +107,8 @@ class _Sending:
             header=self._header,
             max_message_bytes=options["max_message_bytes"],
             beacon=self._beacon,
+            batch_bytes=self._batch_bytes,
+            batch_s=self._batch_s,
         )
         notices = Notices("cdtp", self.name, None)
         _notices.watch(native, lambda: _read_notices(native, notices))
@@ -138,6 +151,10 @@ class _Sending:
     def _wait_s(self, timeout_s: float | None) -> float | None:
         return 0.0 if self._overflow == "raise" else timeout_s
 
+    def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
+        unsent = self.stats.queued
+        return TimeoutError(f"{unsent} messages were not sent within {timeout_s} s", unsent=unsent)
+
     def _raise_unsent(self) -> None:
         unsent = self.stats.queued
         if unsent:
@@ -152,6 +169,8 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
             notices.log(logging.WARNING, kind, text)
         elif kind == "disconnected" and detail != "0":
             notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
+        elif kind == "critical":
+            notices.log(logging.CRITICAL, kind, detail)
         elif kind in ("capture", "failed", "refused"):
             notices.log(logging.WARNING, kind, ": ".join(filter(None, (endpoint, detail))))
         else:
@@ -177,6 +196,9 @@ class Sender(_Sending, BlockingRole):
         chirp: How the offer goes out, by "multicast" or "broadcast".
         chirp_lower_case: Whether it carries the hashes of the names in lower case.
         chirp_port: The UDP port.
+        batch_bytes: With header 2, data messages go together until their records take more bytes than this; a larger
+            one goes alone. 0: each goes alone.
+        batch_s: The longest a message waits for others, in seconds. 0: not at all.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -195,6 +217,8 @@ class Sender(_Sending, BlockingRole):
         chirp: Cast = "multicast",
         chirp_lower_case: bool = True,
         chirp_port: int = PORT,
+        batch_bytes: int = BATCH_BYTES,
+        batch_s: float = BATCH_S,
         **options: Unpack[RoleOptions],
     ) -> None:
         super().__init__(
@@ -206,6 +230,8 @@ class Sender(_Sending, BlockingRole):
             chirp=chirp,
             chirp_lower_case=chirp_lower_case,
             chirp_port=chirp_port,
+            batch_bytes=batch_bytes,
+            batch_s=batch_s,
             **options,
         )
         self._open()
@@ -260,6 +286,22 @@ class Sender(_Sending, BlockingRole):
         self._put(self._end(metadata or {}), timeout_s)
         self._in_run = False
 
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Sends what waits for others to go with, and waits until the transport has taken everything.
+
+        Args:
+            timeout_s: How long; None for ever.
+
+        Raises:
+            TimeoutError: It has not; `.unsent` says how many messages are left.
+            ClosedError: The sender is closed.
+        """
+        sender = self._sender
+        sender.check_open()
+        sender.flush()
+        if not sender.wait_drained(timeout_s):
+            raise self._not_flushed(timeout_s)
+
     def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
         """Sends a whole message as it is, header and all; its bytes are not looked at."""
         self._put(self._sender.raw(frames), timeout_s)
@@ -307,6 +349,15 @@ class AsyncSender(_Sending, AsyncRole):
         """See `Sender.end_run`."""
         await self._put(self._end(metadata or {}), timeout_s)
         self._in_run = False
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """See `Sender.flush`."""
+        sender = self._sender
+        sender.check_open()
+        sender.flush()
+        if not await until(sender, lambda: sender.is_drained() or sender.closed, timeout_s):
+            raise self._not_flushed(timeout_s)
+        sender.wait_drained(0)
 
     async def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
         """See `Sender.send_frames`."""

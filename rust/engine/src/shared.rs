@@ -351,6 +351,11 @@ impl<M: Machine> Shared<M> {
         self.bounds.hold(sum(outbox.backlog, outbox.pending))
     }
 
+    pub(crate) fn is_drained(&self) -> bool {
+        let outbox = lock(&self.outbox);
+        sum(outbox.backlog, outbox.pending).messages == 0
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot<M::Stats> {
         lock(&self.snapshot).clone()
     }
