@@ -1,5 +1,8 @@
 //! Frames between Python and Rust.
 
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+
 use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
@@ -10,6 +13,68 @@ use trunkline_wire::Frames;
 
 /// Frames below this are copied: cheaper than keeping Python's object alive.
 const COPY_BELOW: usize = 1024;
+
+/// A frame of a message that Python holds: one off a socket, or Python's own `bytes`, which are never copied.
+pub(crate) enum Frame {
+    Native(Bytes),
+    Python(Shared),
+}
+
+impl Frame {
+    /// Looks at a bytes-like object where it is if that never changes, else at a copy.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match object.cast::<PyBytes>() {
+            Ok(bytes) => Ok(Self::Python(Shared::new(bytes))),
+            Err(_) => frame(object).map(Self::Native),
+        }
+    }
+
+    pub(crate) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        match self {
+            Self::Native(bytes) => PyBytes::new(py, bytes),
+            Self::Python(shared) => shared.owner.bind(py).clone(),
+        }
+    }
+
+    /// The same as Rust keeps it.
+    pub(crate) fn share(&self, py: Python<'_>) -> Bytes {
+        match self {
+            Self::Native(bytes) => bytes.clone(),
+            Self::Python(held) => shared(held.owner.bind(py)),
+        }
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Native(bytes) => bytes,
+            Self::Python(shared) => shared.as_ref(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Frame {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Hash for Frame {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl PartialEq for Frame {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Frame {}
 
 /// A frame as Rust keeps it; a large `bytes` object is shared, everything else is copied.
 pub(crate) fn frame(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
@@ -26,16 +91,24 @@ pub(crate) fn one_or_more(object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Bytes
     if object.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(object).is_ok() {
         return Ok(smallvec::smallvec![frame(object)?]);
     }
-    sequence(object)
+    sequence(object, frame)
 }
 
 /// A sequence of frames.
 pub(crate) fn frames(object: &Bound<'_, PyAny>) -> PyResult<Frames> {
-    sequence(object)
+    sequence(object, frame)
+}
+
+/// A sequence of frames for a message of Python's.
+pub(crate) fn held(object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Frame; 3]>> {
+    sequence(object, Frame::of)
 }
 
 /// Lists and tuples, which most sequences of frames are, need no iterator of their own.
-fn sequence<C: FromIterator<Bytes>>(object: &Bound<'_, PyAny>) -> PyResult<C> {
+fn sequence<F, C: FromIterator<F>>(
+    object: &Bound<'_, PyAny>,
+    frame: impl Fn(&Bound<'_, PyAny>) -> PyResult<F>,
+) -> PyResult<C> {
     if let Ok(list) = object.cast::<PyList>() {
         return list.iter().map(|item| frame(&item)).collect();
     }
@@ -61,10 +134,10 @@ fn shared(bytes: &Bound<'_, PyBytes>) -> Bytes {
 }
 
 /// A `bytes` object whose content Rust looks at without the GIL: it never changes and stays while it is referred to.
-struct Shared {
+pub(crate) struct Shared {
     data: *const u8,
     length: usize,
-    _owner: Py<PyBytes>,
+    owner: Py<PyBytes>,
 }
 
 // SAFETY: the content of a `bytes` object is immutable; the reference is given back when Python next has the GIL.
@@ -75,7 +148,7 @@ unsafe impl Sync for Shared {}
 impl Shared {
     fn new(bytes: &Bound<'_, PyBytes>) -> Self {
         let content = bytes.as_bytes();
-        Self { data: content.as_ptr(), length: content.len(), _owner: bytes.clone().unbind() }
+        Self { data: content.as_ptr(), length: content.len(), owner: bytes.clone().unbind() }
     }
 }
 

@@ -10,7 +10,7 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::cdtp::{
     Accept, Batch, Layout, MessageType, Record, Settings, Variant, decode as decode_layout, encode_batch, encode_header,
@@ -19,14 +19,15 @@ use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{Frames, msgpack as wire_msgpack};
 
 use crate::errors::{LocalProtocolError, decode_error};
-use crate::{frames, msgpack};
+use crate::frames::{self, Frame};
+use crate::msgpack;
 
 /// One message of a sender.
 #[pyclass(frozen, module = "trunkline.cdtp", name = "Message")]
 pub(crate) struct Message {
     /// Frame 0. A record of a CDTP2 message shares it with the other records.
-    header: Bytes,
-    payload: SmallVec<[Bytes; 2]>,
+    header: Frame,
+    payload: SmallVec<[Frame; 2]>,
     variant: Variant,
     /// Set for a record among others: `header` is not its own then.
     among_others: bool,
@@ -86,10 +87,10 @@ pub(crate) fn encoded_map(map: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
 
 impl Message {
     /// The message in these frames, which hold a single one.
-    fn single(frames: Frames, head: trunkline_wire::cdtp::Head) -> Self {
+    fn single(frames: impl IntoIterator<Item = Frame>, head: trunkline_wire::cdtp::Head) -> Self {
         let mut frames = frames.into_iter();
         Self {
-            header: frames.next().unwrap_or_default(),
+            header: frames.next().unwrap_or(Frame::Native(Bytes::new())),
             payload: frames.collect(),
             variant: head.variant,
             among_others: false,
@@ -105,8 +106,8 @@ impl Message {
 
     fn record(frame: &Bytes, batch: &Batch, record: &Record) -> Self {
         Self {
-            header: frame.clone(),
-            payload: record.blocks(frame).map(|block| frame.slice(block)).collect(),
+            header: Frame::Native(frame.clone()),
+            payload: record.blocks(frame).map(|block| Frame::Native(frame.slice(block))).collect(),
             variant: Variant::Two,
             among_others: batch.records.len() > 1,
             kind: Some(batch.message_type),
@@ -129,12 +130,12 @@ impl Message {
     }
 
     /// The frames of a wire message that holds this one alone.
-    fn wire(&self) -> PyResult<Frames> {
+    fn wire(&self, py: Python<'_>) -> PyResult<Frames> {
         if self.variant != Variant::Two {
-            return Ok(std::iter::once(&self.header).chain(&self.payload).cloned().collect());
+            return Ok(std::iter::once(&self.header).chain(&self.payload).map(|frame| frame.share(py)).collect());
         }
         if !self.among_others {
-            return Ok(smallvec::smallvec![self.header.clone()]);
+            return Ok(smallvec::smallvec![self.header.share(py)]);
         }
         let record = (self.sequence.unwrap_or_default(), self.tags_bytes(), &self.payload[..]);
         let message_type = self.kind.unwrap_or(MessageType::Dat);
@@ -209,7 +210,7 @@ impl Message {
             wire.extend(payload);
         }
         match decode_layout(&wire, &Settings::default()) {
-            Ok(Layout::Single(head)) => Ok(Self::single(wire, head)),
+            Ok(Layout::Single(head)) => Ok(Self::single(wire.into_iter().map(Frame::Native), head)),
             Ok(Layout::Batch(batch)) => Ok(Self::record(&wire[0], &batch, &batch.records[0])),
             Err(error) => Err(LocalProtocolError::new_err(format!("this would be no message: {}", error.kind.slug()))),
         }
@@ -255,7 +256,7 @@ impl Message {
     /// The payload frames.
     #[getter]
     fn payload(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
-        let make = || frames::tuple(py, self.payload.iter()).map(Bound::unbind);
+        let make = || PyTuple::new(py, self.payload.iter().map(|frame| frame.object(py))).map(Bound::unbind);
         Ok(self.payload_object.get_or_try_init(py, make)?.clone_ref(py))
     }
 
@@ -274,7 +275,7 @@ impl Message {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>,))> {
-        let frames = frames::tuple(py, self.wire()?.iter())?;
+        let frames = frames::tuple(py, self.wire(py)?.iter())?;
         Ok((py.import("trunkline.cdtp")?.getattr("_restore")?, (frames,)))
     }
 
@@ -282,7 +283,7 @@ impl Message {
         let message_type = self.r#type().map_or_else(String::new, |slug| format!(", type={slug:?}"));
         let sequence = self.sequence.map_or_else(String::new, |sequence| format!(", sequence={sequence}"));
         let timestamp = self.timestamp_ns().map_or_else(String::new, |time| format!(", timestamp_ns={time}"));
-        let bytes: usize = self.payload.iter().map(Bytes::len).sum();
+        let bytes: usize = self.payload.iter().map(|frame| frame.len()).sum();
         Ok(format!(
             "Message({:?}, variant={:?}{message_type}{sequence}{timestamp}, tags={}, payload=<{} frames, {bytes} bytes>)",
             self.sender_name(),
@@ -364,7 +365,7 @@ impl PyBatch {
 /// The messages a receiver hands out for one wire message.
 pub(crate) fn messages(frames: Frames, layout: Layout) -> impl Iterator<Item = Message> {
     let (single, batch) = match layout {
-        Layout::Single(head) => (Some(Message::single(frames, head)), None),
+        Layout::Single(head) => (Some(Message::single(frames.into_iter().map(Frame::Native), head)), None),
         Layout::Batch(batch) => (None, frames.into_iter().next().map(|frame| PyBatch::new(frame, batch))),
     };
     let count = batch.as_ref().map_or(0, |batch| batch.batch.records.len());
@@ -388,10 +389,10 @@ pub(crate) fn decode<'py>(
         Some(accept) => settings(&accept, strict)?,
         None => Settings { strict, ..Settings::default() },
     };
-    let frames = frames::frames(frames)?;
+    let frames = frames::held(frames)?;
     match decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))? {
         Layout::Single(head) => Message::single(frames, head).into_bound_py_any(py),
-        Layout::Batch(batch) => PyBatch::new(frames[0].clone(), batch).into_bound_py_any(py),
+        Layout::Batch(batch) => PyBatch::new(frames[0].share(py), batch).into_bound_py_any(py),
     }
 }
 
@@ -404,9 +405,9 @@ pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     }
     let message = message.cast::<Message>()?.get();
     if message.variant == Variant::Two {
-        return frames::tuple(py, message.wire()?.iter());
+        return frames::tuple(py, message.wire(py)?.iter());
     }
-    let header = PyBytes::new(py, &message.header).into_any();
+    let header = message.header.object(py).into_any();
     let payload = message.payload(py)?.into_bound(py);
     PyTuple::new(py, std::iter::once(header).chain(payload).collect::<Vec<_>>())
 }
