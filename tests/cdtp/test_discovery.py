@@ -346,6 +346,7 @@ def test_departs_when_its_context_is_terminated(peer):
     port = peer.hears(OFFER, "det").port
     context.term()
     peer.hears(DEPART, "det", port=port)
+    wait_for(lambda: sender.closed)
     with pytest.raises(ClosedError, match="terminated"):
         sender.send(b"x")
     sender.close()
