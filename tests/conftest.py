@@ -2,6 +2,7 @@ import threading
 
 import pytest
 import zmq
+from peers import Peer
 
 
 @pytest.fixture
@@ -37,3 +38,23 @@ def open_socket(context):
     yield open_
     for socket in sockets:
         socket.close(linger=0)
+
+
+@pytest.fixture
+def listen():
+    """Opens raw peers of CHIRP; they are closed with the test."""
+    peers = []
+
+    def listen(*where):
+        peers.append(Peer(*where))
+        return peers[-1]
+
+    yield listen
+    for peer in peers:
+        peer.close()
+
+
+@pytest.fixture
+def peer(listen):
+    """A raw peer of CHIRP at a port of the test's own."""
+    return listen()

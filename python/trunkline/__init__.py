@@ -1,6 +1,6 @@
 """Message protocols over ZeroMQ, from a live socket to a Spark table.
 
-A room for each protocol (`trunkline.cdtp`), one for what is recorded (`trunkline.capture`) and one for Spark
+A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`), one for what is recorded (`trunkline.capture`) and one for Spark
 (`trunkline.spark`); each is imported when it is first used. What all of them raise is in `trunkline.errors`.
 """
 
@@ -28,7 +28,7 @@ from trunkline.errors import (
 )
 
 if TYPE_CHECKING:
-    from trunkline import capture, cdtp, msgpack, spark
+    from trunkline import capture, cdtp, chirp, msgpack, spark
 
 __all__ = [
     "CaptureError",
@@ -47,12 +47,13 @@ __all__ = [
     "__version__",
     "capture",
     "cdtp",
+    "chirp",
     "error_kinds",
     "msgpack",
     "spark",
 ]
 
-_ROOMS = frozenset({"capture", "cdtp", "msgpack", "spark"})
+_ROOMS = frozenset({"capture", "cdtp", "chirp", "msgpack", "spark"})
 
 if build_profile == "debug":
     warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)

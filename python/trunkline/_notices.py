@@ -48,9 +48,9 @@ class Notices:
         self._next: dict[str, float] = {}
         self._silent: dict[str, int] = {}
 
-    def dropped(self, dropped: Dropped) -> None:
+    def dropped(self, dropped: Dropped, *, level: int = logging.WARNING) -> None:
         """Logs a drop and hands it to the callback; one that raises is logged."""
-        self.log(logging.WARNING, f"dropped {dropped.kind}", str(dropped.error or dropped.kind))
+        self.log(level, f"dropped {dropped.kind}", str(dropped.error or dropped.kind))
         if self._on_drop is None:
             return
         try:

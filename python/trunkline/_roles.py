@@ -6,11 +6,13 @@ import asyncio
 import atexit
 import logging
 import os
+import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar
 
 from trunkline import _native, _notices
@@ -76,13 +78,28 @@ def _use_pyzmq() -> None:
             atexit.register(_notices.stop)
 
 
+def end_on_sigterm() -> None:
+    """Lets SIGTERM end every role in order before it ends the process, where nobody else handles it.
+
+    Roles that announce themselves ask for it: others are to be told when they go (CHIRP-05).
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    _native.shutdown()
+    os.kill(os.getpid(), number)
+
+
 def endpoints(given: Endpoints) -> list[str]:
     """One endpoint or several, as a list."""
     return [given] if isinstance(given, str) else list(given)
 
 
-def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[str, Any]:
-    """The options as the native role takes them."""
+def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
+    """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
     _use_pyzmq()
     unknown = set(given) - set(RoleOptions.__annotations__)
     if unknown:
@@ -90,7 +107,10 @@ def native_options(given: RoleOptions, *, grace_s: float, **more: Any) -> dict[s
         raise TypeError(message)
     socket, context = given.get("socket"), given.get("context")
     bind, connect = endpoints(given.get("bind", ())), endpoints(given.get("connect", ()))
-    if socket is None and not bind and not connect:
+    if finds and (socket is not None or bind or connect):
+        message = "a role that finds its peers in a group takes no bind=, connect= or socket="
+        raise LocalProtocolError(message)
+    if socket is None and not bind and not connect and not finds:
         message = "a role needs an endpoint to bind or to connect, or a socket"
         raise LocalProtocolError(message)
     keep_alive: list[object] = []

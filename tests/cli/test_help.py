@@ -14,6 +14,8 @@ COMMANDS = [
     ["cdtp", "send"],
     ["cdtp", "receive"],
     ["cdtp", "record"],
+    ["chirp", "watch"],
+    ["chirp", "offer"],
     ["capture", "info"],
     ["capture", "cat"],
     ["capture", "decode"],
@@ -55,7 +57,7 @@ def test_the_examples_of_cdtp_work_together(start, run):
     assert (message["sender"], message["tags"], message["payload_sizes"]) == ("Detector.one", {"run": 7}, [5])
 
 
-@pytest.mark.parametrize("room", [[], ["cdtp"], ["capture"], ["spark"]], ids=" ".join)
+@pytest.mark.parametrize("room", [[], ["cdtp"], ["chirp"], ["capture"], ["spark"]], ids=" ".join)
 def test_rooms_list_their_commands(run, room):
     out, _ = run(*room, "--help")
     for command in COMMANDS:
@@ -89,6 +91,15 @@ def test_completion_is_there(run):
         ["cdtp", "record", "--bind", "tcp://127.0.0.1:*"],
         ["cdtp", "send", "--name", "D", "-"],
         ["cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*"],
+        ["cdtp", "send", "--name", "D", "--connect", "tcp://127.0.0.1:1", "--group", "g", "-"],
+        ["cdtp", "send", "--name", "D", "--bind", "ipc:///tmp/d", "--group", "g", "-"],
+        ["cdtp", "receive", "--group", "g", "--connect", "tcp://127.0.0.1:1"],
+        ["cdtp", "receive", "--sender", "D", "--bind", "tcp://127.0.0.1:*"],
+        ["cdtp", "record", "--capture", "c", "--group", "g", "--bind", "tcp://127.0.0.1:*"],
+        ["chirp", "watch"],
+        ["chirp", "offer", "--group", "g", "--name", "D", "--service", "data", "--port", "0"],
+        ["chirp", "offer", "--group", "g", "--name", "D", "--service", "cdtp", "--port", "1"],
+        ["chirp", "offer", "--group", "g", "--service", "data", "--port", "1"],
         ["capture", "info"],
         ["capture", "replay", "c"],
         ["spark", "decode", "c", "out"],

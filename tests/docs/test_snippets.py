@@ -10,7 +10,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-DOCTESTED = ["trunkline.cdtp", "trunkline.cdtp.receiver", "trunkline.msgpack"]
+DOCTESTED = [
+    "trunkline.cdtp",
+    "trunkline.cdtp.receiver",
+    "trunkline.chirp",
+    "trunkline.chirp.datagram",
+    "trunkline.msgpack",
+]
 
 
 def snippets(page):

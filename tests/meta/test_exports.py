@@ -8,7 +8,7 @@ import pytest
 import trunkline
 from trunkline import _native, errors
 
-ROOMS = ["trunkline", "trunkline.capture", "trunkline.cdtp", "trunkline.errors", "trunkline.msgpack"]
+ROOMS = ["trunkline", "trunkline.capture", "trunkline.cdtp", "trunkline.chirp", "trunkline.errors", "trunkline.msgpack"]
 
 
 @pytest.mark.parametrize("name", ROOMS)
@@ -22,24 +22,25 @@ def test_every_exported_name_exists_and_is_documented(name):
 
 
 def test_every_public_method_is_documented():
-    from trunkline import cdtp
+    from trunkline import cdtp, chirp
 
     seen = 0
-    for name in cdtp.__all__:
-        for attribute, value in inspect.getmembers(getattr(cdtp, name)):
-            if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
-                seen += 1
-                assert inspect.getdoc(value), f"cdtp.{name}.{attribute}"
-    assert seen > 40
+    for room in (cdtp, chirp):
+        for name in room.__all__:
+            for attribute, value in inspect.getmembers(getattr(room, name)):
+                if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
+                    seen += 1
+                    assert inspect.getdoc(value), f"{room.__name__}.{name}.{attribute}"
+    assert seen > 60
 
 
 def test_blocking_and_asyncio_have_the_same_names():
-    from trunkline import cdtp
+    from trunkline import cdtp, chirp
 
-    pairs = [name for name in cdtp.__all__ if f"Async{name}" in cdtp.__all__]
-    assert pairs == ["Receiver", "Recorder", "Sender"]
-    for name in pairs:
-        blocking, twin = getattr(cdtp, name), getattr(cdtp, f"Async{name}")
+    pairs = [(room, name) for room in (cdtp, chirp) for name in room.__all__ if f"Async{name}" in room.__all__]
+    assert [name for _, name in pairs] == ["Receiver", "Recorder", "Sender", "Beacon"]
+    for room, name in pairs:
+        blocking, twin = getattr(room, name), getattr(room, f"Async{name}")
         public = {attribute for attribute in dir(blocking) if not attribute.startswith("_")}
         assert public == {attribute for attribute in dir(twin) if not attribute.startswith("_")}
         assert list(inspect.signature(blocking).parameters) == list(inspect.signature(twin).parameters)

@@ -12,6 +12,7 @@ __all__ = [
     "build_profile",
     "capture",
     "cdtp",
+    "chirp",
     "columns",
     "error_kinds",
     "msgpack",
@@ -19,7 +20,7 @@ __all__ = [
     "use_libzmq",
 ]
 
-from trunkline._native import capture, cdtp, columns, msgpack
+from trunkline._native import capture, cdtp, chirp, columns, msgpack
 
 __version__: str
 build_profile: Literal["debug", "release"]

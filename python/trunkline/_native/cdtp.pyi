@@ -130,6 +130,7 @@ class Sender(Role):
         max_message_bytes: int,
         batch_bytes: int,
         batch_s: float,
+        beacon: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def data(self, payload: _Payload, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
         """A data message."""
@@ -171,6 +172,7 @@ class Receiver(Role):
         strict: bool,
         deliver: bool,
         limit: int | None = None,
+        beacon: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def receive(self, timeout_s: float | None = None) -> Message:
         """Waits for a message."""

@@ -12,7 +12,8 @@ from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, opened, readable
-from trunkline.errors import ClosedError, DecodeError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.chirp.beacon import PORT, Cast, beacon_options
+from trunkline.errors import ClosedError, DecodeError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
 
@@ -99,12 +100,25 @@ def open_native(
     on_drop: Callable[[Dropped], object] | None,
     deliver: bool,
     limit: int | None = None,
+    group: str | None = None,
+    senders: Sequence[str] | None = None,
+    chirp: Cast = "multicast",
+    chirp_port: int = PORT,
     **more: Any,
 ) -> _Receiver:
     """Opens a receiver's engine, or a recorder's."""
-    options = native_options(given, grace_s=_DRAIN_S, **more)
+    beacon = None
+    if group is not None:
+        only_names = senders is not None
+        beacon = beacon_options(group, None, chirp=chirp, names=senders, only_names=only_names, port=chirp_port)
+    elif senders is not None:
+        message = "senders= chooses among those of a group: give group= one"
+        raise LocalProtocolError(message)
+    options = native_options(given, grace_s=_DRAIN_S, finds=group is not None, **more)
     notices = Notices("cdtp", who, on_drop)
-    native = _Receiver(options, notify(notices), accept=list(accept), strict=strict, deliver=deliver, limit=limit)
+    native = _Receiver(
+        options, notify(notices), accept=list(accept), strict=strict, deliver=deliver, limit=limit, beacon=beacon
+    )
     return opened(native, given, notices)
 
 
@@ -112,7 +126,7 @@ def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
     """The native counters as they are shown."""
     senders = {name: SenderCount(**count) for name, count in counts["senders"].items()}
     own = {name: counts[name] for name in ReceiverStats.__dataclass_fields__ if name in counts}
-    return ReceiverStats(**{**own, "senders": senders, "chirp_dropped": 0})
+    return ReceiverStats(**{**own, "senders": senders})
 
 
 class _Receiving:
@@ -142,6 +156,12 @@ class Receiver(_Receiving, BlockingRole):
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
         limit: Read no more after so many wire messages; see `limit`.
+        group: Find senders in this group by CHIRP, now and later, in place of ``bind`` and ``connect`` (CDTP-16). Each is
+            dialled once and followed when it comes back on another port; one that departs is read until it is quiet for
+            250 ms, at most for 1 s, and let go. `endpoints` has those that are dialled now, up to 256.
+        senders: Their names, by which they are chosen; all of the group if None.
+        chirp: As for a sender; a receiver announces nothing, and hears and asks both ways.
+        chirp_port: The UDP port.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -161,11 +181,25 @@ class Receiver(_Receiving, BlockingRole):
         strict: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
         limit: int | None = None,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
         self._native: _Receiver = open_native(
-            "receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True, limit=limit
+            "receiver",
+            options,
+            accept=accept,
+            strict=strict,
+            on_drop=on_drop,
+            deliver=True,
+            limit=limit,
+            group=group,
+            senders=senders,
+            chirp=chirp,
+            chirp_port=chirp_port,
         )
 
     def receive(self, *, timeout_s: float | None = None) -> Message:
@@ -205,16 +239,27 @@ class AsyncReceiver(_Receiving, AsyncRole):
         strict: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
         limit: int | None = None,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
-        self._arguments = (accept, strict, on_drop, limit, options)
+        self._options = options
+        self._arguments: dict[str, Any] = {
+            "accept": accept,
+            "strict": strict,
+            "on_drop": on_drop,
+            "limit": limit,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
+        }
 
     def _open(self) -> None:
-        accept, strict, on_drop, limit, options = self._arguments
-        self._native = open_native(
-            "receiver", options, accept=accept, strict=strict, on_drop=on_drop, deliver=True, limit=limit
-        )
+        self._native = open_native("receiver", self._options, deliver=True, **self._arguments)
 
     @property
     def _receiver(self) -> _Receiver:

@@ -13,6 +13,7 @@ from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, until
 from trunkline.cdtp.receiver import ALL_HEADERS, Header, open_native
+from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
@@ -108,7 +109,7 @@ class _Recording:
         assert self._native is not None
         counts = self._native.stats()
         own = {name: counts[name] for name in RecorderStats.__dataclass_fields__ if name in counts}
-        return RecorderStats(**{**own, "chirp_dropped": 0})
+        return RecorderStats(**own)
 
 
 def _read_notices(native: _Receiver) -> None:
@@ -140,6 +141,10 @@ class Recorder(_Recording, BlockingRole):
         keep_days: How many days ago a segment may have been published. What is older is deleted likewise.
         warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
         critical_free_bytes: Tell once more, as critical, when it has less than this.
+        group: Find senders in this group by CHIRP, as `Receiver` does.
+        senders: As for `Receiver`.
+        chirp: As for `Receiver`.
+        chirp_port: As for `Receiver`.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -161,6 +166,10 @@ class Recorder(_Recording, BlockingRole):
         keep_days: float | None = None,
         warn_free_bytes: int = WARN_FREE_BYTES,
         critical_free_bytes: int = CRITICAL_FREE_BYTES,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -174,6 +183,10 @@ class Recorder(_Recording, BlockingRole):
             "keep_s": None if keep_days is None else keep_days * _DAY_S,
             "warn_free_bytes": warn_free_bytes,
             "critical_free_bytes": critical_free_bytes,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
         }
         self._native: _Receiver = self._start(path, arguments, options)
 
@@ -239,6 +252,10 @@ class AsyncRecorder(_Recording, AsyncRole):
         keep_days: float | None = None,
         warn_free_bytes: int = WARN_FREE_BYTES,
         critical_free_bytes: int = CRITICAL_FREE_BYTES,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -252,6 +269,10 @@ class AsyncRecorder(_Recording, AsyncRole):
             "keep_s": None if keep_days is None else keep_days * _DAY_S,
             "warn_free_bytes": warn_free_bytes,
             "critical_free_bytes": critical_free_bytes,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
         }
         self._arguments = (path, arguments, options)
 

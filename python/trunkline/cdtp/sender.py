@@ -11,8 +11,19 @@ from trunkline import _notices
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, RoleOptions, native_options, opened, until
+from trunkline._roles import (
+    AsyncRole,
+    BlockingRole,
+    Overflow,
+    RoleOptions,
+    end_on_sigterm,
+    endpoints,
+    native_options,
+    opened,
+    until,
+)
 from trunkline.cdtp.receiver import Header
+from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncSender", "Sender", "SenderStats"]
@@ -61,6 +72,10 @@ class _Sending:
         linger_s: float = 5.0,
         batch_bytes: int = BATCH_BYTES,
         batch_s: float = BATCH_S,
+        group: str | None = None,
+        chirp: Cast = "multicast",
+        chirp_lower_case: bool = True,
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         if overflow not in ("block", "raise"):
@@ -76,6 +91,13 @@ class _Sending:
         self._batch_bytes = batch_bytes
         self._batch_s = batch_s
         self._options = options
+        self._beacon = None
+        if group is not None:
+            if not any(endpoint.startswith("tcp://") for endpoint in endpoints(options.get("bind", ()))):
+                message = "a sender is found at a TCP endpoint it listens on: give bind= one"
+                raise LocalProtocolError(message)
+            end_on_sigterm()
+            self._beacon = beacon_options(group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port)
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=self._linger_s)
@@ -86,6 +108,7 @@ class _Sending:
             max_message_bytes=options["max_message_bytes"],
             batch_bytes=self._batch_bytes,
             batch_s=self._batch_s,
+            beacon=self._beacon,
         )
         notices = Notices("cdtp", self.name, None)
         _notices.watch(native, lambda: _read_notices(native, notices))
@@ -171,6 +194,11 @@ class Sender(_Sending, BlockingRole):
         batch_bytes: With header 2, data messages go together until their records take more bytes than this; a larger
             one goes alone. 0: each goes alone.
         batch_s: The longest a message waits for others, in seconds. 0: not at all.
+        group: Offer the first TCP endpoint it listens on to this group by CHIRP, as service DATA of a host of this name
+            (CDTP-15), until it has sent all and closes. See `trunkline.chirp.Beacon` for this and what follows.
+        chirp: How the offer goes out, by "multicast" or "broadcast".
+        chirp_lower_case: Whether it carries the hashes of the names in lower case.
+        chirp_port: The UDP port.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -187,6 +215,10 @@ class Sender(_Sending, BlockingRole):
         linger_s: float = 5.0,
         batch_bytes: int = BATCH_BYTES,
         batch_s: float = BATCH_S,
+        group: str | None = None,
+        chirp: Cast = "multicast",
+        chirp_lower_case: bool = True,
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         super().__init__(
@@ -196,6 +228,10 @@ class Sender(_Sending, BlockingRole):
             linger_s=linger_s,
             batch_bytes=batch_bytes,
             batch_s=batch_s,
+            group=group,
+            chirp=chirp,
+            chirp_lower_case=chirp_lower_case,
+            chirp_port=chirp_port,
             **options,
         )
         self._open()

@@ -18,19 +18,24 @@ from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.options import (
     Bind,
+    Chirp,
+    ChirpOption,
     Connect,
     Count,
     CurveAllow,
     CurveSecret,
     CurveServerKey,
     DrainSeconds,
+    Group,
     Idle,
     Json,
     Pace,
+    Senders,
     StatsInterval,
     curve,
     example,
     need_endpoint,
+    need_source,
 )
 from trunkline.cli.output import Output, Reason, amount, plain
 
@@ -64,6 +69,8 @@ def send(
     bind: Bind = None,
     connect: Connect = None,
     header: Annotated[Header, typer.Option("--header", help="Which header to write.")] = Header.S,
+    group: Group = None,
+    chirp: ChirpOption = Chirp.MULTICAST,
     tag: Annotated[
         list[str] | None,
         typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
@@ -89,6 +96,9 @@ def send(
 ) -> None:
     """Sends files as messages, and waits for a receiver for ever."""
     need_endpoint(bind, connect)
+    if group is not None and not any(endpoint.startswith("tcp://") for endpoint in bind or ()):
+        message = "--group offers a TCP endpoint: give --bind one."
+        raise typer.BadParameter(message)
     security = curve(curve_secret, curve_server_key, curve_allow)
     _need_files(files)
     tags = _tags(tag or [])
@@ -103,6 +113,8 @@ def send(
             linger_s=drain_seconds,
             batch_bytes=batch_bytes,
             batch_s=batch_seconds,
+            group=group,
+            chirp=chirp.value,
             bind=bind or (),
             connect=connect or (),
             curve=security,
@@ -205,6 +217,9 @@ def receive(
     *,
     bind: Bind = None,
     connect: Connect = None,
+    group: Group = None,
+    sender: Senders = None,
+    chirp: ChirpOption = Chirp.MULTICAST,
     count: Count = None,
     idle: Idle = None,
     curve_secret: CurveSecret = None,
@@ -215,7 +230,7 @@ def receive(
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they come."""
-    need_endpoint(bind, connect)
+    need_source(bind, connect, group, sender)
     security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
@@ -233,13 +248,26 @@ def receive(
 
     with (
         Stopping() as stopping,
-        cdtp.Receiver(limit=count, on_drop=on_drop, bind=bind or (), connect=connect or (), curve=security) as receiver,
+        cdtp.Receiver(
+            limit=count,
+            on_drop=on_drop,
+            group=group,
+            senders=sender or None,
+            chirp=chirp.value,
+            bind=bind or (),
+            connect=connect or (),
+            curve=security,
+        ) as receiver,
     ):
-        output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], "receiving from")
+        output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], f"receiving from{_found_in(group)}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
         reason = _print_all(receiver, count, stopping, drain_seconds, pace, output)
         receiver.close()
         output.stopped(reason, receiver.stats)
+
+
+def _found_in(group: str | None) -> str:
+    return "" if group is None else f" the senders of {group}"
 
 
 def _print_all(
@@ -298,6 +326,9 @@ def record(
     ],
     bind: Bind = None,
     connect: Connect = None,
+    group: Group = None,
+    sender: Senders = None,
+    chirp: ChirpOption = Chirp.MULTICAST,
     count: Count = None,
     idle: Idle = None,
     segment_bytes: Annotated[
@@ -329,7 +360,7 @@ def record(
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records all that comes in, until the count, the idle time or a signal."""
-    need_endpoint(bind, connect)
+    need_source(bind, connect, group, sender)
     security = curve(curve_secret, curve_server_key, curve_allow)
     from trunkline import cdtp
 
@@ -345,12 +376,16 @@ def record(
             keep_days=keep_days,
             warn_free_bytes=warn_free_bytes,
             critical_free_bytes=critical_free_bytes,
+            group=group,
+            senders=sender or None,
+            chirp=chirp.value,
             bind=bind or (),
             connect=connect or (),
             curve=security,
         ) as recorder,
     ):
-        output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], f"recording to {capture} from")
+        doing = f"recording to {capture} from{_found_in(group)}"
+        output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], doing)
         try:
             with stopping.interrupting():
                 reason = _wait(recorder, count, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))

@@ -6,6 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,20 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bind",
+    "Chirp",
+    "ChirpOption",
     "Connect",
     "Count",
     "CurveAllow",
     "CurveSecret",
     "CurveServerKey",
     "DrainSeconds",
+    "Group",
     "Idle",
     "Json",
+    "NeededGroup",
     "Pace",
+    "Senders",
     "StatsInterval",
     "Tags",
     "curve",
     "example",
     "need_endpoint",
+    "need_source",
     "tag_columns",
 ]
 
@@ -52,6 +59,25 @@ CurveServerKey = Annotated[
 CurveAllow = Annotated[
     Path | None,
     typer.Option("--curve-allow", metavar="DIR", help="A file for each client key to let in; SIGHUP reads it again."),
+]
+
+
+class Chirp(StrEnum):
+    """How announcements go out."""
+
+    MULTICAST = "multicast"
+    BROADCAST = "broadcast"
+
+
+ChirpOption = Annotated[
+    Chirp,
+    typer.Option("--chirp", help="How announcements go out: by broadcast for releases up to 0.4. Both are heard."),
+]
+NeededGroup = Annotated[str, typer.Option("--group", metavar="G", help="The CHIRP group.")]
+Group = Annotated[str | None, typer.Option("--group", metavar="G", help="Find and be found by CHIRP, in this group.")]
+Senders = Annotated[
+    list[str] | None,
+    typer.Option("--sender", metavar="N", help="Only this sender of the group. Repeatable. [default: all]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Count = Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages.")]
@@ -103,6 +129,22 @@ def need_endpoint(bind: list[str] | None, connect: list[str] | None) -> None:
     """Refuses a role without an endpoint."""
     if not bind and not connect:
         message = "Missing an endpoint: give --bind or --connect."
+        raise typer.BadParameter(message)
+
+
+def need_source(
+    bind: list[str] | None, connect: list[str] | None, group: str | None, senders: list[str] | None
+) -> None:
+    """Refuses a receiver that does not know where its senders are, or knows it in two ways."""
+    if group is None:
+        if senders:
+            message = "--sender chooses among those of a group: give --group."
+            raise typer.BadParameter(message)
+        if not bind and not connect:
+            message = "Missing an endpoint: give --bind, --connect or --group."
+            raise typer.BadParameter(message)
+    elif bind or connect:
+        message = "--group finds the endpoints: leave out --bind and --connect."
         raise typer.BadParameter(message)
 
 

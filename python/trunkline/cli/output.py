@@ -50,7 +50,8 @@ class Output:
         if self.json:
             self.event("ready", role=role, endpoints=list(endpoints), pid=os.getpid())
         else:
-            self.note(f"{doing} {', '.join(endpoints)}; Ctrl-C stops")
+            where = f" {', '.join(endpoints)}" if endpoints else ""
+            self.note(f"{doing}{where}; Ctrl-C stops")
 
     def stats(self, stats: object) -> None:
         """Tells the counters of a role that goes on."""

@@ -51,7 +51,7 @@ fn send(mut transport: LibzmqTransport, endpoint: &str, count: u64, bytes: usize
                 monitored: false,
             }];
             transport
-                .wait(&mut interests, std::os::fd::AsFd::as_fd(&never), Some(Duration::from_millis(100)))
+                .wait(&mut interests, &[std::os::fd::AsFd::as_fd(&never)], Some(Duration::from_millis(100)))
                 .expect("waited");
         }
     }
@@ -75,7 +75,7 @@ fn receive(mut transport: LibzmqTransport, endpoint: &str, count: u64) {
             writable: false,
             monitored: false,
         }];
-        transport.wait(&mut interests, std::os::fd::AsFd::as_fd(&never), None).expect("waited");
+        transport.wait(&mut interests, &[std::os::fd::AsFd::as_fd(&never)], None).expect("waited");
         while transport.receive(&mut socket).expect("received").is_some() {
             if seen == 0 {
                 start = Instant::now();

@@ -16,6 +16,7 @@ use crate::outbox::{Outboxes, Pending, To};
 use crate::shared::{End, Order, Shared, Snapshot};
 use crate::tap::Tap;
 use crate::transport::{Interest, Received, Taken, Transport, TransportError};
+use crate::udp::Udp;
 
 /// Messages read off one socket before the others have their turn.
 const BURST: usize = 256;
@@ -28,6 +29,7 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     machine: M,
     transport: T,
     slots: Vec<Slot<M::Socket, T::Socket>>,
+    udp: Vec<(M::Socket, Udp)>,
     shared: Arc<Shared<M>>,
     tap: Option<Tap>,
     origin: Instant,
@@ -35,11 +37,15 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     verbs: Vec<M::Verb>,
     orders: Vec<Order>,
     room: Backlog,
+    /// Whether the machine knows that messages wait unread.
+    pressed: bool,
     peer_full: u64,
     unroutable: u64,
     asked: Option<u64>,
     /// Set until the role's first sockets are open: a failure there fails the start.
     starting: bool,
+    /// Set once the role was asked to end.
+    closing: bool,
     failure: Option<StartError>,
 }
 
@@ -50,7 +56,8 @@ struct Slot<I, S> {
     socket: S,
     /// The endpoint in the rows of a capture: none where there are several.
     endpoint: Option<Arc<str>>,
-    bound: Vec<String>,
+    /// The endpoints in the role's list: where it listens, and what the machine has found by itself.
+    listed: Vec<String>,
     outboxes: Outboxes,
     readable: bool,
     writable: bool,
@@ -63,6 +70,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             machine,
             transport,
             slots: vec![],
+            udp: vec![],
             room: Backlog { messages: shared.bounds.messages, bytes: shared.bounds.bytes },
             shared,
             tap,
@@ -70,10 +78,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             events: vec![],
             verbs: vec![],
             orders: vec![],
+            pressed: false,
             peer_full: 0,
             unroutable: 0,
             asked: None,
             starting: true,
+            closing: false,
             failure: None,
         }
     }
@@ -102,6 +112,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 break End::Closed;
             }
         };
+        if end != End::Closed && !self.udp.is_empty() {
+            // Whoever was told of this role is told of its end.
+            let now = self.now();
+            self.machine.handle_close(now, Duration::ZERO);
+            self.drain(now);
+        }
         self.close_all();
         // A capture that failed still says what it made durable.
         let before = self.tap.as_ref().and_then(Tap::progress);
@@ -127,7 +143,14 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let mut busy = self.monitor();
         busy |= self.retry()?;
         busy |= self.receive()?;
+        busy |= self.receive_udp();
         let now = self.now();
+        let pressed = !self.has_room();
+        if pressed != self.pressed {
+            self.pressed = pressed;
+            self.machine.handle_pressure(now, pressed);
+            self.drain(now);
+        }
         if self.machine.poll_timeout().is_some_and(|at| at <= now) {
             self.machine.handle_timeout(now);
             self.drain(now);
@@ -150,6 +173,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         for order in orders.drain(..) {
             match order {
                 Order::Close(grace) => {
+                    self.closing = true;
                     let now = self.now();
                     self.machine.handle_close(now, grace);
                     self.drain(now);
@@ -256,17 +280,38 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         Ok(busy)
     }
 
+    /// Datagrams are few, and nobody feels it when they are left lying: pressure does not stop them.
+    fn receive_udp(&mut self) -> bool {
+        let mut busy = false;
+        for at in 0..self.udp.len() {
+            for _ in 0..BURST {
+                let Some((socket, udp)) = self.udp.get_mut(at) else { break };
+                let Some((datagram, peer)) = udp.receive() else { break };
+                let (socket, now) = (*socket, self.now());
+                let frames = Frames::from_iter([datagram]);
+                self.machine.handle_message(now, Incoming { socket, peer: Some(peer), user_id: None, frames });
+                self.drain(now);
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    fn has_room(&self) -> bool {
+        let room = self.events.len() < self.room.messages && self.room.bytes > 0;
+        room && self.tap.as_ref().is_none_or(Tap::has_room)
+    }
+
     /// Pressure leaves messages where they are, so that the sender feels it.
     fn may_read(&self, at: usize) -> bool {
         let Some(slot) = self.slots.get(at) else { return false };
         match slot.kind {
-            SocketKind::Push => return false,
+            SocketKind::Push | SocketKind::Udp => return false,
             // Authentication goes on whatever else waits.
             SocketKind::Rep => return true,
             SocketKind::Dealer | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
         }
-        let room = self.events.len() < self.room.messages && self.room.bytes > 0;
-        room && self.tap.as_ref().is_none_or(Tap::has_room) && self.machine.reads(slot.id)
+        self.has_room() && self.machine.reads(slot.id)
     }
 
     fn take_in(&mut self, at: usize, received: Received) {
@@ -296,6 +341,16 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         match output {
             Output::Send { id, socket, to, frames, until } => {
                 let Some(at) = self.slots.iter().position(|slot| slot.id == socket) else {
+                    if let Some((_, udp)) = self.udp.iter().find(|(id, _)| *id == socket) {
+                        let sent = udp.send(&to.unwrap_or_default(), &frames.concat());
+                        let event = |id| {
+                            if sent { SocketEvent::Sent(id) } else { SocketEvent::Unsent(id, Unsent::Unreachable) }
+                        };
+                        if let Some(id) = id {
+                            self.machine.handle_socket(now, socket, event(id));
+                        }
+                        return;
+                    }
                     if let Some(id) = id {
                         self.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
                     }
@@ -323,7 +378,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                         self.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
                     }
                     self.transport.close(slot.socket, linger);
+                    self.list_endpoints();
                 }
+                self.udp.retain(|(id, _)| *id != socket);
                 self.machine.handle_socket(now, socket, SocketEvent::Closed);
             }
         }
@@ -331,6 +388,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     fn open(&mut self, now: Nanos, open: &Open<M::Socket>) {
         let id = open.socket;
+        if open.kind == SocketKind::Udp {
+            return self.open_udp(now, open);
+        }
         let mut socket = match self.transport.open(open.kind, &open.options) {
             Ok(socket) => socket,
             Err(error) => {
@@ -356,25 +416,48 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             (Some(only), None) => Some(Arc::from(only.as_str())),
             _ => None,
         };
+        let mut listed = bound.clone();
+        if !self.starting {
+            listed.extend_from_slice(&open.connect);
+        }
         self.slots.push(Slot {
             id,
             kind: open.kind,
             socket,
             endpoint,
-            bound: bound.clone(),
+            listed,
             outboxes: Outboxes::default(),
             readable: true,
             writable: true,
             monitored: true,
         });
-        // Where authentication is asked for is nobody's business.
-        let public = self.slots.iter().filter(|slot| slot.kind != SocketKind::Rep);
-        self.shared.set_endpoints(public.flat_map(|slot| slot.bound.clone()).collect());
+        self.list_endpoints();
         for real in bound {
             self.machine.handle_socket(now, id, SocketEvent::Bound(real));
         }
         for (endpoint, error) in failed {
             self.open_failed(now, id, endpoint, error);
+        }
+    }
+
+    fn open_udp(&mut self, now: Nanos, open: &Open<M::Socket>) {
+        for endpoint in &open.bind {
+            match Udp::open(endpoint, open.options.multicast) {
+                Ok(udp) => {
+                    self.udp.push((open.socket, udp));
+                    self.machine.handle_socket(now, open.socket, SocketEvent::Bound(endpoint.clone()));
+                }
+                Err(error) => self.open_failed(now, open.socket, endpoint.clone(), error),
+            }
+        }
+    }
+
+    /// Those of a role that comes to its end stay as they were.
+    fn list_endpoints(&self) {
+        if !self.closing {
+            // Where authentication is asked for is nobody's business.
+            let public = self.slots.iter().filter(|slot| slot.kind != SocketKind::Rep);
+            self.shared.set_endpoints(public.flat_map(|slot| slot.listed.clone()).collect());
         }
     }
 
@@ -503,7 +586,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         // Whoever had news before this went unheard: look once more.
         self.look_at_capture()?;
         let relieved = self.room == Backlog::default() && !self.shared.pressed.load(Ordering::SeqCst);
-        if busy || relieved || self.asked.is_some() || !self.shared.is_outbox_empty() {
+        let untold = self.pressed == self.has_room();
+        if busy || relieved || untold || self.asked.is_some() || !self.shared.is_outbox_empty() {
             timeout = Some(Duration::ZERO);
         }
         let readable: Vec<bool> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();
@@ -520,7 +604,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 socket: &mut slot.socket,
             })
             .collect();
-        let waited = self.transport.wait(&mut interests, self.shared.engine.as_fd(), timeout);
+        let mut others = vec![self.shared.engine.as_fd()];
+        others.extend(self.udp.iter().map(|(_, udp)| udp.as_fd()));
+        let waited = self.transport.wait(&mut interests, &others, timeout);
         let ready: Vec<_> = interests.iter().map(|i| (i.readable, i.writable, i.monitored)).collect();
         for (slot, (readable, writable, monitored)) in self.slots.iter_mut().zip(ready) {
             (slot.readable, slot.writable, slot.monitored) = (readable, writable, monitored);
@@ -533,6 +619,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         for slot in self.slots.drain(..) {
             self.transport.close(slot.socket, Duration::ZERO);
         }
+        self.udp.clear();
     }
 }
 

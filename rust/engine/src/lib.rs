@@ -1,5 +1,6 @@
 //! Runs the machines of `trunkline-wire` over real sockets: one thread a role, a queue to and from its user.
 
+mod discovery;
 mod engine;
 mod guard;
 mod handle;
@@ -10,9 +11,11 @@ mod signal;
 mod tap;
 mod together;
 mod transport;
+mod udp;
 #[cfg(feature = "zeromq")]
 pub mod zeromq;
 
+pub use discovery::{Announcing, Finding};
 pub use guard::Guard;
 pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};
 pub use shared::{Bounds, End, Offered, Snapshot};

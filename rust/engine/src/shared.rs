@@ -146,6 +146,16 @@ pub struct Snapshot<S> {
     pub(crate) flushed: u64,
 }
 
+impl<S> Snapshot<S> {
+    /// The same moment, with the machine's counters put differently.
+    pub fn map<T>(self, f: impl FnOnce(S) -> T) -> Snapshot<T> {
+        let Self { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices, number, flushed } =
+            self;
+        let machine = f(machine);
+        Snapshot { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices, number, flushed }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic while a lock was held leaves counters and queues that are still whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

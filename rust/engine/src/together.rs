@@ -25,11 +25,14 @@ impl<A: Event, B: Event> Event for Either<A, B> {
 
 /// What goes on between two machines: it takes each event first and may use the other's verbs.
 pub trait Glue<A: Machine, B: Machine>: Send + 'static {
+    /// What the user is told.
+    type Event: Event;
+
     /// Takes an event of the first; gives back what the user is to be told.
-    fn handle_first(&mut self, now: Nanos, event: A::Event, second: &mut B) -> Option<A::Event>;
+    fn handle_first(&mut self, now: Nanos, event: A::Event, second: &mut B) -> Option<Self::Event>;
 
     /// Takes an event of the second; gives back what the user is to be told.
-    fn handle_second(&mut self, now: Nanos, event: B::Event, first: &mut A) -> Option<B::Event>;
+    fn handle_second(&mut self, now: Nanos, event: B::Event, first: &mut A) -> Option<Self::Event>;
 }
 
 /// Glue that leaves the two alone.
@@ -37,38 +40,46 @@ pub trait Glue<A: Machine, B: Machine>: Send + 'static {
 pub struct Apart;
 
 impl<A: Machine, B: Machine> Glue<A, B> for Apart {
-    fn handle_first(&mut self, _now: Nanos, event: A::Event, _second: &mut B) -> Option<A::Event> {
-        Some(event)
+    type Event = Either<A::Event, B::Event>;
+
+    fn handle_first(&mut self, _now: Nanos, event: A::Event, _second: &mut B) -> Option<Self::Event> {
+        Some(Either::First(event))
     }
 
-    fn handle_second(&mut self, _now: Nanos, event: B::Event, _first: &mut A) -> Option<B::Event> {
-        Some(event)
+    fn handle_second(&mut self, _now: Nanos, event: B::Event, _first: &mut A) -> Option<Self::Event> {
+        Some(Either::Second(event))
     }
 }
 
-/// Two machines on one engine. The first is the role's heart: its backlog and progress are the role's.
-pub struct Together<A: Machine, B: Machine, G> {
+/// Two machines on one engine. The first is the role's heart: its backlog and progress are the role's, and when it has
+/// come to its end the second goes as well.
+pub struct Together<A: Machine, B: Machine, G: Glue<A, B>> {
     first: A,
     second: B,
     glue: G,
-    events: VecDeque<Either<A::Event, B::Event>>,
+    events: VecDeque<G::Event>,
+    /// Set while the first comes to its end.
+    closing: Option<Duration>,
 }
 
 impl<A: Machine, B: Machine, G: Glue<A, B>> Together<A, B, G> {
     /// Puts two machines together.
     pub fn new(first: A, second: B, glue: G) -> Self {
-        Self { first, second, glue, events: VecDeque::new() }
+        Self { first, second, glue, events: VecDeque::new(), closing: None }
     }
 
     /// Lets the glue see every event; what it does may make more.
     fn settle(&mut self, now: Nanos) {
+        if self.closing.is_some() && self.first.is_closed() {
+            self.second.handle_close(now, self.closing.take().unwrap_or_default());
+        }
         loop {
             if let Some(event) = self.first.poll_event() {
                 let told = self.glue.handle_first(now, event, &mut self.second);
-                self.events.extend(told.map(Either::First));
+                self.events.extend(told);
             } else if let Some(event) = self.second.poll_event() {
                 let told = self.glue.handle_second(now, event, &mut self.first);
-                self.events.extend(told.map(Either::Second));
+                self.events.extend(told);
             } else {
                 return;
             }
@@ -90,7 +101,7 @@ fn rename<S, T>(output: Output<S>, name: impl Fn(S) -> T) -> Output<T> {
 
 impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     type Socket = Either<A::Socket, B::Socket>;
-    type Event = Either<A::Event, B::Event>;
+    type Event = G::Event;
     type Verb = Either<A::Verb, B::Verb>;
     type Stats = (A::Stats, B::Stats);
 
@@ -128,12 +139,18 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
 
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.first.handle_close(now, grace);
-        self.second.handle_close(now, grace);
+        self.closing = Some(grace);
+        self.settle(now);
+    }
+
+    fn handle_pressure(&mut self, now: Nanos, pressed: bool) {
+        self.first.handle_pressure(now, pressed);
+        self.second.handle_pressure(now, pressed);
         self.settle(now);
     }
 
     fn poll_output(&mut self) -> Option<Output<Self::Socket>> {
-        // The second's sockets come first: authentication is ready before there is anybody to ask about.
+        // The second's sockets come first: a beacon listens before there is anything to announce.
         let second = self.second.poll_output().map(|output| rename(output, Either::Second));
         second.or_else(|| self.first.poll_output().map(|output| rename(output, Either::First)))
     }

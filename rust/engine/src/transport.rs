@@ -37,11 +37,12 @@ pub trait Transport {
     /// The next connection that came, went or was refused, if any.
     fn poll_monitor(&mut self, socket: &mut Self::Socket) -> Option<SocketEvent>;
 
-    /// Waits until a socket can do what it is asked about, `wake` is readable, or the time is up; notes who can.
+    /// Waits until a socket can do what it is asked about, one of `others` is readable, or the time is up; notes which
+    /// sockets can.
     fn wait(
         &mut self,
         sockets: &mut [Interest<'_, Self::Socket>],
-        wake: BorrowedFd<'_>,
+        others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<(), TransportError>;
 

@@ -215,6 +215,7 @@ impl Transport for ZeromqTransport {
             SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
             SocketKind::Rep => return Err(TransportError::Unsupported("REP")),
             SocketKind::Req => return Err(TransportError::Unsupported("REQ")),
+            SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
         };
         let (received, incoming) = mpsc::channel(options.receive_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
         let (outgoing, to_send) = mpsc::channel(options.send_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
@@ -271,7 +272,7 @@ impl Transport for ZeromqTransport {
     fn wait(
         &mut self,
         sockets: &mut [Interest<'_, Socket>],
-        wake: BorrowedFd<'_>,
+        others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<(), TransportError> {
         for interest in &mut *sockets {
@@ -293,13 +294,13 @@ impl Transport for ZeromqTransport {
                 self.signal.clear();
                 return Ok(());
             }
-            let mut fds = [poll(&wake), poll(&self.signal.as_fd())];
+            let mut fds: Vec<_> = others.iter().chain([&self.signal.as_fd()]).map(poll).collect();
             let timeout = left
                 .map_or(-1, |left| libc::c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX));
-            // SAFETY: two descriptors in an array of two. An error is an early wake-up.
-            unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout) };
+            // SAFETY: pointer and length are those of the vector. An error is an early wake-up.
+            unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
             self.signal.clear();
-            if fds[0].revents != 0 {
+            if fds[..others.len()].iter().any(|other| other.revents != 0) {
                 return Ok(());
             }
         }

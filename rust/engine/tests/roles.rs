@@ -211,6 +211,7 @@ fn receiver(bind: &str, limit: Option<u64>) -> Receiver {
     Receiver::new(ReceiverSettings {
         bind: vec![bind.to_owned()],
         connect: vec![],
+        finds: false,
         options: SocketOptions::default(),
         decode: Decoding::default(),
         deliver: true,

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod capture;
 mod cdtp;
+mod chirp;
 mod columns;
 mod errors;
 mod frames;
@@ -48,6 +49,12 @@ mod _native {
     }
 
     #[pymodule]
+    mod chirp {
+        #[pymodule_export]
+        use crate::chirp::{PyBeacon, decode, encode, hash_name};
+    }
+
+    #[pymodule]
     mod columns {
         #[pymodule_export]
         use crate::columns::Cdtp;
@@ -67,7 +74,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdtp", "columns", "msgpack"] {
+        for name in ["capture", "cdtp", "chirp", "columns", "msgpack"] {
             modules.set_item(format!("trunkline._native.{name}"), module.getattr(name)?)?;
         }
         Ok(())

@@ -52,7 +52,7 @@ kinds! {
     BadSequence "bad_sequence" "a sequence number that is not an unsigned integer",
     BadMapKey "bad_map_key" "a tag whose name is not a string",
     TooDeep "too_deep" "more than 32 maps and arrays inside each other",
-    TrailingBytes "trailing_bytes" "bytes after the end of the header",
+    TrailingBytes "trailing_bytes" "bytes after the end of the header or datagram",
     Truncated "truncated" "the bytes end too early",
     BadRecord "bad_record" "a record that is not a sequence number, tags and blocks of bytes",
     BadDelimiter "bad_delimiter" "not the empty frame that ends the address",
@@ -60,6 +60,8 @@ kinds! {
     BadFrameCount "bad_frame_count" "not the number of frames this type of message has",
     MissingClient "missing_client" "a reply without the client's address",
     MissingDelimiter "missing_delimiter" "no empty frame where the client's address or the metadata ends",
+    BadService "bad_service" "not the number of a service",
+    BadPort "bad_port" "an offer of port 0, which nobody can connect to",
 }
 
 kinds! {
@@ -70,6 +72,7 @@ kinds! {
     Unroutable "unroutable" "no peer has this address any more",
     PeerFull "peer_full" "the receiver does not read",
     Spoofed "spoofed" "a reply from a peer that was never a worker",
+    TableFull "table_full" "more services are offered than are remembered",
 }
 
 /// These bytes are not a message.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cdtp;
+pub mod chirp;
 pub mod dcp;
 mod error;
 mod machine;
@@ -13,8 +14,8 @@ pub mod zap;
 
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use machine::{
-    Backlog, Curve, Event, Incoming, Machine, Nanos, Open, OptionValue, Output, SendId, SocketEvent, SocketKind,
-    SocketOptions, Unsent, Weight,
+    Backlog, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId, SocketEvent,
+    SocketKind, SocketOptions, Unsent, Weight,
 };
 
 use bytes::Bytes;

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::hash::Hash;
+use std::net::Ipv4Addr;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -70,6 +71,9 @@ pub trait Machine {
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
     fn poll_timeout(&self) -> Option<Nanos>;
+
+    /// Learns that messages wait unread because the user or the disk is slow, or that they are read again.
+    fn handle_pressure(&mut self, _now: Nanos, _pressed: bool) {}
 
     /// Whether messages of this socket are wanted now; the driver leaves them where they are otherwise.
     fn reads(&self, _socket: Self::Socket) -> bool {
@@ -234,7 +238,7 @@ pub struct Open<S> {
     pub options: SocketOptions,
 }
 
-/// The ZeroMQ pattern of a socket.
+/// The ZeroMQ pattern of a socket, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are ZeroMQ's own
 pub enum SocketKind {
@@ -244,6 +248,10 @@ pub enum SocketKind {
     Rep,
     Req,
     Router,
+    /// No pattern of ZeroMQ: the engine's own datagrams. `peer` and `to` are addresses, as `192.0.2.1:7123`. What is sent
+    /// to a multicast group goes to every network of this host, and what is sent to 255.255.255.255 to the broadcast
+    /// address of every network; to that of one address of this host alone with `@` and the address after it.
+    Udp,
 }
 
 /// What is set on a socket before it is bound or connected; `None` keeps the transport's default.
@@ -265,8 +273,19 @@ pub struct SocketOptions {
     pub routing_id: Option<Bytes>,
     /// Encryption and authentication.
     pub curve: Option<Curve>,
+    /// What UDP hears besides what is sent to this host.
+    pub multicast: Option<Multicast>,
     /// Options by the transport's own number.
     pub extra: Vec<(i32, OptionValue)>,
+}
+
+/// A multicast group, on all networks of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multicast {
+    /// Its address.
+    pub group: Ipv4Addr,
+    /// How many routers what is sent to it may pass.
+    pub ttl: u8,
 }
 
 /// The value of a transport's own option.

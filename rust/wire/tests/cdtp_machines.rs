@@ -33,6 +33,7 @@ fn receiver(limit: Option<u64>) -> Receiver {
     let mut receiver = Receiver::new(ReceiverSettings {
         bind: vec!["tcp://127.0.0.1:*".into()],
         connect: vec!["tcp://127.0.0.1:1".into()],
+        finds: false,
         options: SocketOptions::default(),
         decode: Settings::default(),
         deliver: true,
@@ -181,6 +182,142 @@ fn a_stopping_receiver_stops_at_its_time_however_loud_it_is() {
     }
     receiver.handle_timeout(Nanos(1000 * MILLISECOND));
     assert!(matches!(receiver.poll_output(), Some(Output::Close { .. })));
+}
+
+fn finding() -> Receiver {
+    let settings = ReceiverSettings {
+        bind: vec![],
+        connect: vec![],
+        finds: true,
+        options: SocketOptions::default(),
+        decode: Settings::default(),
+        deliver: true,
+        limit: None,
+    };
+    let mut receiver = Receiver::new(settings);
+    assert_eq!(receiver.poll_output(), None);
+    receiver
+}
+
+/// Finds a sender; gives the socket it has from now on.
+fn find(receiver: &mut Receiver, endpoint: &str) -> Option<Data> {
+    receiver.handle_verb(Nanos(0), ReceiverVerb::Connect(endpoint.to_owned()));
+    match receiver.poll_output() {
+        Some(Output::Open(open)) => Some(open.socket).filter(|_| open.connect == [endpoint]),
+        other => {
+            assert_eq!(other, None);
+            None
+        }
+    }
+}
+
+fn release(receiver: &mut Receiver, now: u64, endpoint: &str) {
+    receiver.handle_verb(Nanos(now), ReceiverVerb::Release(endpoint.to_owned()));
+}
+
+/// Lets time pass; gives the socket that was closed.
+fn closed_at(receiver: &mut Receiver, now: u64) -> Option<Data> {
+    receiver.handle_timeout(Nanos(now));
+    let Some(Output::Close { socket, .. }) = receiver.poll_output() else { return None };
+    receiver.handle_socket(Nanos(now), socket, SocketEvent::Closed);
+    Some(socket)
+}
+
+// req: CDTP-16
+#[test]
+fn a_sender_is_dialled_once_and_each_time_it_comes_back() {
+    let mut receiver = finding();
+    assert_eq!(find(&mut receiver, "tcp://a:1"), Some(Data(0)));
+    assert_eq!(find(&mut receiver, "tcp://a:1"), None);
+    assert_eq!(find(&mut receiver, "tcp://a:2"), Some(Data(1)));
+    release(&mut receiver, 0, "tcp://a:1");
+    assert_eq!(closed_at(&mut receiver, 249 * MILLISECOND), None);
+    assert_eq!(closed_at(&mut receiver, 250 * MILLISECOND), Some(Data(0)));
+    // A number is never used again: what is said of the old socket is not taken for the new one's.
+    assert_eq!(find(&mut receiver, "tcp://a:1"), Some(Data(2)));
+    // One that comes back before its socket is closed keeps it.
+    release(&mut receiver, 0, "tcp://a:2");
+    assert_eq!(find(&mut receiver, "tcp://a:2"), None);
+    assert_eq!(closed_at(&mut receiver, 10_000 * MILLISECOND), None);
+    release(&mut receiver, 0, "tcp://unknown:1");
+    assert_eq!(receiver.poll_timeout(), None);
+}
+
+// req: CDTP-16
+#[test]
+fn a_departed_sender_is_read_until_it_is_quiet_or_its_time_is_up() {
+    let mut receiver = finding();
+    let bad = || smallvec![Bytes::from_static(b"bad")];
+    find(&mut receiver, "tcp://a:1");
+    find(&mut receiver, "tcp://a:2");
+    release(&mut receiver, 0, "tcp://a:1");
+    for tick in 1..10 {
+        let now = tick * 100 * MILLISECOND;
+        assert_eq!(closed_at(&mut receiver, now), None);
+        // The other one is not the one that is waited for.
+        let socket = if tick < 5 { Data(0) } else { Data(1) };
+        receiver.handle_message(Nanos(now), Incoming { socket, ..incoming(bad()) });
+        if tick == 4 {
+            assert_eq!(receiver.poll_timeout(), Some(Nanos(650 * MILLISECOND)));
+            assert_eq!(closed_at(&mut receiver, 650 * MILLISECOND), Some(Data(0)));
+            break;
+        }
+    }
+    release(&mut receiver, 0, "tcp://a:2");
+    for tick in 0..10 {
+        let now = tick * 100 * MILLISECOND;
+        assert_eq!(closed_at(&mut receiver, now), None);
+        receiver.handle_message(Nanos(now), Incoming { socket: Data(1), ..incoming(bad()) });
+    }
+    assert_eq!(closed_at(&mut receiver, 1000 * MILLISECOND), Some(Data(1)));
+}
+
+// req: CDTP-16, CDTP-18
+#[test]
+fn silence_of_a_departed_sender_counts_only_while_it_is_read() {
+    for pause in [true, false] {
+        let mut receiver = finding();
+        find(&mut receiver, "tcp://a:1");
+        release(&mut receiver, 0, "tcp://a:1");
+        if pause {
+            receiver.handle_pressure(Nanos(0), true);
+        } else {
+            receiver.handle_verb(Nanos(0), ReceiverVerb::Limit(Some(0)));
+        }
+        assert_eq!(receiver.poll_timeout(), None);
+        assert_eq!(closed_at(&mut receiver, 60_000 * MILLISECOND), None);
+        let now = 60_000 * MILLISECOND;
+        if pause {
+            receiver.handle_pressure(Nanos(now), false);
+        } else {
+            receiver.handle_verb(Nanos(now), ReceiverVerb::Limit(None));
+        }
+        assert_eq!(closed_at(&mut receiver, now + 249 * MILLISECOND), None);
+        assert_eq!(closed_at(&mut receiver, now + 250 * MILLISECOND), Some(Data(0)));
+    }
+}
+
+// req: CDTP-16
+#[test]
+fn offers_from_the_network_do_not_grow_the_sockets() {
+    let mut receiver = finding();
+    let dialled = (0..1000).filter_map(|port| find(&mut receiver, &format!("tcp://a:{port}"))).count();
+    assert_eq!(dialled, 256);
+    let refused = std::iter::from_fn(|| receiver.poll_event())
+        .filter(|event| matches!(event, ReceiverEvent::Failed { .. }))
+        .count();
+    assert_eq!(refused, 1000 - 256);
+    // One that cannot be opened makes room for another.
+    let failed = SocketEvent::OpenFailed { endpoint: String::new(), reason: "too many".into() };
+    receiver.handle_socket(Nanos(0), Data(7), failed);
+    assert!(matches!(receiver.poll_event(), Some(ReceiverEvent::Failed { endpoint, .. }) if endpoint == "tcp://a:7"));
+    assert_eq!(closed_at(&mut receiver, 0), Some(Data(7)));
+    assert_eq!(find(&mut receiver, "tcp://a:7"), Some(Data(256)));
+    receiver.handle_close(Nanos(0), Duration::ZERO);
+    receiver.handle_verb(Nanos(0), ReceiverVerb::Connect("tcp://late:1".to_owned()));
+    let closed = std::iter::from_fn(|| closed_at(&mut receiver, 0)).count();
+    assert_eq!(closed, 256);
+    assert!(receiver.is_closed());
 }
 
 #[test]

@@ -183,7 +183,8 @@ fn canonical_vectors_are_written_as_they_were_read() {
 fn every_error_kind_has_a_vector_and_every_vector_its_own_id() {
     let vectors = vectors();
     let slug = |vector: &Vector| vector.get("error").map(|error| error["kind"].as_str().unwrap().to_owned());
-    let shown: BTreeSet<_> = vectors.iter().chain(&vectors_of("dcp")).filter_map(slug).collect();
+    let shown: BTreeSet<_> =
+        vectors.iter().chain(&vectors_of("dcp")).chain(&vectors_of("chirp")).filter_map(slug).collect();
     let known: BTreeSet<_> = ErrorKind::ALL.iter().map(|kind| kind.slug().to_owned()).collect();
     assert_eq!(shown, known);
     let ids: BTreeSet<_> = vectors.iter().map(|vector| vector["id"].as_str().unwrap()).collect();

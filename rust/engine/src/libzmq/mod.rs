@@ -160,6 +160,8 @@ fn number(kind: SocketKind) -> c_int {
         SocketKind::Router => 6,
         SocketKind::Pull => 7,
         SocketKind::Push => 8,
+        // No number is its: the engine opens these itself.
+        SocketKind::Udp => -1,
     }
 }
 
@@ -308,7 +310,7 @@ impl Transport for LibzmqTransport {
     fn wait(
         &mut self,
         sockets: &mut [Interest<'_, Socket>],
-        wake: BorrowedFd<'_>,
+        others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<(), TransportError> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
@@ -319,7 +321,7 @@ impl Transport for LibzmqTransport {
             }
             self.poll.clear();
             let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            self.poll.push(readable(wake.as_raw_fd()));
+            self.poll.extend(others.iter().map(|other| readable(other.as_raw_fd())));
             for interest in sockets.iter() {
                 self.poll.push(readable(interest.socket.data_fd));
                 self.poll.push(readable(interest.socket.monitor_fd));
@@ -336,7 +338,7 @@ impl Transport for LibzmqTransport {
                     return Err(TransportError::Failed { errno, reason: error.to_string() });
                 }
             }
-            if self.poll[0].revents != 0 {
+            if self.poll[..others.len()].iter().any(|other| other.revents != 0) {
                 self.look(sockets)?;
                 return Ok(());
             }

@@ -1,4 +1,5 @@
 //! A small echo protocol to prove the engine on, and what the tests of both transports share.
+#![allow(dead_code)] // each file of tests takes what it needs
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

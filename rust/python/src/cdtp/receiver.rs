@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::{Progress, Protocol};
-use trunkline_engine::{CaptureOverflow, Handle, Snapshot};
+use trunkline_engine::{CaptureOverflow, Either, Finding, Handle, Snapshot, Together, Trouble};
 use trunkline_wire::ErrorKind;
 use trunkline_wire::cdtp::{Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
+use trunkline_wire::chirp::{Beacon, Service};
 
 use super::message::{Message, messages, settings};
+use crate::chirp::BeaconOptions;
 use crate::errors::decode_error;
 use crate::frames;
 use crate::role::{Role, RoleOptions, deadline, start, timed_out, trouble_kind, words};
@@ -18,10 +20,57 @@ use crate::role::{Role, RoleOptions, deadline, start, timed_out, trouble_kind, w
 /// A receiver's or recorder's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
 pub(crate) struct PyReceiver {
-    handle: Arc<Handle<Receiver>>,
+    engine: Arc<dyn Engine>,
     inbox: Mutex<Inbox>,
     /// Called with `(kind, *details)` for everything that is no message.
     on_notice: Py<PyAny>,
+}
+
+/// The engine of a receiver by endpoints, or of one that finds its senders.
+trait Engine: Send + Sync {
+    fn read(&self, events: &mut VecDeque<ReceiverEvent>) -> bool;
+    fn read_troubles(&self) -> Vec<Trouble>;
+    fn ask(&self, verb: ReceiverVerb);
+    /// Counters, fresh where the role is ours, and how many datagrams of CHIRP came to nothing.
+    fn stats(&self) -> Snapshot<(ReceiverStats, u64)>;
+}
+
+impl Engine for Handle<Receiver> {
+    fn read(&self, events: &mut VecDeque<ReceiverEvent>) -> bool {
+        self.read(events)
+    }
+
+    fn read_troubles(&self) -> Vec<Trouble> {
+        self.read_troubles()
+    }
+
+    fn ask(&self, verb: ReceiverVerb) {
+        self.ask(verb);
+    }
+
+    fn stats(&self) -> Snapshot<(ReceiverStats, u64)> {
+        let snapshot = if self.is_ours() { self.stats() } else { self.snapshot() };
+        snapshot.map(|receiver| (receiver, 0))
+    }
+}
+
+impl Engine for Handle<Together<Receiver, Beacon, Finding>> {
+    fn read(&self, events: &mut VecDeque<ReceiverEvent>) -> bool {
+        self.read(events)
+    }
+
+    fn read_troubles(&self) -> Vec<Trouble> {
+        self.read_troubles()
+    }
+
+    fn ask(&self, verb: ReceiverVerb) {
+        self.ask(Either::First(verb));
+    }
+
+    fn stats(&self) -> Snapshot<(ReceiverStats, u64)> {
+        let snapshot = if self.is_ours() { self.stats() } else { self.snapshot() };
+        snapshot.map(|(receiver, beacon)| (receiver, beacon.dropped.values().sum()))
+    }
 }
 
 /// What was taken from the engine and not handed out yet.
@@ -59,7 +108,7 @@ impl PyReceiver {
                 Some(notice) => return Next::Notice(notice),
                 None if inbox.over => return Next::Over,
                 None => {
-                    inbox.over = !self.handle.read(&mut inbox.events);
+                    inbox.over = !self.engine.read(&mut inbox.events);
                     if inbox.events.is_empty() {
                         return if inbox.over { Next::Over } else { Next::Nothing };
                     }
@@ -76,6 +125,8 @@ impl PyReceiver {
                 let error = decode_error("cdtp", error).into_value(py);
                 on_notice.call1(("dropped", error, frames::tuple(py, frames.iter())?))?
             }
+            ReceiverEvent::Found(endpoint) => on_notice.call1(("found", endpoint))?,
+            ReceiverEvent::Departed(endpoint) => on_notice.call1(("departed", endpoint))?,
             ReceiverEvent::Connected(endpoint) => on_notice.call1(("connected", endpoint))?,
             ReceiverEvent::Disconnected(endpoint) => on_notice.call1(("disconnected", endpoint))?,
             ReceiverEvent::Failed { endpoint, reason } => on_notice.call1(("failed", endpoint, reason))?,
@@ -90,7 +141,7 @@ impl PyReceiver {
                 Next::Message(message) => return Ok(Some(message)),
                 Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
                 Next::Nothing => {
-                    for trouble in slf.get().handle.read_troubles() {
+                    for trouble in slf.get().engine.read_troubles() {
                         slf.get().on_notice.call1(slf.py(), (trouble_kind(&trouble), words(trouble)))?;
                     }
                     return Ok(None);
@@ -120,7 +171,8 @@ impl PyReceiver {
 impl PyReceiver {
     #[new]
     #[allow(clippy::needless_pass_by_value)] // as Python gives it
-    #[pyo3(signature = (options, on_notice, *, accept, strict, deliver, limit = None))]
+    #[allow(clippy::too_many_arguments)] // as Python gives them, by name
+    #[pyo3(signature = (options, on_notice, *, accept, strict, deliver, limit = None, beacon = None))]
     fn new(
         py: Python<'_>,
         options: RoleOptions,
@@ -129,10 +181,12 @@ impl PyReceiver {
         strict: bool,
         deliver: bool,
         limit: Option<u64>,
+        beacon: Option<BeaconOptions>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let machine = Receiver::new(ReceiverSettings {
             bind: options.bind.clone(),
             connect: options.connect.clone(),
+            finds: beacon.is_some(),
             options: options.socket.clone(),
             decode: settings(&accept, strict)?,
             deliver,
@@ -143,8 +197,20 @@ impl PyReceiver {
         } else {
             (CaptureOverflow::End, "trunkline-cdtp-recorder")
         };
-        let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
-        let receiver = Self { handle, inbox: Mutex::default(), on_notice };
+        let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
+            None => {
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
+                (handle, role)
+            }
+            Some(beacon) => {
+                let mut beacon = beacon.beacon()?;
+                beacon.request(Service::Data);
+                let machine = Together::new(machine, beacon, Finding);
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
+                (handle, role)
+            }
+        };
+        let receiver = Self { engine, inbox: Mutex::default(), on_notice };
         Ok(PyClassInitializer::from(role).add_subclass(receiver))
     }
 
@@ -179,13 +245,13 @@ impl PyReceiver {
     /// Reads no more after so many messages in all; `None` reads on.
     #[pyo3(signature = (count))]
     fn limit(&self, count: Option<u64>) {
-        self.handle.ask(ReceiverVerb::Limit(count));
+        self.engine.ask(ReceiverVerb::Limit(count));
     }
 
     /// Counters, by name.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
+        let snapshot = py.detach(|| this.engine.stats());
         let waiting = {
             let inbox = this.inbox.lock().unwrap_or_else(PoisonError::into_inner);
             inbox.events.iter().filter(|event| matches!(event, ReceiverEvent::Message { .. })).count()
@@ -198,10 +264,11 @@ impl PyReceiver {
 
 fn stats_dict<'py>(
     py: Python<'py>,
-    snapshot: &Snapshot<ReceiverStats>,
+    snapshot: &Snapshot<(ReceiverStats, u64)>,
     waiting: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let ReceiverStats { received, accepted, dropped, bytes, messages, duplicate_keys, senders } = &snapshot.machine;
+    let (machine, chirp_dropped) = &snapshot.machine;
+    let ReceiverStats { received, accepted, dropped, bytes, messages, duplicate_keys, senders } = machine;
     let stats = PyDict::new(py);
     stats.set_item("received", received)?;
     stats.set_item("accepted", accepted)?;
@@ -211,6 +278,7 @@ fn stats_dict<'py>(
     stats.set_item("queued", snapshot.queued.messages + waiting)?;
     stats.set_item("queued_bytes", snapshot.queued.bytes)?;
     stats.set_item("duplicate_keys", duplicate_keys)?;
+    stats.set_item("chirp_dropped", chirp_dropped)?;
     let by_name = PyDict::new(py);
     for (name, SenderCount { messages, bytes, missed }) in senders {
         let sender = PyDict::new(py);

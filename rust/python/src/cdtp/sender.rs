@@ -8,11 +8,13 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::Protocol;
-use trunkline_engine::{CaptureOverflow, Handle, Offered};
+use trunkline_engine::{Announcing, CaptureOverflow, Either, Handle, Offered, Snapshot, Together, Trouble};
 use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
+use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
 
 use super::message::{encoded_map, timestamp, variant};
+use crate::chirp::BeaconOptions;
 use crate::errors::LocalProtocolError;
 use crate::frames;
 use crate::role::{AnyRole, Role, RoleOptions, deadline, seconds, start, timed_out, trouble_kind, words};
@@ -20,8 +22,71 @@ use crate::role::{AnyRole, Role, RoleOptions, deadline, seconds, start, timed_ou
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
 pub(crate) struct PySender {
-    handle: Arc<Handle<Sender>>,
+    engine: Arc<dyn Engine>,
     max_message_bytes: u64,
+}
+
+/// The engine of a sender, or of one that is announced.
+trait Engine: Send + Sync {
+    fn read(&self, events: &mut VecDeque<SenderEvent>);
+    fn read_troubles(&self) -> Vec<Trouble>;
+    /// Hands a verb over; gives it back where there is no room or the role is over.
+    fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb>;
+    /// Hands over a verb that is no message.
+    fn ask(&self, verb: SenderVerb);
+    /// Counters, fresh where the role is ours.
+    fn stats(&self) -> Snapshot<SenderStats>;
+}
+
+impl Engine for Handle<Sender> {
+    fn read(&self, events: &mut VecDeque<SenderEvent>) {
+        self.read(events);
+    }
+
+    fn read_troubles(&self) -> Vec<Trouble> {
+        self.read_troubles()
+    }
+
+    fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb> {
+        match self.offer(verb, bytes) {
+            Offered::Taken => None,
+            Offered::Full(verb) | Offered::Over(verb) => Some(verb),
+        }
+    }
+
+    fn ask(&self, verb: SenderVerb) {
+        self.ask(verb);
+    }
+
+    fn stats(&self) -> Snapshot<SenderStats> {
+        if self.is_ours() { self.stats() } else { self.snapshot() }
+    }
+}
+
+impl Engine for Handle<Together<Sender, Beacon, Announcing>> {
+    fn read(&self, events: &mut VecDeque<SenderEvent>) {
+        self.read(events);
+    }
+
+    fn read_troubles(&self) -> Vec<Trouble> {
+        self.read_troubles()
+    }
+
+    fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb> {
+        match self.offer(Either::First(verb), bytes) {
+            Offered::Full(Either::First(verb)) | Offered::Over(Either::First(verb)) => Some(verb),
+            Offered::Taken | Offered::Full(Either::Second(_)) | Offered::Over(Either::Second(_)) => None,
+        }
+    }
+
+    fn ask(&self, verb: SenderVerb) {
+        self.ask(Either::First(verb));
+    }
+
+    fn stats(&self) -> Snapshot<SenderStats> {
+        let snapshot = if self.is_ours() { self.stats() } else { self.snapshot() };
+        snapshot.map(|(sender, _)| sender)
+    }
 }
 
 /// A message on its way to the engine.
@@ -58,20 +123,16 @@ impl PySender {
 
     fn give(&self, outgoing: &mut Outgoing) -> bool {
         let Some(verb) = outgoing.verb.take() else { return true };
-        match self.handle.offer(verb, outgoing.bytes) {
-            Offered::Taken => true,
-            Offered::Full(verb) | Offered::Over(verb) => {
-                outgoing.verb = Some(verb);
-                false
-            }
-        }
+        outgoing.verb = self.engine.offer(verb, outgoing.bytes);
+        outgoing.verb.is_none()
     }
 }
 
 #[pymethods]
 impl PySender {
     #[new]
-    #[pyo3(signature = (options, name, *, header, max_message_bytes, batch_bytes, batch_s))]
+    #[allow(clippy::too_many_arguments)] // as Python names them
+    #[pyo3(signature = (options, name, *, header, max_message_bytes, batch_bytes, batch_s, beacon = None))]
     fn new(
         py: Python<'_>,
         mut options: RoleOptions,
@@ -80,6 +141,7 @@ impl PySender {
         max_message_bytes: u64,
         batch_bytes: u64,
         batch_s: f64,
+        beacon: Option<BeaconOptions>,
     ) -> PyResult<PyClassInitializer<Self>> {
         if name.len() as u64 > max_message_bytes {
             return Err(LocalProtocolError::new_err("the name is larger than max_message_bytes"));
@@ -98,9 +160,19 @@ impl PySender {
                 time: seconds(batch_s)?,
             },
         });
-        let (handle, role) =
-            start(py, machine, options, Protocol::Cdtp, CaptureOverflow::Count, "trunkline-cdtp-sender")?;
-        Ok(PyClassInitializer::from(role).add_subclass(Self { handle, max_message_bytes }))
+        let (overflow, thread) = (CaptureOverflow::Count, "trunkline-cdtp-sender");
+        let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
+            None => {
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, thread)?;
+                (handle, role)
+            }
+            Some(beacon) => {
+                let machine = Together::new(machine, beacon.beacon()?, Announcing::default());
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, thread)?;
+                (handle, role)
+            }
+        };
+        Ok(PyClassInitializer::from(role).add_subclass(Self { engine, max_message_bytes }))
     }
 
     /// A data message.
@@ -132,7 +204,7 @@ impl PySender {
 
     /// Lets nothing wait for others to go with.
     fn flush(&self) {
-        self.handle.ask(SenderVerb::Flush);
+        self.engine.ask(SenderVerb::Flush);
     }
 
     /// Hands a message to the engine; false when there is no room.
@@ -164,15 +236,16 @@ impl PySender {
     /// Notices since the last call, each `(kind, *details)`.
     fn notices(&self) -> Vec<(&'static str, String, String)> {
         let mut events = VecDeque::new();
-        self.handle.read(&mut events);
+        self.engine.read(&mut events);
         let text = |event| match event {
+            SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
             SenderEvent::Connected(endpoint) => ("connected", endpoint, String::new()),
             SenderEvent::Disconnected { endpoint, at_risk } => ("disconnected", endpoint, at_risk.to_string()),
             SenderEvent::Shared(endpoint) => ("shared", endpoint, String::new()),
             SenderEvent::Refused(reason) => ("refused", String::new(), reason),
             SenderEvent::Failed { endpoint, reason } => ("failed", endpoint, reason),
         };
-        let troubles = self.handle.read_troubles().into_iter();
+        let troubles = self.engine.read_troubles().into_iter();
         let troubles = troubles.map(|trouble| (trouble_kind(&trouble), String::new(), words(trouble)));
         events.into_iter().map(text).chain(troubles).collect()
     }
@@ -180,7 +253,7 @@ impl PySender {
     /// Counters, by name.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
+        let snapshot = py.detach(|| this.engine.stats());
         let SenderStats { sent, queued, queued_bytes, at_risk } = snapshot.machine;
         let stats = PyDict::new(py);
         stats.set_item("sent", sent)?;

@@ -13,6 +13,12 @@ use crate::{
 /// A socket that has been empty this long has given up what had arrived.
 const QUIET: Duration = Duration::from_millis(250);
 
+/// The sockets of senders that departed are read for so long at most.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// Senders that are followed at one time; whoever is in the network can offer.
+const FOUND: usize = 256;
+
 /// Senders that are told apart in the statistics; names come from the network, memory does not grow with them.
 const SENDERS: usize = 1000;
 
@@ -26,6 +32,8 @@ pub struct ReceiverSettings {
     pub bind: Vec<String>,
     /// Endpoints to dial.
     pub connect: Vec<String>,
+    /// Whether it is told where to dial while it runs.
+    pub finds: bool,
     /// What is set on every socket.
     pub options: SocketOptions,
     /// Which headers are messages.
@@ -57,6 +65,10 @@ pub enum ReceiverEvent {
         /// The bytes, bit for bit.
         frames: Frames,
     },
+    /// A sender was found, and is dialled from now on.
+    Found(String),
+    /// A sender that was found is there no more; what it had sent is still read.
+    Departed(String),
     /// A sender is connected.
     Connected(String),
     /// A connection has ended.
@@ -75,7 +87,9 @@ impl Event for ReceiverEvent {
         match self {
             Self::Message { frames, .. } => Weight::Lossless(size(frames)),
             Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
-            Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => Weight::Notice(0),
+            Self::Found(_) | Self::Departed(_) | Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => {
+                Weight::Notice(0)
+            }
         }
     }
 }
@@ -119,9 +133,22 @@ struct Sender {
 
 #[derive(Debug)]
 struct Endpoint {
-    bind: bool,
     address: String,
     active: bool,
+    hold: Hold,
+}
+
+/// How a socket is held on to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// For as long as the receiver lives.
+    Given,
+    /// Until its sender departs.
+    Found,
+    /// Its sender departed: until it is quiet.
+    Parting { quiet: Nanos, until: Nanos },
+    /// No more.
+    Closing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +162,13 @@ enum State {
 #[derive(Debug)]
 pub struct Receiver {
     settings: ReceiverSettings,
-    endpoints: Vec<Endpoint>,
-    open: usize,
+    /// By the number of their sockets, which are never used again.
+    endpoints: BTreeMap<u32, Endpoint>,
+    next: u32,
+    found: usize,
+    parting: usize,
+    /// Whether messages wait unread because the user or the disk is slow.
+    pressed: bool,
     state: State,
     stats: ReceiverStats,
     senders: Vec<Sender>,
@@ -149,33 +181,34 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver that asks for its sockets at once.
     pub fn new(settings: ReceiverSettings) -> Self {
-        let binds = settings.bind.iter().map(|address| (true, address));
-        let connects = settings.connect.iter().map(|address| (false, address));
-        let mut endpoints: Vec<_> = binds
-            .chain(connects)
-            .map(|(bind, address)| Endpoint { bind, address: address.clone(), active: false })
-            .collect();
-        if endpoints.is_empty() {
-            // The socket is somebody's who has bound or connected it already.
-            endpoints.push(Endpoint { bind: false, address: String::new(), active: true });
+        let mut outputs = VecDeque::new();
+        let mut endpoints = BTreeMap::new();
+        let binds = settings.bind.iter().map(|address| (vec![address.clone()], vec![]));
+        let connects = settings.connect.iter().map(|address| (vec![], vec![address.clone()]));
+        let mut all: Vec<_> = binds.chain(connects).collect();
+        // Without any the socket is somebody's who has bound or connected it already.
+        let active = all.is_empty();
+        if active && !settings.finds {
+            all.push((vec![], vec![]));
         }
-        let outputs = (0..)
-            .zip(&endpoints)
-            .map(|(number, endpoint)| {
-                let address = Some(endpoint.address.clone()).filter(|address| !address.is_empty());
-                let (bind, connect) = if endpoint.bind { (address, None) } else { (None, address) };
-                Output::Open(Open {
-                    socket: Data(number),
-                    kind: SocketKind::Pull,
-                    bind: bind.into_iter().collect(),
-                    connect: connect.into_iter().collect(),
-                    options: settings.options.clone(),
-                })
-            })
-            .collect();
+        for (number, (bind, connect)) in (0..).zip(all) {
+            let address = bind.iter().chain(&connect).next().cloned().unwrap_or_default();
+            endpoints.insert(number, Endpoint { address, active, hold: Hold::Given });
+            let options = settings.options.clone();
+            outputs.push_back(Output::Open(Open {
+                socket: Data(number),
+                kind: SocketKind::Pull,
+                bind,
+                connect,
+                options,
+            }));
+        }
         Self {
-            open: endpoints.len(),
+            next: endpoints.keys().next_back().map_or(0, |last| last + 1),
             endpoints,
+            found: 0,
+            parting: 0,
+            pressed: false,
             settings,
             state: State::Open,
             stats: ReceiverStats::default(),
@@ -227,10 +260,91 @@ impl Receiver {
         self.senders.get_mut(self.recent)
     }
 
+    /// Dials a sender that was found; one that had departed is back.
+    fn connect(&mut self, address: String) {
+        if self.state != State::Open {
+            return;
+        }
+        if let Some(known) = self.endpoints.values_mut().find(|known| known.is_found(&address)) {
+            if matches!(known.hold, Hold::Parting { .. }) {
+                known.hold = Hold::Found;
+                self.parting -= 1;
+                self.events.push_back(ReceiverEvent::Found(address));
+            }
+            return;
+        }
+        if self.found == FOUND {
+            let reason = format!("{FOUND} senders are followed already");
+            self.events.push_back(ReceiverEvent::Failed { endpoint: address, reason });
+            return;
+        }
+        self.outputs.push_back(Output::Open(Open {
+            socket: Data(self.next),
+            kind: SocketKind::Pull,
+            bind: vec![],
+            connect: vec![address.clone()],
+            options: self.settings.options.clone(),
+        }));
+        self.endpoints.insert(self.next, Endpoint { address: address.clone(), active: false, hold: Hold::Found });
+        self.next += 1;
+        self.found += 1;
+        self.events.push_back(ReceiverEvent::Found(address));
+    }
+
+    /// Lets go of a sender that departed, once what it had sent is read: closing the socket throws away what has arrived.
+    fn release(&mut self, now: Nanos, address: String) {
+        if let Some(known) = self.endpoints.values_mut().find(|known| known.is_found(&address))
+            && known.hold == Hold::Found
+        {
+            known.hold = Hold::Parting { quiet: now + QUIET, until: now + PARTING };
+            self.parting += 1;
+            self.events.push_back(ReceiverEvent::Departed(address));
+        }
+    }
+
+    /// Whether sockets are not read by our own choice: silence says nothing then.
+    fn is_paused(&self) -> bool {
+        self.pressed || self.limit_reached()
+    }
+
+    /// Gives those their full time again who have not been read.
+    fn resume(&mut self, now: Nanos) {
+        for endpoint in self.endpoints.values_mut() {
+            if matches!(endpoint.hold, Hold::Parting { .. }) {
+                endpoint.hold = Hold::Parting { quiet: now + QUIET, until: now + PARTING };
+            }
+        }
+    }
+
+    fn drop_socket(&mut self, number: u32) {
+        if let Some(endpoint) = self.endpoints.get_mut(&number)
+            && endpoint.hold != Hold::Closing
+        {
+            self.found -= usize::from(endpoint.hold != Hold::Given);
+            self.parting -= usize::from(matches!(endpoint.hold, Hold::Parting { .. }));
+            endpoint.hold = Hold::Closing;
+            self.outputs.push_back(Output::Close { socket: Data(number), linger: Duration::ZERO });
+        }
+    }
+
     fn close(&mut self) {
         self.state = State::Closing;
-        for number in (0..).take(self.endpoints.len()) {
-            self.outputs.push_back(Output::Close { socket: Data(number), linger: Duration::ZERO });
+        for number in self.endpoints.keys().copied().collect::<Vec<_>>() {
+            self.drop_socket(number);
+        }
+    }
+}
+
+impl Endpoint {
+    fn is_found(&self, address: &str) -> bool {
+        matches!(self.hold, Hold::Found | Hold::Parting { .. }) && self.address == address
+    }
+
+    /// When its sender has had its time.
+    fn parts_at(&self) -> Option<Nanos> {
+        match self.hold {
+            Hold::Parting { quiet, until } => Some(quiet.min(until)),
+            Hold::Given | Hold::Found | Hold::Closing => None,
         }
     }
 }
@@ -242,11 +356,16 @@ impl Machine for Receiver {
     type Stats = ReceiverStats;
 
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Data>) -> Option<ErrorKind> {
-        let frames = incoming.frames;
+        let Incoming { socket, frames, .. } = incoming;
         let bytes = size(&frames) as u64;
         self.stats.received += 1;
         self.stats.bytes += bytes;
         if let State::Draining { quiet, .. } = &mut self.state {
+            *quiet = now + QUIET;
+        }
+        if self.parting > 0
+            && let Some(Endpoint { hold: Hold::Parting { quiet, .. }, .. }) = self.endpoints.get_mut(&socket.0)
+        {
             *quiet = now + QUIET;
         }
         match decode(&frames, &self.settings.decode) {
@@ -265,22 +384,31 @@ impl Machine for Receiver {
     fn handle_socket(&mut self, _now: Nanos, socket: Data, event: SocketEvent) {
         match event {
             SocketEvent::Bound(endpoint) => {
-                if let Some(known) = self.endpoints.get_mut(socket.0 as usize) {
+                if let Some(known) = self.endpoints.get_mut(&socket.0) {
                     known.address = endpoint;
                 }
             }
             SocketEvent::Connected(endpoint) => {
-                if let Some(known) = self.endpoints.get_mut(socket.0 as usize) {
+                if let Some(known) = self.endpoints.get_mut(&socket.0) {
                     known.active = true;
                 }
                 self.events.push_back(ReceiverEvent::Connected(endpoint));
             }
             SocketEvent::Disconnected(endpoint) => self.events.push_back(ReceiverEvent::Disconnected(endpoint)),
-            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
+            SocketEvent::OpenFailed { mut endpoint, reason } => {
+                if let Some(known) = self.endpoints.get(&socket.0).filter(|known| known.hold != Hold::Given) {
+                    endpoint.clone_from(&known.address);
+                    self.drop_socket(socket.0);
+                }
+                self.events.push_back(ReceiverEvent::Failed { endpoint, reason });
+            }
+            SocketEvent::HandshakeFailed { endpoint, reason } => {
                 self.events.push_back(ReceiverEvent::Failed { endpoint, reason });
             }
             SocketEvent::Sent(_) | SocketEvent::Unsent(..) => {}
-            SocketEvent::Closed => self.open = self.open.saturating_sub(1),
+            SocketEvent::Closed => {
+                self.endpoints.remove(&socket.0);
+            }
         }
     }
 
@@ -290,12 +418,28 @@ impl Machine for Receiver {
         {
             self.close();
         }
+        if self.parting > 0 && !self.is_paused() {
+            let due = |(_, endpoint): &(&u32, &Endpoint)| endpoint.parts_at().is_some_and(|at| at <= now);
+            for number in self.endpoints.iter().filter(due).map(|(number, _)| *number).collect::<Vec<_>>() {
+                self.drop_socket(number);
+            }
+        }
     }
 
-    fn handle_verb(&mut self, _now: Nanos, verb: ReceiverVerb) {
+    fn handle_verb(&mut self, now: Nanos, verb: ReceiverVerb) {
         match verb {
-            ReceiverVerb::Limit(limit) => self.set_limit(limit),
+            ReceiverVerb::Limit(limit) => {
+                self.set_limit(limit);
+                self.resume(now);
+            }
+            ReceiverVerb::Connect(endpoint) => self.connect(endpoint),
+            ReceiverVerb::Release(endpoint) => self.release(now, endpoint),
         }
+    }
+
+    fn handle_pressure(&mut self, now: Nanos, pressed: bool) {
+        self.pressed = pressed;
+        self.resume(now);
     }
 
     /// Reads what has arrived first: ZeroMQ throws it away when a connection is closed, and the sender counts it as sent.
@@ -304,7 +448,7 @@ impl Machine for Receiver {
         if self.state == State::Closing {
             return;
         }
-        if grace.is_zero() || self.limit_reached() || !self.endpoints.iter().any(|endpoint| endpoint.active) {
+        if grace.is_zero() || self.limit_reached() || !self.endpoints.values().any(|endpoint| endpoint.active) {
             self.close();
             return;
         }
@@ -320,9 +464,15 @@ impl Machine for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
+        let parting = match self.parting {
+            0 => None,
+            _ if self.is_paused() => None,
+            _ => self.endpoints.values().filter_map(Endpoint::parts_at).min(),
+        };
         match self.state {
-            State::Draining { quiet, until } => Some(quiet.min(until)),
-            State::Open | State::Closing => None,
+            State::Draining { quiet, until } => parting.into_iter().chain([quiet, until]).min(),
+            State::Open => parting,
+            State::Closing => None,
         }
     }
 
@@ -348,15 +498,19 @@ impl Machine for Receiver {
     }
 
     fn is_closed(&self) -> bool {
-        self.state == State::Closing && self.open == 0
+        self.state == State::Closing && self.endpoints.is_empty()
     }
 }
 
 /// What the user of a receiver may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverVerb {
     /// Read no more after so many messages in all.
     Limit(Option<u64>),
+    /// Dial a sender that was found; once, however often it is found.
+    Connect(String),
+    /// Let go of a sender that was found, once what has arrived of it is read.
+    Release(String),
 }
 
 pub(super) fn size(frames: &Frames) -> usize {

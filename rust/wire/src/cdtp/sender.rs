@@ -92,6 +92,8 @@ pub enum SenderVerb {
 /// What a sender tells its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
+    /// It listens, at this real endpoint.
+    Bound(String),
     /// A receiver is connected.
     Connected(String),
     /// A receiver is gone, and up to so many messages with it.
@@ -384,7 +386,7 @@ impl Machine for Sender {
 
     fn handle_socket(&mut self, now: Nanos, _socket: DataOut, event: SocketEvent) {
         match event {
-            SocketEvent::Bound(_) => {}
+            SocketEvent::Bound(endpoint) => self.events.push_back(SenderEvent::Bound(endpoint)),
             SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
                 self.events.push_back(SenderEvent::Failed { endpoint, reason });
             }

@@ -1,0 +1,289 @@
+"""The only role: offers, asks, and tells what others offer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trunkline._native.chirp import Beacon as _Beacon
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, BlockingRole, end_on_sigterm, native_options, readable
+from trunkline.chirp.datagram import Kind, Service, hash_name
+from trunkline.errors import ClosedError, DecodeError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["AsyncBeacon", "Beacon", "BeaconStats", "Cast", "Event"]
+
+Cast = Literal["multicast", "broadcast"]
+
+PORT = 7123
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What another host of the group has to say.
+
+    Attributes:
+        kind: "offer": a service that was not there before; "request": it asks for a service; "depart": the end of an offer.
+        host: Which host, as `hash_name` has it.
+        name: Its name, where it is one of the beacon's `names`.
+        service: Which service.
+        endpoint: Where the service is, as ``tcp://192.0.2.1:23999``; None for a request.
+    """
+
+    kind: Kind
+    host: str
+    name: str | None
+    service: Service
+    endpoint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BeaconStats:
+    """Counters of a beacon since its start.
+
+    Attributes:
+        received: Datagrams that came in.
+        ignored: Those of this host itself and of other groups.
+        dropped: Those that came to nothing, by kind; only kinds that occurred.
+        sent: Announcements and requests that went out; each goes to every network.
+        services: Services of others that are there now; at most 1024 are remembered.
+    """
+
+    received: int
+    ignored: int
+    dropped: Mapping[str, int]
+    sent: int
+    services: int
+
+
+def beacon_options(
+    group: str,
+    name: str | None,
+    *,
+    chirp: Cast,
+    lower_case: bool = True,
+    names: Sequence[str] | None = None,
+    only_names: bool = False,
+    port: int = PORT,
+) -> dict[str, Any]:
+    """How a beacon is set up, as the native roles take it."""
+    if chirp not in ("multicast", "broadcast"):
+        message = f"chirp is 'multicast' or 'broadcast', not {chirp!r}"
+        raise ValueError(message)
+    return {
+        "group": group,
+        "name": name,
+        "broadcast": chirp == "broadcast",
+        "lower_case": lower_case,
+        "names": [names] if isinstance(names, str) else list(names or ()),
+        "only_names": only_names,
+        "port": port,
+    }
+
+
+class _Beaconing:
+    _native: _Beacon | None = None
+
+    def __init__(
+        self,
+        group: str,
+        name: str | None = None,
+        *,
+        chirp: Cast = "multicast",
+        lower_case: bool = True,
+        names: Sequence[str] = (),
+        on_drop: Callable[[Dropped], object] | None = None,
+        port: int = PORT,
+    ) -> None:
+        if name is not None:
+            end_on_sigterm()
+        self.group = group
+        self.name = name
+        self._port = port
+        self._lower_case = lower_case
+        self._on_drop = on_drop
+        self._options = beacon_options(group, name, chirp=chirp, lower_case=lower_case, names=names, port=port)
+
+    def _open(self) -> None:
+        notices = Notices("chirp", self.name or self.group, self._on_drop)
+
+        def on_drop(kind: str, error: DecodeError | None, frames: tuple[bytes, ...], peer: bytes | None) -> None:
+            # Anything may be on this port, so it is no warning (CHIRP-02).
+            notices.dropped(Dropped(error, kind, frames, peer), level=logging.DEBUG)
+
+        self._native = _Beacon(native_options({}, grace_s=0.0, finds=True), self._options, on_drop)
+
+    @property
+    def _beacon(self) -> _Beacon:
+        if self._native is None:
+            message = f"{type(self).__name__} is not open yet: use `async with`"
+            raise LocalProtocolError(message)
+        return self._native
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where it listens, on every network of this host."""
+        return (f"udp://0.0.0.0:{self._port}",)
+
+    @property
+    def host(self) -> str | None:
+        """What stands for its name in what it announces; None without a name."""
+        return None if self.name is None else hash_name(self.name, lower_case=self._lower_case)
+
+    @property
+    def stats(self) -> BeaconStats:
+        """Counters of this moment; the last ones once closed."""
+        return BeaconStats(**self._beacon.stats())
+
+    def offer(self, service: Service, port: int) -> None:
+        """Announces a service, and answers those who ask for it, until `depart` or `close` (CHIRP-05).
+
+        Args:
+            service: Which service.
+            port: Its TCP port, on every address of this host. Another one than before replaces it.
+
+        Raises:
+            LocalProtocolError: The beacon has no name, or the port is 0.
+            ClosedError: The beacon is closed.
+        """
+        if self.name is None:
+            message = "a beacon without a name has nothing to offer: give it one"
+            raise LocalProtocolError(message)
+        self._beacon.check_open()
+        self._beacon.offer(service, port)
+
+    def request(self, service: Service) -> None:
+        """Asks who offers a service; those who do answer within 200 ms (CHIRP-05).
+
+        It is asked by multicast and by broadcast, with both hashes where they differ.
+
+        Raises:
+            ClosedError: The beacon is closed.
+        """
+        self._beacon.check_open()
+        self._beacon.request(service)
+
+    def depart(self, service: Service) -> None:
+        """Takes an offer back; without one does nothing.
+
+        Raises:
+            ClosedError: The beacon is closed.
+        """
+        self._beacon.check_open()
+        self._beacon.depart(service)
+
+    def stop(self) -> None:
+        """Takes every offer back and lets iteration end by itself; does not wait, so a signal handler may call it."""
+        self._beacon.close(0)
+
+
+def _event(told: tuple[Kind, str, str | None, int, str | None]) -> Event:
+    kind, host, name, service, endpoint = told
+    return Event(kind, host, name, Service(service), endpoint)
+
+
+class Beacon(_Beaconing, BlockingRole):
+    """Offers services of a host to its group, and tells what other hosts offer and ask for.
+
+    Iterate over it, or call `receive`. An offer is told when it is new, however often it is repeated. A host that offers a
+    service at another port, or from another address, has replaced it: that is told as a "depart" of the old endpoint and an
+    "offer" of the new one, so that ``endpoints.add`` and ``endpoints.discard`` are all there is to do. What nobody reads is
+    lost beyond 65 536 events.
+
+    Offers end with the beacon: at `close`, when the interpreter exits, and with SIGTERM, where that is not handled
+    otherwise: it then ends every role in order before it ends the process.
+
+    Args:
+        group: The group it belongs to.
+        name: The host it speaks for; one without a name listens and asks.
+        chirp: How offers and departures go out: by "multicast", as releases from 0.5 hear them, or by "broadcast", as those
+            before do. Both are heard.
+        lower_case: Whether they carry hashes of names in lower case, as releases from 0.7 have them (CHIRP-03). Both match.
+        names: Names of other hosts, which their hashes are to be recognised by.
+        on_drop: Called with a `trunkline.Dropped` for each datagram that came to nothing, in the thread that reads.
+        port: The UDP port.
+
+    Raises:
+        OSError: The port cannot be shared, or no network be joined.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        name: str | None = None,
+        *,
+        chirp: Cast = "multicast",
+        lower_case: bool = True,
+        names: Sequence[str] = (),
+        on_drop: Callable[[Dropped], object] | None = None,
+        port: int = PORT,
+    ) -> None:
+        super().__init__(group, name, chirp=chirp, lower_case=lower_case, names=names, on_drop=on_drop, port=port)
+        self._open()
+
+    def receive(self, *, timeout_s: float | None = None) -> Event:
+        """Waits for an event.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: None came.
+            ClosedError: The beacon is closed.
+        """
+        return _event(self._beacon.receive(timeout_s))
+
+    def __iter__(self) -> Iterator[Event]:
+        """Every event until the beacon is closed."""
+        while True:
+            try:
+                event = self.receive()
+            except ClosedError:
+                self._beacon.raise_failure()
+                return
+            yield event
+
+    def close(self) -> None:
+        """Takes every offer back, and ends (CHIRP-05)."""
+        self._beacon.close(0)
+        self._beacon.join()
+        self._beacon.raise_failure()
+
+
+class AsyncBeacon(_Beaconing, AsyncRole):
+    """`Beacon` for asyncio: opened by ``async with``, iterated by ``async for``."""
+
+    async def receive(self, *, timeout_s: float | None = None) -> Event:
+        """See `Beacon.receive`."""
+        beacon = self._beacon
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while (told := beacon.poll()) is None:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                text = f"no news came within {timeout_s} s"
+                raise TimeoutError(text)
+            if not beacon.arm():
+                await readable(beacon.fileno(), left)
+            beacon.disarm()
+        return _event(told)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Every event until the beacon is closed."""
+        while True:
+            try:
+                event = await self.receive()
+            except ClosedError:
+                self._beacon.raise_failure()
+                return
+            yield event
+
+    async def close(self) -> None:
+        """See `Beacon.close`."""
+        if self._native is None:
+            return
+        self._native.close(0)
+        await self._join()
+        self._native.raise_failure()

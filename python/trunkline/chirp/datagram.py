@@ -1,0 +1,79 @@
+"""One datagram: the same 42 bytes in every release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from trunkline._native import chirp as _chirp
+
+__all__ = ["Kind", "Message", "Service", "decode", "encode", "hash_name"]
+
+Kind = Literal["offer", "request", "depart"]
+Frame = bytes | bytearray | memoryview
+
+
+class Service(IntEnum):
+    """What is offered (CHIRP-02), by its number on the wire."""
+
+    CONTROL = 1
+    HEARTBEAT = 2
+    MONITORING = 3
+    DATA = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one datagram says.
+
+    Attributes:
+        kind: "offer", "request" or "depart".
+        group: The group it is meant for, as `hash_name` has it.
+        host: The host it comes from, as `hash_name` has it.
+        service: The service it is about.
+        port: The TCP port of the service; a request has none to tell.
+    """
+
+    kind: Kind
+    group: str
+    host: str
+    service: Service
+    port: int = 0
+
+
+def decode(frames: Frame | Iterable[Frame]) -> Message:
+    """The message in a datagram.
+
+    Args:
+        frames: The datagram, or a sequence with it as its one frame.
+
+    Raises:
+        DecodeError: It is no message (CHIRP-07).
+    """
+    kind, group, host, service, port = _chirp.decode(frames)
+    return Message(kind, group, host, Service(service), port)
+
+
+def encode(message: Message) -> tuple[bytes]:
+    """The one frame of a message: its datagram.
+
+    Raises:
+        ValueError: A field is not what a datagram can say.
+
+    >>> (datagram,) = encode(Message("request", hash_name("lab"), hash_name("Viewer.one"), Service.DATA))
+    >>> len(datagram), decode(datagram).kind
+    (42, 'request')
+    """
+    return (_chirp.encode(message.kind, message.group, message.host, message.service, message.port),)
+
+
+def hash_name(name: str, *, lower_case: bool = True) -> str:
+    """What stands for a group or host in a datagram: its MD5 digest, as 32 hexadecimal digits (CHIRP-03).
+
+    Args:
+        name: The name.
+        lower_case: Of the name in lower case, as releases from 0.7 have it; else of the name as it is.
+    """
+    return _chirp.hash_name(name, lower_case)

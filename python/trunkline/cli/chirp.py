@@ -1,0 +1,99 @@
+"""`trunkline chirp`: watch and offer."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trunkline import errors
+from trunkline.cli.ending import Stopping
+from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, Pace, StatsInterval, example
+from trunkline.cli.output import Output
+
+if TYPE_CHECKING:
+    from trunkline.chirp import Beacon, Event
+
+app = typer.Typer(
+    help="CHIRP: hosts of a group tell each other which services they offer.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class Service(StrEnum):
+    """The services of CHIRP."""
+
+    CONTROL = "control"
+    HEARTBEAT = "heartbeat"
+    MONITORING = "monitoring"
+    DATA = "data"
+
+
+@app.command(epilog=example("trunkline chirp watch --group lab --name Detector.one --json"))
+def watch(
+    *,
+    group: NeededGroup,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="N", help="A host to call by its name: others go by their hash. Repeatable."),
+    ] = None,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+) -> None:
+    """Asks who offers what, and prints what the hosts of a group have to say."""
+    from trunkline import chirp
+
+    output = Output(json=as_json)
+    with Stopping() as stopping, chirp.Beacon(group, names=name or ()) as beacon:
+        for service in chirp.Service:
+            beacon.request(service)
+        output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at")
+        stopping.calls(beacon.stop)
+        _print_all(beacon, Pace(lambda: output.stats(beacon.stats), stats_interval), output)
+        output.stopped("signal", beacon.stats)
+
+
+@app.command(epilog=example("trunkline chirp offer --group lab --name Detector.one --service data --port 23999"))
+def offer(
+    *,
+    group: NeededGroup,
+    name: Annotated[str, typer.Option("--name", metavar="N", help="The host that offers.")],
+    service: Annotated[Service, typer.Option("--service", help="What it offers.")],
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, metavar="P", help="Its TCP port.")],
+    chirp: ChirpOption = Chirp.MULTICAST,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+) -> None:
+    """Offers a service until it is stopped, answers those who ask for it, and prints what other hosts have to say."""
+    from trunkline import chirp as room
+
+    output = Output(json=as_json)
+    with Stopping() as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
+        beacon.offer(room.Service[service.name], port)
+        output.ready("chirp.beacon", beacon.endpoints, f"offering {service.value} at port {port} to {group} from")
+        stopping.calls(beacon.stop)
+        _print_all(beacon, Pace(lambda: output.stats(beacon.stats), stats_interval), output)
+        output.stopped("signal", beacon.stats)
+
+
+def _print_all(beacon: Beacon, pace: Pace, output: Output) -> None:
+    """Prints until the beacon is stopped."""
+    while True:
+        try:
+            _print(beacon.receive(timeout_s=pace.wait_s()), output)
+        except errors.TimeoutError:
+            pass
+        except errors.ClosedError:
+            return
+        pace.look_up()
+
+
+def _print(event: Event, output: Output) -> None:
+    service = event.service.name.lower()
+    if output.json:
+        output.event(event.kind, host=event.host, name=event.name, service=service, endpoint=event.endpoint)
+    else:
+        where = "" if event.endpoint is None else f" {event.endpoint}"
+        output.line(f"{event.kind} {event.name or event.host} {service}{where}")

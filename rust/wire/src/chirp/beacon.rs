@@ -1,0 +1,485 @@
+//! The only role: offers, asks, and keeps track of what others offer.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
+
+use super::{Datagram, Id, Kind, Service, decode};
+use crate::error::{DecodeError, DropKind, ErrorKind};
+use crate::{
+    Event, Frames, Incoming, Machine, Multicast, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Weight,
+};
+
+/// The UDP port of CHIRP (CHIRP-04).
+pub const PORT: u16 = 7123;
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 7, 123);
+const TTL: u8 = 8;
+
+/// Answers to a request come at a time of their own, less than 200 ms later (CHIRP-05).
+const JITTER_NANOS: u64 = 200_000_000;
+
+/// Services of others that are remembered; they come from the network, memory does not grow with them.
+const SERVICES: usize = 1024;
+
+/// A request comes once a network and once a hash: copies within this time are one.
+const ECHO: Duration = Duration::from_millis(100);
+
+/// Requests whose copies are known.
+const ECHOES: usize = 64;
+
+/// A host on several networks offers from several addresses, all at once. One that offers from another address, and not
+/// from the known one within this time before or after, has moved.
+const MOVE: Duration = Duration::from_secs(1);
+
+/// How a beacon's offers and departures go out; its requests go out both ways (CHIRP-04).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cast {
+    /// As releases from 0.5 hear them.
+    #[default]
+    Multicast,
+    /// As releases up to 0.4 hear them.
+    Broadcast,
+}
+
+/// How a beacon is set up.
+#[derive(Clone, Debug)]
+pub struct BeaconSettings {
+    /// The group it belongs to.
+    pub group: String,
+    /// The host it speaks for; one without a name listens and asks.
+    pub name: Option<String>,
+    /// How it announces.
+    pub cast: Cast,
+    /// Whether its announcements have the hashes of names in lower case (CHIRP-03).
+    pub lower_case: bool,
+    /// Names of others, to be recognised by their hashes.
+    pub names: Vec<String>,
+    /// Whether others than those are not heard.
+    pub only_names: bool,
+    /// The UDP port.
+    pub port: u16,
+}
+
+/// The beacon's only socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Udp;
+
+/// Where a service of this host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its TCP port.
+    pub port: u16,
+    /// The only address of this host it can be reached at; then only that network is told.
+    pub address: Option<Ipv4Addr>,
+}
+
+/// What a user may ask of a beacon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeaconVerb {
+    /// Announce a service, and answer those who ask for it.
+    Offer(Service, Place),
+    /// Ask who offers a service.
+    Request(Service),
+    /// Take an offer back.
+    Depart(Service),
+}
+
+/// What another host has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// An offer that is new, a request, or the end of an offer.
+    pub kind: Kind,
+    /// Whose.
+    pub host: Id,
+    /// Its name, where the settings have it.
+    pub name: Option<String>,
+    /// Which service.
+    pub service: Service,
+    /// Where the service is; a request is for none.
+    pub endpoint: Option<String>,
+}
+
+/// What a beacon tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BeaconEvent {
+    /// Something of another host in the group. A host that offers a service at another port, or from another address, is
+    /// told as a departure and an offer.
+    News(News),
+    /// A datagram that came to nothing (CHIRP-07).
+    Dropped {
+        /// Why.
+        kind: &'static str,
+        /// What is wrong with its bytes, if anything.
+        error: Option<DecodeError>,
+        /// The datagram, bit for bit.
+        frames: Frames,
+        /// The address it came from.
+        peer: Option<Bytes>,
+    },
+}
+
+impl Event for BeaconEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::News(news) => Weight::Notice(news.endpoint.as_ref().map_or(0, String::len)),
+            Self::Dropped { frames, .. } => Weight::Notice(frames.iter().map(Bytes::len).sum()),
+        }
+    }
+}
+
+/// Counters of a beacon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BeaconStats {
+    /// Datagrams that came in.
+    pub received: u64,
+    /// Those of this host itself, of other groups, and of hosts it does not listen to.
+    pub ignored: u64,
+    /// Those that came to nothing, by the slug of their kind.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Announcements and requests that went out; each goes to every network.
+    pub sent: u64,
+    /// Services of others that are there now.
+    pub services: u64,
+}
+
+/// A service of another host.
+#[derive(Debug)]
+struct Remote {
+    address: Ipv4Addr,
+    port: u16,
+    /// When it was last offered from this address.
+    heard: Nanos,
+    /// Another address it was offered from, and when that will be its address.
+    moving: Option<(Ipv4Addr, Nanos)>,
+}
+
+impl Remote {
+    fn endpoint(&self) -> String {
+        format!("tcp://{}:{}", self.address, self.port)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Closing,
+    Closed,
+}
+
+/// The role of CHIRP.
+#[derive(Debug)]
+pub struct Beacon {
+    settings: BeaconSettings,
+    state: State,
+    /// Group and own host as others may have them: as releases from 0.7 do, and as those before where that differs.
+    forms: SmallVec<[(Id, Id); 2]>,
+    names: HashMap<Id, String>,
+    offers: BTreeMap<Service, Place>,
+    /// When to answer those who asked.
+    answers: BTreeMap<Service, Nanos>,
+    jitter: u64,
+    remotes: HashMap<(Id, Service), Remote>,
+    /// When to look who has moved; not later than the first of them.
+    look_at: Option<Nanos>,
+    echoes: VecDeque<(Id, Service, Nanos)>,
+    outputs: VecDeque<Output<Udp>>,
+    events: VecDeque<BeaconEvent>,
+    stats: BeaconStats,
+}
+
+impl Beacon {
+    /// A beacon that asks for its socket at once. The seed spreads its answers, and tells it from others where it has no
+    /// name.
+    pub fn new(settings: BeaconSettings, seed: [u8; 32]) -> Self {
+        let mut nobody = [0; 16];
+        nobody.copy_from_slice(&seed[..16]);
+        let host = |hash: fn(&str) -> Id| settings.name.as_deref().map_or(Id(nobody), hash);
+        let mut forms = smallvec![
+            (Id::of_lower_case(&settings.group), host(Id::of_lower_case)),
+            (Id::of(&settings.group), host(Id::of)),
+        ];
+        forms.dedup();
+        let names = settings
+            .names
+            .iter()
+            .flat_map(|name| [Id::of(name), Id::of_lower_case(name)].map(|id| (id, name.clone())))
+            .collect();
+        let open = Output::Open(Open {
+            socket: Udp,
+            kind: SocketKind::Udp,
+            bind: vec![format!("udp://0.0.0.0:{}", settings.port)],
+            connect: vec![],
+            options: SocketOptions {
+                multicast: Some(Multicast { group: GROUP, ttl: TTL }),
+                ..SocketOptions::default()
+            },
+        });
+        Self {
+            settings,
+            state: State::Open,
+            forms,
+            names,
+            offers: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            jitter: seed.iter().fold(1, |jitter: u64, byte| jitter.rotate_left(7).wrapping_mul(31) ^ u64::from(*byte))
+                | 1,
+            remotes: HashMap::new(),
+            look_at: None,
+            echoes: VecDeque::new(),
+            outputs: VecDeque::from([open]),
+            events: VecDeque::new(),
+            stats: BeaconStats::default(),
+        }
+    }
+
+    /// Announces a service, and answers those who ask for it from now on.
+    pub fn offer(&mut self, service: Service, place: Place) {
+        self.offers.insert(service, place);
+        self.answers.remove(&service);
+        self.announce(Kind::Offer, service, place);
+    }
+
+    /// Asks who offers a service.
+    pub fn request(&mut self, service: Service) {
+        for (group, host) in self.forms.clone() {
+            for cast in [Cast::Multicast, Cast::Broadcast] {
+                self.send(cast, None, &Datagram { kind: Kind::Request, group, host, service, port: 0 });
+            }
+        }
+    }
+
+    /// Takes an offer back.
+    pub fn depart(&mut self, service: Service) {
+        self.answers.remove(&service);
+        if let Some(place) = self.offers.remove(&service) {
+            self.announce(Kind::Depart, service, place);
+        }
+    }
+
+    fn announce(&mut self, kind: Kind, service: Service, Place { port, address }: Place) {
+        let form = if self.settings.lower_case { self.forms.first() } else { self.forms.last() };
+        if let Some(&(group, host)) = form {
+            self.send(self.settings.cast, address, &Datagram { kind, group, host, service, port });
+        }
+    }
+
+    fn send(&mut self, cast: Cast, from: Option<Ipv4Addr>, datagram: &Datagram) {
+        let address = match cast {
+            Cast::Multicast => GROUP,
+            Cast::Broadcast => Ipv4Addr::BROADCAST,
+        };
+        let mut to = SocketAddrV4::new(address, self.settings.port).to_string();
+        if let Some(from) = from {
+            to = format!("{to}@{from}");
+        }
+        self.stats.sent += 1;
+        self.outputs.push_back(Output::Send {
+            id: None,
+            socket: Udp,
+            to: Some(to.into()),
+            frames: smallvec![Bytes::copy_from_slice(&datagram.encode())],
+            until: None,
+        });
+    }
+
+    /// When to answer.
+    fn soon(&mut self, now: Nanos) -> Nanos {
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        now + Duration::from_nanos(self.jitter % JITTER_NANOS)
+    }
+
+    fn tell(&mut self, kind: Kind, host: Id, service: Service, endpoint: Option<String>) {
+        let name = self.names.get(&host).cloned();
+        self.events.push_back(BeaconEvent::News(News { kind, host, name, service, endpoint }));
+    }
+
+    fn drop(&mut self, kind: &'static str, error: Option<DecodeError>, frames: Frames, peer: Option<Bytes>) {
+        *self.stats.dropped.entry(kind).or_default() += 1;
+        self.events.push_back(BeaconEvent::Dropped { kind, error, frames, peer });
+    }
+
+    fn is_heard(&self, datagram: &Datagram) -> bool {
+        let is_ours = self.forms.iter().any(|(group, _)| *group == datagram.group);
+        let is_own = self.forms.iter().any(|(_, host)| *host == datagram.host);
+        is_ours && !is_own && (!self.settings.only_names || self.names.contains_key(&datagram.host))
+    }
+
+    fn requested(&mut self, now: Nanos, host: Id, service: Service) {
+        if self.offers.contains_key(&service) && !self.answers.contains_key(&service) {
+            let at = self.soon(now);
+            self.answers.insert(service, at);
+        }
+        self.echoes.retain(|(_, _, until)| *until > now);
+        if self.echoes.iter().any(|(known, asked, _)| (*known, *asked) == (host, service)) {
+            return;
+        }
+        if self.echoes.len() == ECHOES {
+            self.echoes.pop_front();
+        }
+        self.echoes.push_back((host, service, now + ECHO));
+        self.tell(Kind::Request, host, service, None);
+    }
+
+    /// Takes an offer in; false where there is no room for another.
+    fn offered(&mut self, now: Nanos, address: Ipv4Addr, datagram: &Datagram) -> bool {
+        let Datagram { host, service, port, .. } = *datagram;
+        let remote = Remote { address, port, heard: now, moving: None };
+        let is_full = self.remotes.len() == SERVICES;
+        match self.remotes.get_mut(&(host, service)) {
+            Some(known) if known.port == port && known.address == address => *known = remote,
+            Some(known) if known.port == port && now < known.heard + MOVE => {}
+            Some(known) if known.port == port => {
+                let (_, at) = *known.moving.get_or_insert((address, now + MOVE));
+                self.look_at.get_or_insert(at);
+            }
+            Some(_) => self.replace(host, service, remote),
+            None if is_full => return false,
+            None => {
+                self.tell(Kind::Offer, host, service, Some(remote.endpoint()));
+                self.remotes.insert((host, service), remote);
+            }
+        }
+        true
+    }
+
+    fn replace(&mut self, host: Id, service: Service, remote: Remote) {
+        let endpoint = remote.endpoint();
+        if let Some(old) = self.remotes.insert((host, service), remote) {
+            self.tell(Kind::Depart, host, service, Some(old.endpoint()));
+        }
+        self.tell(Kind::Offer, host, service, Some(endpoint));
+    }
+
+    /// A departure from another port is of an offer that was replaced already.
+    fn departed(&mut self, datagram: &Datagram) {
+        let Datagram { host, service, port, .. } = *datagram;
+        if self.remotes.get(&(host, service)).is_some_and(|known| known.port == port || port == 0)
+            && let Some(known) = self.remotes.remove(&(host, service))
+        {
+            self.tell(Kind::Depart, host, service, Some(known.endpoint()));
+        }
+    }
+
+    /// Gives those their new address who have moved.
+    fn look(&mut self, now: Nanos) {
+        if self.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let moving = self.remotes.iter().filter_map(|(key, known)| Some((*key, known.port, known.moving?)));
+        let (due, later): (Vec<_>, Vec<_>) = moving.partition(|(_, _, (_, at))| *at <= now);
+        self.look_at = later.iter().map(|(_, _, (_, at))| *at).min();
+        for ((host, service), port, (address, _)) in due {
+            self.replace(host, service, Remote { address, port, heard: now, moving: None });
+        }
+    }
+}
+
+impl Machine for Beacon {
+    type Socket = Udp;
+    type Event = BeaconEvent;
+    type Verb = BeaconVerb;
+    type Stats = BeaconStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Udp>) -> Option<ErrorKind> {
+        let Incoming { peer, frames, .. } = incoming;
+        self.stats.received += 1;
+        let datagram = match decode(&frames) {
+            Ok(datagram) => datagram,
+            Err(error) => {
+                self.drop(error.kind.slug(), Some(error), frames, peer);
+                return Some(error.kind);
+            }
+        };
+        let address = peer.as_deref().and_then(|peer| str::from_utf8(peer).ok()?.parse().ok());
+        let address = address.map_or(Ipv4Addr::UNSPECIFIED, |address: SocketAddrV4| *address.ip());
+        if self.state != State::Open || !self.is_heard(&datagram) {
+            self.stats.ignored += 1;
+            return None;
+        }
+        match datagram.kind {
+            Kind::Request => self.requested(now, datagram.host, datagram.service),
+            Kind::Offer => {
+                if !self.offered(now, address, &datagram) {
+                    self.drop(DropKind::TableFull.slug(), None, frames, peer);
+                }
+            }
+            Kind::Depart => self.departed(&datagram),
+        }
+        None
+    }
+
+    fn handle_socket(&mut self, _now: Nanos, _socket: Udp, event: SocketEvent) {
+        if event == SocketEvent::Closed {
+            self.state = State::Closed;
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        if self.state != State::Open {
+            return;
+        }
+        self.look(now);
+        let due: Vec<_> = self.answers.iter().filter(|(_, at)| **at <= now).map(|(service, _)| *service).collect();
+        for service in due {
+            self.answers.remove(&service);
+            if let Some(&place) = self.offers.get(&service) {
+                self.announce(Kind::Offer, service, place);
+            }
+        }
+    }
+
+    fn handle_verb(&mut self, _now: Nanos, verb: BeaconVerb) {
+        if self.state != State::Open {
+            return;
+        }
+        match verb {
+            BeaconVerb::Offer(service, place) => self.offer(service, place),
+            BeaconVerb::Request(service) => self.request(service),
+            BeaconVerb::Depart(service) => self.depart(service),
+        }
+    }
+
+    /// Takes every offer back.
+    fn handle_close(&mut self, _now: Nanos, _grace: Duration) {
+        if self.state == State::Open {
+            for service in Service::ALL {
+                self.depart(service);
+            }
+            self.state = State::Closing;
+            self.outputs.push_back(Output::Close { socket: Udp, linger: Duration::ZERO });
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Udp>> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<BeaconEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        if self.state != State::Open {
+            return None;
+        }
+        self.look_at.into_iter().chain(self.answers.values().copied()).min()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.received
+    }
+
+    fn stats(&self) -> BeaconStats {
+        BeaconStats { services: self.remotes.len() as u64, ..self.stats.clone() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+}
