@@ -135,16 +135,16 @@ class Recorder(_Recording, BlockingRole):
         limit: Read no more after so many messages.
         segment_bytes: The frame bytes of one segment file, at most.
         segment_s: The age at which a segment is published, in seconds.
-        group: Find senders in this group by CHIRP, as `Receiver` does.
-        senders: As for `Receiver`.
-        chirp: As for `Receiver`.
-        chirp_port: As for `Receiver`.
         keep_bytes: The bytes that all segments together may take on disk. What is more is deleted, whole segments, the
             oldest first; but never the latest one, and none from the BOR of a run on that has no EOR yet. What came of
             the runs stays known; see `trunkline.capture.Capture.runs`. None keeps all.
         keep_days: How many days ago a segment may have been published. What is older is deleted likewise.
         warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
         critical_free_bytes: Tell once more, as critical, when it has less than this.
+        group: Find senders in this group by CHIRP, as `Receiver` does.
+        senders: As for `Receiver`.
+        chirp: As for `Receiver`.
+        chirp_port: As for `Receiver`.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -162,14 +162,14 @@ class Recorder(_Recording, BlockingRole):
         limit: int | None = None,
         segment_bytes: int | None = None,
         segment_s: float | None = None,
-        group: str | None = None,
-        senders: Sequence[str] | None = None,
-        chirp: Cast = "multicast",
-        chirp_port: int = PORT,
         keep_bytes: int | None = None,
         keep_days: float | None = None,
         warn_free_bytes: int = WARN_FREE_BYTES,
         critical_free_bytes: int = CRITICAL_FREE_BYTES,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -179,14 +179,14 @@ class Recorder(_Recording, BlockingRole):
             "limit": limit,
             "segment_bytes": segment_bytes,
             "segment_s": segment_s,
-            "group": group,
-            "senders": senders,
-            "chirp": chirp,
-            "chirp_port": chirp_port,
             "keep_bytes": keep_bytes,
             "keep_s": None if keep_days is None else keep_days * _DAY_S,
             "warn_free_bytes": warn_free_bytes,
             "critical_free_bytes": critical_free_bytes,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
         }
         self._native: _Receiver = self._start(path, arguments, options)
 
@@ -248,14 +248,14 @@ class AsyncRecorder(_Recording, AsyncRole):
         limit: int | None = None,
         segment_bytes: int | None = None,
         segment_s: float | None = None,
-        group: str | None = None,
-        senders: Sequence[str] | None = None,
-        chirp: Cast = "multicast",
-        chirp_port: int = PORT,
         keep_bytes: int | None = None,
         keep_days: float | None = None,
         warn_free_bytes: int = WARN_FREE_BYTES,
         critical_free_bytes: int = CRITICAL_FREE_BYTES,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
         arguments = {
@@ -265,14 +265,14 @@ class AsyncRecorder(_Recording, AsyncRole):
             "limit": limit,
             "segment_bytes": segment_bytes,
             "segment_s": segment_s,
-            "group": group,
-            "senders": senders,
-            "chirp": chirp,
-            "chirp_port": chirp_port,
             "keep_bytes": keep_bytes,
             "keep_s": None if keep_days is None else keep_days * _DAY_S,
             "warn_free_bytes": warn_free_bytes,
             "critical_free_bytes": critical_free_bytes,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
         }
         self._arguments = (path, arguments, options)
 

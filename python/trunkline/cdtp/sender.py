@@ -70,12 +70,12 @@ class _Sending:
         header: Header = "S",
         overflow: Overflow = "block",
         linger_s: float = 5.0,
+        batch_bytes: int = BATCH_BYTES,
+        batch_s: float = BATCH_S,
         group: str | None = None,
         chirp: Cast = "multicast",
         chirp_lower_case: bool = True,
         chirp_port: int = PORT,
-        batch_bytes: int = BATCH_BYTES,
-        batch_s: float = BATCH_S,
         **options: Unpack[RoleOptions],
     ) -> None:
         if overflow not in ("block", "raise"):
@@ -106,9 +106,9 @@ class _Sending:
             self.name,
             header=self._header,
             max_message_bytes=options["max_message_bytes"],
-            beacon=self._beacon,
             batch_bytes=self._batch_bytes,
             batch_s=self._batch_s,
+            beacon=self._beacon,
         )
         notices = Notices("cdtp", self.name, None)
         _notices.watch(native, lambda: _read_notices(native, notices))
@@ -191,14 +191,14 @@ class Sender(_Sending, BlockingRole):
             ("A": 0.1 to 0.3, "B": 0.4 to 0.5, "2": 0.6 and later).
         overflow: What a full queue does to `send`: it waits, or it raises at once.
         linger_s: How long `close` may go on sending (CDTP-19).
+        batch_bytes: With header 2, data messages go together until their records take more bytes than this; a larger
+            one goes alone. 0: each goes alone.
+        batch_s: The longest a message waits for others, in seconds. 0: not at all.
         group: Offer the first TCP endpoint it listens on to this group by CHIRP, as service DATA of a host of this name
             (CDTP-15), until it has sent all and closes. See `trunkline.chirp.Beacon` for this and what follows.
         chirp: How the offer goes out, by "multicast" or "broadcast".
         chirp_lower_case: Whether it carries the hashes of the names in lower case.
         chirp_port: The UDP port.
-        batch_bytes: With header 2, data messages go together until their records take more bytes than this; a larger
-            one goes alone. 0: each goes alone.
-        batch_s: The longest a message waits for others, in seconds. 0: not at all.
         **options: See `trunkline._roles.RoleOptions`.
 
     Raises:
@@ -213,12 +213,12 @@ class Sender(_Sending, BlockingRole):
         header: Header = "S",
         overflow: Overflow = "block",
         linger_s: float = 5.0,
+        batch_bytes: int = BATCH_BYTES,
+        batch_s: float = BATCH_S,
         group: str | None = None,
         chirp: Cast = "multicast",
         chirp_lower_case: bool = True,
         chirp_port: int = PORT,
-        batch_bytes: int = BATCH_BYTES,
-        batch_s: float = BATCH_S,
         **options: Unpack[RoleOptions],
     ) -> None:
         super().__init__(
@@ -226,12 +226,12 @@ class Sender(_Sending, BlockingRole):
             header=header,
             overflow=overflow,
             linger_s=linger_s,
+            batch_bytes=batch_bytes,
+            batch_s=batch_s,
             group=group,
             chirp=chirp,
             chirp_lower_case=chirp_lower_case,
             chirp_port=chirp_port,
-            batch_bytes=batch_bytes,
-            batch_s=batch_s,
             **options,
         )
         self._open()

@@ -32,7 +32,7 @@ trait Engine: Send + Sync {
     fn read_troubles(&self) -> Vec<Trouble>;
     /// Hands a verb over; gives it back where there is no room or the role is over.
     fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb>;
-    /// Hands a verb over that needs no room.
+    /// Hands over a verb that is no message.
     fn ask(&self, verb: SenderVerb);
     /// Counters, fresh where the role is ours.
     fn stats(&self) -> Snapshot<SenderStats>;
@@ -131,6 +131,7 @@ impl PySender {
 #[pymethods]
 impl PySender {
     #[new]
+    #[allow(clippy::too_many_arguments)] // as Python names them
     #[pyo3(signature = (options, name, *, header, max_message_bytes, batch_bytes, batch_s, beacon = None))]
     fn new(
         py: Python<'_>,
