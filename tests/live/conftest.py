@@ -3,7 +3,6 @@
 import uuid
 
 import pytest
-
 from satellite import PEERS, Satellite
 
 

@@ -4,13 +4,13 @@ import json
 import sys
 
 import h5py
-import numpy
+import numpy as np
 
 
 def plain(value):
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, numpy.ndarray | numpy.generic):
+    if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     return value
 
@@ -20,7 +20,7 @@ def content(item):
     attributes = {name: plain(value) for name, value in item.attrs.items()}
     if isinstance(item, h5py.Dataset):
         value = item[()]
-        data = value.tobytes().hex() if isinstance(value, numpy.ndarray) else plain(value)
+        data = value.tobytes().hex() if isinstance(value, np.ndarray) else plain(value)
         return {"data": data, "attributes": attributes}
     return {"items": {name: content(item[name]) for name in item}, "attributes": attributes}
 
