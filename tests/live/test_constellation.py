@@ -28,6 +28,8 @@ def until(ready):
 
 def ended(recorder, path):
     """Whether the latest run has its EOR in the capture."""
+    # After a count nothing more is read until the next wait.
+    recorder.wait(idle_s=0.1, timeout_s=PATIENCE_S)
     recorder.publish()
     runs = capture.open(path).runs()
     return bool(runs) and runs[-1].eor_seq is not None
