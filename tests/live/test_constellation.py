@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from satellite import PATIENCE_S, PEERS, RELEASES, SENDER_CLASS, SENDERS
 
 from trunkline import capture, cdtp
+from waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("constellation")]
 
@@ -16,14 +16,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("constellation")]
 _TIMEOUTS = {"_bor_timeout": 5000, "_data_timeout": 5000, "_eor_timeout": 5000}
 CONFIG = {"0.3": _TIMEOUTS, "0.5.1": _TIMEOUTS, "1.0.2": {}}
 VARIANT = {"0.3": "A", "0.5.1": "B", "1.0.2": "2"}
-
-
-def until(ready):
-    """Waits for what another process does."""
-    end = time.monotonic() + PATIENCE_S
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def ended(recorder, path):
