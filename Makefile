@@ -84,7 +84,7 @@ wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make
 fuzz: $(DONE)/venv ## Fuzz the decoders, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
 
-bench: $(DONE)/build ## Measure side by side with the rivals; write benches/results
+bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results
 	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture
 	python -m benches
 

@@ -67,11 +67,11 @@ class Satellite:
         kind, words = unpacker
         return kind, words
 
-    def do(self, verb: str, payload: Any = None, *, state: str) -> None:
+    def do(self, verb: str, payload: Any = None, *, state: str, patience_s: float = PATIENCE_S) -> None:
         """Sends a command and waits for the state it leads to."""
         kind, words = self.command(verb, payload)
         assert kind == 1, f"{verb}: {words}"
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + patience_s
         while (now := self.command("get_state")[1].upper()) != state:
             assert now != "ERROR", f"{verb}: {self.log.read_text()[-2000:]}"
             assert time.monotonic() < end, f"{verb}: still {now}"
