@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benches.measure import Case, machine, write
 from tests.live.satellite import Satellite
+
+from benches.measure import Case, machine, write
 from trunkline import cdtp
 
 PAYLOAD = bytes(1024)
@@ -84,7 +85,7 @@ def main(*, fast: bool) -> None:
     count, rounds = (200, 1) if fast else (20_000, 3)
     head = machine()
     tables = []
-    for release in HEADERS:
+    for release, header in HEADERS.items():
         cases: dict[str, Callable[[str, int, Path], tuple[float, float]]] = {
             f"H5DataWriter of {release}": theirs,
             "trunkline cdtp record": ours,
@@ -98,7 +99,7 @@ def main(*, fast: bool) -> None:
             Case(name, [count / wall for wall, _ in results], [cpu / count * 1e6 for _, cpu in results])
             for name, results in measured.items()
         ]
-        tables.append((f"Header {HEADERS[release]}", done, f"H5DataWriter of {release}"))
+        tables.append((f"Header {header}", done, f"H5DataWriter of {release}"))
     method = (
         f"A run of {count:,} messages of {len(PAYLOAD)} bytes from one sender over loopback TCP, as fast as they are taken, until "
         f"the file is closed: HDF5 there, Parquet here. {rounds} rounds, the cases in turn; medians (min-max)."
