@@ -204,7 +204,7 @@ impl PyReceiver {
             }
             Some(beacon) => {
                 let mut beacon = beacon.beacon()?;
-                beacon.request(Service::Data);
+                beacon.seek(Service::Data);
                 let machine = Together::new(machine, beacon, Finding);
                 let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
                 (handle, role)
