@@ -15,6 +15,7 @@ from trunkline._roles import (
     AsyncRole,
     BlockingRole,
     Overflow,
+    Role,
     RoleOptions,
     end_on_sigterm,
     endpoints,
@@ -57,7 +58,7 @@ class SenderStats:
     refused: int
 
 
-class _Sending:
+class _Sending(Role):
     """What a sender does before and after it waits."""
 
     _native: _Sender | None = None
@@ -98,6 +99,7 @@ class _Sending:
                 raise LocalProtocolError(message)
             end_on_sigterm()
             self._beacon = beacon_options(group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port)
+        self._made()
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=self._linger_s)
@@ -116,10 +118,8 @@ class _Sending:
 
     @property
     def _sender(self) -> _Sender:
-        if self._native is None:
-            message = f"{type(self).__name__} is not open yet: use `async with`"
-            raise LocalProtocolError(message)
-        return self._native
+        native: _Sender = self._opened()
+        return native
 
     @property
     def stats(self) -> SenderStats:
@@ -205,36 +205,6 @@ class Sender(_Sending, BlockingRole):
         OSError: An endpoint cannot be bound or connected.
         LocalProtocolError: The options contradict each other.
     """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        header: Header = "S",
-        overflow: Overflow = "block",
-        linger_s: float = 5.0,
-        batch_bytes: int = BATCH_BYTES,
-        batch_s: float = BATCH_S,
-        group: str | None = None,
-        chirp: Cast = "multicast",
-        chirp_lower_case: bool = True,
-        chirp_port: int = PORT,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        super().__init__(
-            name,
-            header=header,
-            overflow=overflow,
-            linger_s=linger_s,
-            batch_bytes=batch_bytes,
-            batch_s=batch_s,
-            group=group,
-            chirp=chirp,
-            chirp_lower_case=chirp_lower_case,
-            chirp_port=chirp_port,
-            **options,
-        )
-        self._open()
 
     def send(
         self,
