@@ -193,6 +193,8 @@ def test_departs_when_the_process_ends(peer, ending):
     script = f"""
 import gc, signal, sys, warnings
 from trunkline import chirp
+# Who starts the tests in the background has them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 warnings.simplefilter("ignore", ResourceWarning)
 beacon = chirp.Beacon("lab", "Det", port={peer.port})
 beacon.offer(chirp.Service.DATA, 4000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trunkline._decoding import Decoding
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import ACCEPT, decode_keeping
@@ -54,6 +53,8 @@ def runs(rows: DataFrame) -> DataFrame:
     if missing:
         message = f"runs take the columns of a capture, and there is no {', '.join(missing)}"
         raise LocalProtocolError(message)
+    from trunkline._decoding import Decoding
+
     decoding = Decoding.of(tags=None, mode="PERMISSIVE", accept=ACCEPT, strict=True)
     kept = ("capture_id", "seq", "received_at_ns", "n_bytes")
     messages = decode_keeping(rows, decoding, kept, (*kept, "record", "sender", "type", "sequence"))
@@ -135,6 +136,8 @@ def _maps(rows: DataFrame, messages: DataFrame) -> DataFrame:
         .join(F.broadcast(boundaries), ["capture_id", "seq"], "left_semi")
         .select("capture_id", "seq", map_header.alias("header"))
     )
+    from trunkline._decoding import Decoding
+
     decoding = Decoding.of(tags="variant", mode="PERMISSIVE", accept=ACCEPT, strict=True)
     kept = ("capture_id", "seq")
     maps = decode_keeping(headers, decoding, kept, (*kept, "variant", "record", "tags"))
