@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trunkline import errors
+from trunkline._text import amount
 from trunkline.cli.options import Bind, Connect, Json, Tags, example, need_endpoint, tag_columns
-from trunkline.cli.output import Output, amount
+from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.whole import whole
 

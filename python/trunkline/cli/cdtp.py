@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trunkline import errors
+from trunkline._text import amount
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.options import (
     Bind,
@@ -37,7 +38,7 @@ from trunkline.cli.options import (
     need_endpoint,
     need_source,
 )
-from trunkline.cli.output import Output, Reason, amount, plain
+from trunkline.cli.output import Output, Reason, plain
 
 if TYPE_CHECKING:
     from trunkline.cdtp import Message, Receiver, Recorder, Sender

@@ -8,9 +8,9 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from trunkline._native import __version__
+from trunkline._text import amount, moment, readable, span
 from trunkline.spark import _plots
 from trunkline.spark._counting import COLOURS, OTHERS
-from trunkline.spark._text import amount, moment, readable, span
 
 if TYPE_CHECKING:
     from trunkline.spark._counting import Counts

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trunkline._text import amount, moment, readable, span
 from trunkline.errors import CaptureError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark._text import amount, moment, readable, span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -255,7 +255,6 @@ impl<M: Machine> Shared<M> {
             snapshot.lost_notices = inbox.lost_notices;
         }
         *lock(&self.snapshot) = snapshot;
-        self.user.notify();
     }
 
     pub(crate) fn set_endpoints(&self, endpoints: Vec<String>) {
