@@ -202,8 +202,8 @@ fn main() {
     over.store(true, Ordering::Relaxed);
     working.join().expect("the workers end");
     latencies.sort_unstable();
-    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
-    println!("{:.0} {:.1} {:.1} {:.1}", (count - warm) as f64 / wall, at(0.5), at(0.99), at(1.0));
+    let at = |percent: usize| latencies[(latencies.len() - 1) * percent / 100].as_secs_f64() * 1e6;
+    println!("{:.0} {:.1} {:.1} {:.1}", (count - warm) as f64 / wall, at(50), at(99), at(100));
     for socket in sockets {
         transport.close(socket, Duration::ZERO);
     }
