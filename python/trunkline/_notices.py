@@ -58,8 +58,8 @@ class Notices:
         except Exception:
             self._logger.exception("%s: on_drop raised", self._who)
 
-    def log(self, level: int, kind: str, text: str) -> None:
-        """Logs, unless something of this kind was logged within the last second."""
+    def log(self, level: int, kind: str, text: str, error: BaseException | None = None) -> None:
+        """Logs, with the traceback of an error, unless something of this kind was logged within the last second."""
         now = time.monotonic()
         if now < self._next.get(kind, 0.0):
             self._silent[kind] = self._silent.get(kind, 0) + 1
@@ -67,7 +67,7 @@ class Notices:
         self._next[kind] = now + _INTERVAL_S
         silent = self._silent.pop(kind, 0)
         more = f" (and {silent} more like it)" if silent else ""
-        _thread.log(self._logger, level, f"{self._who}: {text}{more}")
+        _thread.log(self._logger, level, f"{self._who}: {text}{more}", error)
 
 
 class _Watched(Protocol):
@@ -92,7 +92,7 @@ class _Thread:
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
         self._watched: dict[int, tuple[_Watched, Callable[[], None]]] = {}
-        self._records: deque[tuple[logging.Logger, int, str]] = deque(maxlen=65_536)
+        self._records: deque[tuple[logging.Logger, int, str, BaseException | None]] = deque(maxlen=65_536)
         self._wake: tuple[int, int] | None = None
         self._stopping = False
 
@@ -111,11 +111,11 @@ class _Thread:
             _read(watched[1])
             self._notify()
 
-    def log(self, logger: logging.Logger, level: int, text: str) -> None:
+    def log(self, logger: logging.Logger, level: int, text: str, error: BaseException | None) -> None:
         if not logger.isEnabledFor(level):
             return
         self._start()
-        self._records.append((logger, level, text))
+        self._records.append((logger, level, text, error))
         if threading.current_thread() is not self._thread:
             self._notify()
 
@@ -175,8 +175,8 @@ class _Thread:
 
     def _write(self) -> None:
         while self._records:
-            logger, level, text = self._records.popleft()
-            logger.log(level, text)
+            logger, level, text, error = self._records.popleft()
+            logger.log(level, text, exc_info=error)
 
 
 def _read(read: Callable[[], None]) -> None:

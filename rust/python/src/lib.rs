@@ -6,6 +6,7 @@ mod capture;
 mod cdtp;
 mod chirp;
 mod columns;
+mod dcp;
 mod errors;
 mod frames;
 mod msgpack;
@@ -65,6 +66,14 @@ mod _native {
     }
 
     #[pymodule]
+    mod dcp {
+        #[pymodule_export]
+        use crate::dcp::{
+            Message, Outgoing, PyBroker, PyClient, PyReply, PyRequest, PyWorker, decode, encode, restore,
+        };
+    }
+
+    #[pymodule]
     mod msgpack {
         #[pymodule_export]
         use crate::msgpack::{decode, encode};
@@ -74,7 +83,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdtp", "chirp", "columns", "msgpack"] {
+        for name in ["capture", "cdtp", "chirp", "columns", "dcp", "msgpack"] {
             modules.set_item(format!("trunkline._native.{name}"), module.getattr(name)?)?;
         }
         Ok(())
