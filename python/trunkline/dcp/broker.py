@@ -97,6 +97,9 @@ class _Brokering:
         if options.get("connect"):
             message = "a broker listens: use bind="
             raise LocalProtocolError(message)
+        if min(max_queue, max_queue_bytes, queue_ttl_s) < 0:
+            message = "max_queue, max_queue_bytes and queue_ttl_s are 0 or more"
+            raise ValueError(message)
         self._settings = {
             "max_queue": max_queue,
             "max_queue_bytes": max_queue_bytes,
