@@ -2,6 +2,8 @@
 
 import time
 
+import zmq
+
 HEAD = [b"", b"DGBX\x01"]
 PING = [*HEAD, b"\x02"]
 PONG = [*HEAD, b"\x03"]
@@ -40,3 +42,17 @@ def eventually(condition):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def bound_again(open_socket, kind, endpoint):
+    """A socket at an endpoint that another one has just left: it is free a moment later."""
+    socket = open_socket(kind)
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        else:
+            return socket
