@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 import zmq
-
 from packed import ANY, PING, PONG, RECONNECT, answer, data_of, eventually, register, reply, request
+
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError
 

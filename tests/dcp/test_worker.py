@@ -7,8 +7,8 @@ import time
 
 import pytest
 import zmq
-
 from packed import HEAD, PATIENCE_S, PING, PONG, RECONNECT, bound_again, eventually, register, reply, request
+
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
 

@@ -11,8 +11,8 @@ from typing import Literal, Unpack
 from trunkline import _notices
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, opened
-from trunkline.errors import LocalProtocolError
+from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, opened, until
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncBroker", "Broker", "BrokerStats", "ClientAddress", "QueueOverflow", "ServiceStats"]
 
@@ -172,6 +172,10 @@ def _read_notices(native: _Broker, notices: Notices) -> None:
             notices.log(logging.INFO, kind, f"{details[0]} {kind}")
 
 
+def _still_runs(timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"the broker still runs after {timeout_s} s")
+
+
 def _shown(service: bytes) -> str:
     return repr(service[:200])
 
@@ -243,6 +247,20 @@ class Broker(_Brokering, BlockingRole):
         )
         self._open()
 
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until the broker is closed, by another thread: it needs nobody to run.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: It still runs.
+            ClosedError: It has ended by itself, as when its ZeroMQ context was terminated.
+        """
+        if not self._broker.join(timeout_s):
+            raise _still_runs(timeout_s)
+        self._broker.raise_failure()
+
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """Gives out nothing more, waits for the replies of what workers have in hand, at most for `drain_s`, and ends.
 
@@ -259,6 +277,13 @@ class Broker(_Brokering, BlockingRole):
 
 class AsyncBroker(_Brokering, AsyncRole):
     """`Broker` for asyncio: opened by ``async with``."""
+
+    async def wait(self, *, timeout_s: float | None = None) -> None:
+        """See `Broker.wait`."""
+        broker = self._broker
+        if not await until(broker, lambda: broker.closed, timeout_s):
+            raise _still_runs(timeout_s)
+        broker.raise_failure()
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Broker.close`."""
