@@ -64,20 +64,30 @@ def test_brokers_until_it_is_stopped(start, peers):
     assert command.end() == ("", "")
 
 
-def test_a_signal_lets_workers_finish_and_drops_what_is_queued(start, peers):
+def test_a_signal_lets_workers_finish_and_drops_what_is_queued(start, dial, peers):
     command = start(*BROKER, "--stats-interval", "0.05", "--drain-seconds", "50")
-    worker, client = peers(command.ready()["endpoints"][0])
+    (endpoint,) = command.ready()["endpoints"]
+    worker, client = peers(endpoint)
     for number in range(4):
         client.send_multipart(request(b"echo", b"%d" % number))
     asked = worker.recv_multipart()
     while command.event("stats")["stats"]["queued"] < 3:
         pass
     command.signal(signal.SIGINT)
+    # It has seen the signal once it gives out nothing more.
+    idle = dial(zmq.DEALER, endpoint)
+    idle.send_multipart(register(b"idle"))
+    idle.recv_multipart()
+    client.send_multipart(request(b"idle"))
+    while idle.poll(500):
+        idle.send_multipart([*HEAD, b"\x05", idle.recv_multipart()[4], b"", b""])
+        client.recv_multipart()
+        client.send_multipart(request(b"idle"))
     worker.send_multipart([*HEAD, b"\x05", asked[4], b"", b"", b"y"])
     assert client.recv_multipart()[-1] == b"y"
     out, _ = command.end()
     last = json.loads(out.splitlines()[-1])
-    assert (last["event"], last["reason"], last["stats"]["queued"]) == ("stopped", "signal", 3)
+    assert (last["event"], last["reason"], last["stats"]["queued"]) == ("stopped", "signal", 4)
 
 
 def test_takes_every_setting(start, peers):

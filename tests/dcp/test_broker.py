@@ -343,17 +343,23 @@ def test_no_bytes_end_it(dial, work):
 @pytest.mark.req("DCP-31")
 def test_closing_waits_for_what_is_in_hand_and_drops_what_is_queued(dial, work):
     broker = dcp.Broker(bind=ANY)
-    worker, client = work(broker, b"W"), dial(broker, b"C")
+    worker, idle, client = work(broker, b"W"), work(broker, b"I", b"idle"), dial(broker, b"C")
     for number in range(3):
         client.send_multipart(request(b"echo", b"%d" % number))
     asked = worker.recv_multipart()
     eventually(lambda: broker.stats.queued == 2)
     closing = threading.Thread(target=broker.close, kwargs={"drain_s": 20})
     closing.start()
+    # It closes once it gives out nothing more.
+    client.send_multipart(request(b"idle"))
+    while not is_silent(idle):
+        idle.send_multipart(answer(idle.recv_multipart()))
+        client.recv_multipart()
+        client.send_multipart(request(b"idle"))
     worker.send_multipart(answer(asked, b"done"))
     assert client.recv_multipart() == reply(b"C", b"done")
     closing.join()
-    assert broker.stats.queued == 2
+    assert broker.stats.queued == 3
     assert broker.closed
     assert is_silent(worker)
     broker.close()

@@ -82,7 +82,7 @@ def background():
         def run():
             try:
                 function(*arguments, **options)
-            except BaseException as error:
+            except Exception as error:  # noqa: BLE001 - shown at the end
                 errors.append(error)
 
         threads.append(threading.Thread(target=run))
@@ -179,11 +179,11 @@ def fail(got):
     ("handler", "on_error", "told"),
     [
         (fail, None, []),
-        (fail, lambda got, error: [b"failed", error.args[0]], [b"failed", b"x"]),
-        (fail, lambda got, error: None, []),
+        (fail, lambda _, error: [b"failed", error.args[0]], [b"failed", b"x"]),
+        (fail, lambda *_: None, []),
         (fail, fail, []),
-        (lambda got: "text", None, []),
-        (lambda got: 7, None, []),
+        (lambda _: "text", None, []),
+        (lambda _: 7, None, []),
     ],
     ids=["raises", "on_error", "on_error-gives-none", "on_error-raises", "str", "int"],
 )
@@ -214,7 +214,7 @@ def test_hands_a_request_on(router, work):
 def test_heartbeats_go_on_while_a_handler_blocks(router, work, background):
     worker = work(heartbeat_interval_s=0.2)
     release = threading.Event()
-    background(worker.serve, lambda got: release.wait(PATIENCE_S) and b"")
+    background(worker.serve, lambda _: release.wait(PATIENCE_S) and b"")
     router.send(request(b"echo", client=b"C"))
     last = time.monotonic()
     for _ in range(10):
@@ -449,7 +449,7 @@ async def test_asyncio_iterates_as_blocking_does(router):
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "plain"])
-async def test_asyncio_serves(router, kind, caplog):
+async def test_asyncio_serves(router, kind):
     seen = []
 
     async def handle(got):
@@ -464,7 +464,7 @@ async def test_asyncio_serves(router, kind, caplog):
     handler = handle if kind == "coroutine" else handle_plainly
     async with dcp.AsyncWorker(b"echo", connect=router.endpoint, concurrency=3) as worker:
         router.meet()
-        serving = asyncio.create_task(worker.serve(handler, on_error=lambda got, error: b"failed"))
+        serving = asyncio.create_task(worker.serve(handler, on_error=lambda *_: b"failed"))
         for number in range(20):
             router.send(request(b"echo", b"%d" % number, client=b"C", metadata=[b"%d" % number]))
         replies = [await receive(router) for _ in range(20)]
@@ -481,8 +481,7 @@ async def test_asyncio_closing_gives_back_what_nobody_has_begun(router):
     async with dcp.AsyncWorker(b"echo", connect=router.endpoint) as worker:
         router.meet()
         router.send(request(b"echo", client=b"C"))
-        while worker.stats.held == 0:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(eventually, lambda: worker.stats.held == 1)
     assert router.next(b"\x04") == request(b"echo", client=b"C")
     with pytest.raises(ClosedError):
         await worker.receive()
