@@ -47,7 +47,7 @@ mod _native {
     #[pymodule]
     mod cdtp {
         #[pymodule_export]
-        use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore};
+        use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore, restore_batch};
     }
 
     #[pymodule]
