@@ -57,7 +57,16 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 rust-test: $(DONE)/venv ## The tests of the Rust crates
 	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) cargo test --quiet --locked --workspace
 
-python-test: $(DONE)/build ## The tests of the Python package, against live sockets and a live Spark
+PEERS := 0.3 0.5.1 1.0.2
+
+peers: $(PEERS:%=$(DONE)/peer-%) ## Install the released Constellations that the tests talk to, each by itself
+
+$(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
+	rm -rf .peers/$* && $(PYTHON) -m venv .peers/$*
+	.peers/$*/bin/pip install --quiet --no-deps --requirement $<
+	touch $@
+
+python-test: $(DONE)/build peers ## The tests of the Python package, against live sockets, satellites and a live Spark
 	python -m pytest --quiet --numprocesses 2 --dist loadgroup
 
 requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
@@ -75,7 +84,7 @@ wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make
 fuzz: $(DONE)/venv ## Fuzz the decoders, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
 
-bench: $(DONE)/build ## Measure side by side with the rivals; write benches/results
+bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results
 	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture
 	python -m benches
 
@@ -83,6 +92,6 @@ docs: $(DONE)/build ## Build the documentation into site/
 	mkdocs build --strict --quiet
 
 clean: ## Remove everything that was built
-	rm -rf $(DONE) $(VENV) target dist site rust/fuzz/target
+	rm -rf $(DONE) $(VENV) .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test python-test requirements wheel wheel-check fuzz bench docs clean
+.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz bench docs clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHES = ["benches.cdtp.decode", "benches.cdtp.live", "benches.spark.decode"]
+BENCHES = ["benches.cdtp.decode", "benches.cdtp.live", "benches.cdtp.constellation", "benches.spark.decode"]
 
 
 def main() -> None:

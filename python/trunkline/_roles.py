@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from trunkline._native import Role as _Engine
     from trunkline.curve import Curve
 
-__all__ = ["AsyncRole", "BlockingRole", "Endpoints", "Overflow", "RoleOptions", "TimeoutError", "until"]
+__all__ = ["AsyncRole", "BlockingRole", "Endpoints", "Overflow", "Role", "RoleOptions", "TimeoutError", "until"]
 
 Native = TypeVar("Native", bound="_Engine")
+Taken = TypeVar("Taken")
 
 Endpoints = str | Sequence[str]
 Overflow = Literal["block", "raise"]
@@ -188,8 +189,26 @@ async def until(role: _Engine, ready: Callable[[], bool], timeout_s: float | Non
     return True
 
 
-class _Role:
-    """The part of a role's public face that blocking and asyncio share."""
+async def taken(role: _Engine, poll: Callable[[], Taken | None], timeout_s: float | None, what: str) -> Taken:
+    """Waits for what `poll` gives when there is something.
+
+    Raises:
+        TimeoutError: There was nothing.
+    """
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    while (found := poll()) is None:
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            message = f"{what} within {timeout_s} s"
+            raise TimeoutError(message)
+        if not role.arm():
+            await readable(role.fileno(), left)
+        role.disarm()
+    return found
+
+
+class Role:
+    """The part of a role's public face that blocking and asyncio share. A room adds what its own two share."""
 
     # The engine, of the class its protocol has for it; None until it is opened.
     _native: Any = None
@@ -206,11 +225,21 @@ class _Role:
 
     @property
     def _role(self) -> _Engine:
-        native: _Engine | None = self._native
-        if native is None:
+        native: _Engine = self._opened()
+        return native
+
+    def _opened(self) -> Any:
+        if self._native is None:
             message = f"{type(self).__name__} is not open yet: use `async with`"
             raise LocalProtocolError(message)
-        return native
+        return self._native
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    def _made(self) -> None:
+        """Ends the constructor, where everything about the role has been said."""
+        raise NotImplementedError
 
     def __del__(self) -> None:
         native = self._native
@@ -224,8 +253,11 @@ class _Role:
         return f"<{type(self).__module__}.{type(self).__name__} {state}{where}>"
 
 
-class BlockingRole(_Role):
+class BlockingRole(Role):
     """A role whose waits block; a context manager."""
+
+    def _made(self) -> None:
+        self._open()
 
     def close(self) -> None:
         raise NotImplementedError
@@ -245,11 +277,12 @@ class BlockingRole(_Role):
             self._abandon()
 
 
-class AsyncRole(_Role):
+class AsyncRole(Role):
     """A role whose waits are coroutines; an asynchronous context manager, bound to the loop it is opened in."""
 
-    def _open(self) -> None:
-        raise NotImplementedError
+    def _made(self) -> None:
+        # `async with` opens it.
+        pass
 
     async def close(self) -> None:
         raise NotImplementedError

@@ -8,12 +8,13 @@ import time
 
 import pytest
 import zmq
-from peers import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, PATIENCE_S, REQUEST, pack
+from peers import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, REQUEST, pack
 from zmq.utils.monitor import recv_monitor_message
 
 import wire
 from trunkline import capture, cdtp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
+from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -49,15 +50,9 @@ def receiver(peer):
         yield receiver
 
 
-def wait_for(what):
-    end = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < end
-
-
 def follows(receiver, *senders):
     """Waits until the receiver dials these senders and no others."""
-    wait_for(lambda: set(receiver.endpoints) == {sender.endpoint for sender in senders})
+    until(lambda: set(receiver.endpoints) == {sender.endpoint for sender in senders})
 
 
 @pytest.mark.req("CDTP-15", "CHIRP-05")
@@ -178,8 +173,8 @@ def test_a_slow_reader_loses_nothing_of_a_departed_sender(peer, raw_sender):
             sender.send(sequence)
         sender.depart()
         # Nobody reads for longer than a departed sender is given.
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
             assert receiver.endpoints == (sender.endpoint,)
         assert [receiver.receive(timeout_s=20).sequence for _ in range(400)] == list(range(400))
         with pytest.raises(TimeoutError):
@@ -260,7 +255,7 @@ def test_logs_who_comes_and_goes(peer, raw_sender, caplog):
             receiver.receive(timeout_s=0)
         # A thread of its own writes the log.
         for text in (f"{sender.endpoint} found", f"{sender.endpoint} departed"):
-            wait_for(lambda: any(text in record.message for record in caplog.records))  # noqa: B023 - called at once
+            until(lambda: any(text in record.message for record in caplog.records))  # noqa: B023 - called at once
 
 
 @pytest.mark.req("CDTP-16")
@@ -289,7 +284,7 @@ async def test_asyncio_finds_and_is_found(peer):
             assert receiver.endpoints == sender.endpoints
             # Answers only who asks later.
             async with cdtp.AsyncReceiver(group="lab", chirp_port=peer.port) as second:
-                wait_for(lambda: second.endpoints == sender.endpoints)
+                until(lambda: second.endpoints == sender.endpoints)
 
 
 def test_many_senders_come_and_go(receiver, raw_sender):
@@ -346,6 +341,7 @@ def test_departs_when_its_context_is_terminated(peer):
     port = peer.hears(OFFER, "det").port
     context.term()
     peer.hears(DEPART, "det", port=port)
+    until(lambda: sender.closed)
     with pytest.raises(ClosedError, match="terminated"):
         sender.send(b"x")
     sender.close()

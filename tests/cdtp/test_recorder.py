@@ -1,15 +1,18 @@
 """The recording role, fed by raw PUSH sockets; what it wrote is read by pyarrow alone."""
 
+import logging
+import os
 import subprocess
 import sys
 import threading
+import time
 
 import pyarrow.parquet as pq
 import pytest
 import zmq
 
 import wire
-from trunkline import cdtp
+from trunkline import capture, cdtp
 from trunkline.errors import CaptureError, ClosedError, TimeoutError
 
 ANY = "tcp://127.0.0.1:*"
@@ -50,6 +53,69 @@ def test_records_everything_bit_for_bit(directory, open_socket):
     assert (stats.received, stats.recorded, stats.durable) == (len(sent),) * 3
     assert stats.dropped == {"bad_header": 1}
     assert stats.segments == 1
+
+
+def record_in_segments(directory, open_socket, messages, **options):
+    """Records each message in a segment of its own, publishing after each."""
+    with cdtp.Recorder(directory, bind=ANY, **options) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for count, frames in enumerate(messages, start=1):
+            push.send_multipart(frames)
+            recorder.wait(count=count, timeout_s=20)
+            recorder.publish(timeout_s=20)
+
+
+def test_keeps_so_many_bytes(directory, open_socket):
+    messages = [[wire.header_s(), bytes(5000)] for _ in range(8)]
+    record_in_segments(directory, open_socket, messages)
+    files = sorted(directory.glob("*.parquet"))
+    most = sum(file.stat().st_size for file in files[-3:])
+    # What is too much is deleted when a recorder starts, and whenever it publishes.
+    record_in_segments(directory, open_socket, messages[:2], keep_bytes=most + 100)
+    kept = rows(directory)
+    assert [row["seq"] for row in kept] == [7, 8, 9]
+    assert sum(file.stat().st_size for file in directory.glob("*.parquet")) <= most + 100
+    record_in_segments(directory, open_socket, messages[:2], keep_bytes=0)
+    assert [row["seq"] for row in rows(directory)] == [11]
+
+
+def test_keeps_so_many_days(directory, open_socket):
+    record_in_segments(directory, open_socket, [[wire.header_s(), b"x"]] * 4)
+    now = time.time()
+    for days, file in zip([4, 2.5, 1, 0], sorted(directory.glob("*.parquet")), strict=True):
+        os.utime(file, (now - days * 86_400,) * 2)
+    record_in_segments(directory, open_socket, [[wire.header_s(), b"x"]], keep_days=2)
+    assert [row["seq"] for row in rows(directory)] == [2, 3, 4]
+
+
+@pytest.mark.req("CDTP-21")
+def test_a_run_that_is_open_keeps_its_rows(directory, open_socket):
+    run = [
+        [wire.header_b(0, wire.BOR), b"\x80"],
+        [wire.header_b(1), b"x"],
+        [wire.header_b(2), b"x"],
+        [wire.header_b(2, wire.EOR), b"\x80"],
+    ]
+    record_in_segments(directory, open_socket, [[wire.header_s("Other"), b"x"], *run[:3]], keep_bytes=0)
+    assert [row["seq"] for row in rows(directory)] == [1, 2, 3]
+    record_in_segments(directory, open_socket, run[3:], keep_bytes=0)
+    assert [row["seq"] for row in rows(directory)] == [4]
+    (known,) = capture.open(directory).runs()
+    assert (known.messages, known.condition, known.bor_seq, known.eor_seq) == (2, "GOOD", 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "level"),
+    [
+        ({"warn_free_bytes": 1 << 60, "critical_free_bytes": 0}, logging.WARNING),
+        ({"warn_free_bytes": 0, "critical_free_bytes": 1 << 60}, logging.CRITICAL),
+        ({"warn_free_bytes": 0, "critical_free_bytes": 0}, None),
+    ],
+)
+def test_little_space_is_told_once(directory, open_socket, caplog, bounds, level):
+    record_in_segments(directory, open_socket, [[wire.header_s(), b"x"]] * 3, **bounds)
+    told = [record for record in caplog.records if "GiB left" in record.getMessage()]
+    assert [(record.name, record.levelno) for record in told] == ([] if level is None else [("trunkline.cdtp", level)])
 
 
 def test_reads_no_more_after_the_count(directory, open_socket):

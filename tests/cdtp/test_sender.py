@@ -111,6 +111,75 @@ def test_writes_cdtp2(pull, endpoint):
     ]
 
 
+def records(frames):
+    """The numbers of the records of a CDTP2 message, or its type where that is not DAT."""
+    kind, records = wire.unpack(*frames)[2:]
+    return [record[0] for record in records] if kind == wire.DAT else kind
+
+
+@pytest.mark.req("CDTP-22")
+def test_small_messages_go_together(pull, endpoint):
+    with cdtp.Sender("Det", connect=endpoint, header="2", batch_bytes=10_000, batch_s=60) as sender:
+        for _ in range(100):
+            sender.send(bytes(1000))
+        seen = [records(pull.recv_multipart()) for _ in range(12)]
+        assert sender.stats.queued == 1
+        sender.end_run()
+        seen += [records(pull.recv_multipart()) for _ in range(2)]
+    bor, *batches, eor = seen
+    assert (bor, eor) == (wire.BOR, wire.EOR)
+    assert [len(batch) for batch in batches] == [9] * 11 + [1]
+    assert [number for batch in batches for number in batch] == list(range(1, 101))
+    assert sender.stats.sent == 102
+
+
+@pytest.mark.req("CDTP-22")
+def test_a_lone_message_waits_no_longer_than_its_time(pull, endpoint):
+    with cdtp.Sender("Det", connect=endpoint, header="2", batch_s=0.2) as sender:
+        sender.begin_run()
+        assert records(pull.recv_multipart()) == wire.BOR
+        sent = time.monotonic()
+        sender.send(b"x")
+        assert records(pull.recv_multipart()) == [1]
+        # Half a second is what it would be without.
+        assert 0.15 < time.monotonic() - sent < 0.45
+
+
+@pytest.mark.req("CDTP-22")
+@pytest.mark.parametrize("bounds", [{"batch_bytes": 0}, {"batch_s": 0}])
+def test_batching_can_be_turned_off(pull, endpoint, bounds):
+    with cdtp.Sender("Det", connect=endpoint, header="2", **bounds) as sender:
+        for _ in range(3):
+            sender.send(b"x")
+        assert [records(pull.recv_multipart()) for _ in range(4)] == [wire.BOR, [1], [2], [3]]
+
+
+def test_flush_sends_what_waits(pull, endpoint, open_socket):
+    with cdtp.Sender("Det", connect=endpoint, header="2", batch_s=60) as sender:
+        sender.send(b"x")
+        sender.send(b"y")
+        sender.flush(timeout_s=20)
+        assert (sender.stats.sent, sender.stats.queued) == (3, 0)
+        assert [records(pull.recv_multipart()) for _ in range(2)] == [wire.BOR, [1, 2]]
+    with pytest.raises(ClosedError):
+        sender.flush()
+    with cdtp.Sender("Det", bind=ANY, header="2", batch_s=60) as lonely:
+        lonely.send(b"x")
+        with pytest.raises(TimeoutError, match="2 messages were not sent") as raised:
+            lonely.flush(timeout_s=0.05)
+        assert raised.value.unsent == 2
+        open_socket(zmq.PULL, connect=lonely.endpoints[0])
+        lonely.flush(timeout_s=20)
+
+
+async def test_flush_of_asyncio(pull, endpoint):
+    async with cdtp.AsyncSender("Det", connect=endpoint, header="2", batch_s=60) as sender:
+        await sender.send(b"x")
+        await sender.flush(timeout_s=20)
+        assert [records(pull.recv_multipart()) for _ in range(2)] == [wire.BOR, [1]]
+        assert sender.stats.queued == 0
+
+
 @pytest.mark.req("CDTP-18")
 def test_keeps_what_nobody_takes_yet(open_socket):
     total = 10_000

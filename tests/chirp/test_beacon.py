@@ -5,14 +5,14 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from hashlib import md5
 
 import pytest
-from peers import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, PATIENCE_S, REQUEST, pack
+from peers import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, REQUEST, pack
 
 from trunkline import chirp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
+from waiting import until
 
 GOLDEN = {
     # Release 1.0.2, and 0.5.1.
@@ -25,12 +25,6 @@ GOLDEN = {
 def beacon(peer):
     with chirp.Beacon("lab", "Viewer.one", port=peer.port) as beacon:
         yield beacon
-
-
-def wait_for(what):
-    end = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < end
 
 
 @pytest.mark.req("CHIRP-01", "CHIRP-03", "CHIRP-05")
@@ -166,7 +160,7 @@ def test_thousands_of_random_datagrams_change_nothing(peer, beacon):
             datagram[6] = chance.randrange(256)
             peer.send(datagram[: chance.randrange(62)])
         # As many as the system's buffer holds, then the next.
-        wait_for(lambda: beacon.stats.received == 1 + 100 * batch)  # noqa: B023 - called at once
+        until(lambda: beacon.stats.received == 1 + 100 * batch)  # noqa: B023 - called at once
     stats = beacon.stats
     assert (sum(stats.dropped.values()), stats.services) == (5000, 1)
     assert {"bad_protocol", "truncated", "unsupported_version"} <= set(stats.dropped)
@@ -199,6 +193,8 @@ def test_departs_when_the_process_ends(peer, ending):
     script = f"""
 import gc, signal, sys, warnings
 from trunkline import chirp
+# Who starts the tests in the background has them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 warnings.simplefilter("ignore", ResourceWarning)
 beacon = chirp.Beacon("lab", "Det", port={peer.port})
 beacon.offer(chirp.Service.DATA, 4000)

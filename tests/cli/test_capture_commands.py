@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import msgpack
 import pytest
 import zmq
 
@@ -217,3 +218,38 @@ def test_capture_alone_loads_no_pyarrow(recorded):
     code = "import sys; sys.modules['pyarrow'] = None; sys.argv = ['trunkline', 'capture', 'cat', sys.argv[1]]\n"
     code += "from trunkline.__main__ import main; main()"
     subprocess.run([sys.executable, "-c", code, recorded], check=True, capture_output=True)
+
+
+@pytest.fixture
+def with_runs(run, tmp_path):
+    """A capture of two runs, one with a gap and without an end."""
+    empty = msgpack.packb({})
+    messages = [
+        release("D.two", 1, 0, msgpack.packb({"gain": 2, "mask": b"\xff"})),
+        release("D.two", 0, 1, b"abc"),
+        release("D.two", 2, 1, msgpack.packb({"run_id": "run 1"})),
+        release("D.two", 1, 0, empty),
+        release("D.two", 0, 3, b"abc"),
+    ]
+    (tmp_path / "recorded.jsonl").write_text("\n".join(lines(messages, step_ns=500_000_000)))
+    run("capture", "import", "recorded.jsonl", "--capture", "capture")
+    return tmp_path / "capture"
+
+
+def test_runs_are_listed(run, with_runs):
+    out, err = run("capture", "runs", with_runs)
+    head, first, second = out.splitlines()
+    assert head.split()[:4] == ["sender", "run", "id", "condition"]
+    assert first.split() == [
+        *("D.two", "1", "run", "1", "GOOD", "1", "77", "B", "0", "0", "0", "2023-11-14", "22:13:20.000000", "1.000")
+    ]
+    assert second.split()[:6] == ["D.two", "2", "INCOMPLETE|ABORTED", "1", "34", "B"]
+    assert err == ""
+
+
+def test_runs_are_json_too(run, with_runs):
+    first, second = map(json.loads, run("capture", "runs", with_runs, "--json")[0].splitlines())
+    assert (first["event"], first["sender"], first["ordinal"], first["run_id"]) == ("run", "D.two", 1, "run 1")
+    assert (first["config"], first["metadata"]) == ({"gain": 2, "mask": {"base64": "/w=="}}, {"run_id": "run 1"})
+    assert (second["missed"], second["condition"], second["condition_code"]) == (2, "INCOMPLETE|ABORTED", 10)
+    assert (second["eor_seq"], second["metadata"]) == (None, None)

@@ -72,6 +72,7 @@ def test_the_last_line_has_the_counters(start, push):
             "chirp_dropped": 0,
             "senders": {"D.one": {"messages": 2, "bytes": 2 * size, "missed": 3}},
             "capture_lost": 0,
+            "refused": 0,
         },
     }
     _, err = command.end()

@@ -38,6 +38,7 @@ def test_everything_is_recorded_bit_for_bit(start, push, tmp_path):
             "segments": 1,
             "duplicate_keys": 0,
             "chirp_dropped": 0,
+            "refused": 0,
         },
     }
     command.end()
@@ -76,6 +77,28 @@ def test_segments_are_cut_by_size(run, push, tmp_path):
     )
     assert json.loads(out.splitlines()[-1])["stats"]["segments"] == 5
     assert len(list((tmp_path / "c").glob("*.parquet"))) == 5
+
+
+def test_the_oldest_segments_are_deleted(run, push, tmp_path):
+    options = ["--count", "10", "--segment-bytes", "1500", "--keep-bytes", "1", "--keep-days", "1"]
+    run(
+        "cdtp",
+        "record",
+        "--capture",
+        "c",
+        "--connect",
+        push.endpoint,
+        *options,
+        feed=(push, [spec("D", bytes(1000))] * 10),
+    )
+    assert [row["seq"] for row in rows(tmp_path / "c")] == [9]
+
+
+def test_little_space_is_told(run):
+    options = ["--idle", "0.3", "--warn-free-bytes", str(1 << 60)]
+    _, err = run("cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", *options)
+    (told,) = [line for line in err.splitlines() if "GiB left" in line]
+    assert told.startswith("trunkline: WARNING: ")
 
 
 def test_segments_are_published_by_age(start, push, tmp_path):

@@ -31,7 +31,7 @@ def test_a_file_is_a_message(start, pull, tmp_path):
     assert command.event("stopped") == {
         "event": "stopped",
         "reason": "eof",
-        "stats": {"sent": 2, "queued": 0, "queued_bytes": 0, "at_risk": 0, "capture_lost": 0},
+        "stats": {"sent": 2, "queued": 0, "queued_bytes": 0, "at_risk": 0, "capture_lost": 0, "refused": 0},
     }
     assert command.end() == ("", "")
 
@@ -73,9 +73,18 @@ def test_tags_are_json_where_they_are_json(run, pull, tmp_path):
 @pytest.mark.parametrize("header", ["A", "B", "2"])
 def test_headers_with_runs_have_a_begin_and_an_end(run, pull, tmp_path, header):
     (tmp_path / "file").write_bytes(b"x")
-    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "--header", header, "file", "file")
+    options = ["--header", header, "--batch-bytes", "0"]
+    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, *options, "file", "file")
     kinds = [unpack(pull.receive()[0])[3 if header == "A" else 2] for _ in range(4)]
     assert kinds == [1, 0, 0, 2]
+
+
+def test_small_messages_of_header_2_go_together(run, pull, tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    options = ["--header", "2", "--batch-bytes", "2500", "--batch-seconds", "60"]
+    run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, *options, *["file"] * 5)
+    batches = [unpack(pull.receive()[0])[2:] for _ in range(5)]
+    assert [(kind, len(records)) for kind, records in batches] == [(1, 2), (0, 2), (0, 2), (0, 1), (2, 2)]
 
 
 def test_it_waits_for_a_receiver(start, dial, tmp_path):
@@ -90,6 +99,7 @@ def test_it_waits_for_a_receiver(start, dial, tmp_path):
         "queued_bytes": len(b"".join(spec("D", b"x"))),
         "at_risk": 0,
         "capture_lost": 0,
+        "refused": 0,
     }
     assert dial(zmq.PULL, endpoint).recv_multipart()[1] == b"x"
     rest, _ = command.end()

@@ -32,7 +32,10 @@ def test_there_are_snippets():
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.spark] if page.stem == "spark" else []) for page in PAGES],
+    [
+        pytest.param(page, marks=[pytest.mark.spark] if page.stem in {"constellation", "runs", "spark"} else [])
+        for page in PAGES
+    ],
     ids=lambda page: page.stem,
 )
 def test_snippets_run_as_printed(page, tmp_path, monkeypatch):

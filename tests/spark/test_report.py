@@ -82,9 +82,15 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path):
     assert lines[0].split()[:4] == ["sender", "header", "messages", "bytes"]
     assert lines[-1].startswith("(sender not known)")
     assert lines[-1].endswith("1 bad_header, 1 missing_payload")
+    assert report.run_count == 3
+    assert [(run.sender, run.ordinal, run.messages, run.missed, run.condition) for run in report.runs] == [
+        ("a", 1, 3, 2, "INCOMPLETE"),
+        ("c", 0, 2, 3, "INCOMPLETE|ABORTED"),
+        ("a", 2, 0, 0, "GOOD"),
+    ]
     page = Page(report.path.read_text())
     assert page.loads == []
-    assert {"senders", "rate", "sizes", "gaps", "errors"} <= set(page.names)
+    assert {"senders", "runs", "rate", "sizes", "gaps", "errors"} <= set(page.names)
     assert len(re.findall("<svg", report.path.read_text())) == 4
     assert [file.name for file in tmp_path.iterdir() if "report" in file.name] == ["report.html"]
 
@@ -109,6 +115,8 @@ def test_senders_without_number_are_folded(captured, tmp_path):
     assert [sender.sender for sender in known] == [f"s{at:03}" for at in range(200)]
     assert (others.sender, others.others, others.messages, others.missing) == (None, 20, 60, 0)
     assert "20 more senders" in report.table()
+    assert (len(report.runs), report.run_count) == (200, 220)
+    assert "20 earlier runs are not listed" in report.path.read_text()
 
 
 def test_a_report_of_nothing(session, tmp_path):

@@ -85,6 +85,12 @@ class Role:
     def has_room(self) -> bool:
         """Whether a message would find room."""
 
+    def is_drained(self) -> bool:
+        """Whether nothing waits to be sent."""
+
+    def wait_drained(self, timeout_s: float | None = None) -> bool:
+        """Waits until nothing waits to be sent; false when the time is up."""
+
     def ask_flush(self, publish: bool) -> int:
         """Asks for the capture to be safe on disk, with `publish` also as Parquet; gives a ticket."""
 

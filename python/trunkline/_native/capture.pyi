@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import pyarrow as pa
 from typing_extensions import Buffer
 
-__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "recover", "schema"]
+__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "recover", "run_schema", "schema"]
 
 @final
 class Capture:
@@ -21,6 +21,9 @@ class Capture:
 
     def info(self) -> dict[str, Any]:
         """The capture's id and counts, by name."""
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs of all senders in the order they began, each its fields by name."""
 
     def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """A pyarrow reader of all rows, or of some of their columns."""
@@ -69,6 +72,9 @@ class Import:
 
 def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None]:
     """Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``."""
+
+def run_schema() -> pa.Schema:
+    """The columns of a table of runs, but for the maps of BOR and EOR."""
 
 def schema() -> pa.Schema:
     """The columns of a capture."""

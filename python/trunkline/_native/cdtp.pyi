@@ -131,6 +131,8 @@ class Sender(Role):
         *,
         header: _Header,
         max_message_bytes: int,
+        batch_bytes: int,
+        batch_s: float,
         beacon: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def data(self, payload: _Payload, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
@@ -144,6 +146,9 @@ class Sender(Role):
 
     def raw(self, frames: Iterable[Buffer]) -> Outgoing:
         """A message as it is."""
+
+    def flush(self) -> None:
+        """Lets nothing wait for others to go with."""
 
     def offer(self, outgoing: Outgoing) -> bool:
         """Hands a message to the engine; false when there is no room."""

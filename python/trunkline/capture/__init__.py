@@ -16,8 +16,14 @@ also gives the rows that are on disk but in no segment yet.
 from __future__ import annotations
 
 from trunkline.capture.importing import import_
-from trunkline.capture.reading import Capture, CaptureInfo, open, schema  # noqa: A004 - as `gzip.open`, used with its room
+from trunkline.capture.reading import (
+    Capture,
+    CaptureInfo,
+    Run,
+    open,  # noqa: A004 - as `gzip.open`, used with its room
+    schema,
+)
 from trunkline.capture.recovery import Recovery, recover
 from trunkline.capture.replay import replay
 
-__all__ = ["Capture", "CaptureInfo", "Recovery", "import_", "open", "recover", "replay", "schema"]
+__all__ = ["Capture", "CaptureInfo", "Recovery", "Run", "import_", "open", "recover", "replay", "schema"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from trunkline._decoding import Mode, Tags
 
-__all__ = ["Capture", "CaptureInfo", "open", "schema"]
+__all__ = ["Capture", "CaptureInfo", "Run", "open", "schema"]
 
 # What a decoded row keeps of the row it comes from.
 _KEPT = ("capture_id", "segment", "seq", "received_at_ns", "endpoint")
@@ -53,6 +53,52 @@ class CaptureInfo:
     last_received_at_ns: int | None
     protocols: Mapping[str, int]
     errors: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a sender from one BOR to the next (CDTP-21). Header S knows no runs.
+
+    Attributes:
+        capture_id: The capture's id.
+        sender: The sender's name.
+        ordinal: Which of the sender's BORs in this capture began it, the first one being 1; 0 for what came before.
+        run_id: The string of that name in the metadata, or else in the configuration.
+        condition: What is the matter, as Constellation names it: ``GOOD``, or any of ``TAINTED``, ``INCOMPLETE``,
+            ``INTERRUPTED``, ``ABORTED`` and ``DEGRADED`` with ``|`` between them. What the sender's metadata says is
+            kept; numbers that were skipped and data outside BOR and EOR add INCOMPLETE, a missing EOR adds ABORTED.
+        condition_code: The same as a number: 0, or the sum of 1, 2, 4, 8 and 16, in that order.
+        messages: DAT messages, a CDTP2 one once a record.
+        bytes: Bytes of all frames, those of BOR and EOR too.
+        missed: Sequence numbers that were skipped, `seq - 1 - last`, where `last` is the highest before. One that
+            comes late after all does not take that back.
+        duplicates: DAT messages whose number had been there.
+        out_of_order: DAT messages whose number was not beyond the highest before, and had not been there.
+        first_received_at_ns: When the first message of it was received, in nanoseconds since 1970.
+        last_received_at_ns: When the last one was.
+        bor_seq: The `seq` of the row with its BOR; None for ordinal 0.
+        eor_seq: The `seq` of the row with its first EOR; None while there is none.
+        config: The configuration in the BOR. None if it is no map, or in a message of more than 64 KiB.
+        metadata: The metadata in the EOR, likewise.
+    """
+
+    capture_id: str
+    sender: str
+    ordinal: int
+    run_id: str | None
+    condition: str
+    condition_code: int
+    messages: int
+    bytes: int
+    missed: int
+    duplicates: int
+    out_of_order: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+    bor_seq: int | None
+    eor_seq: int | None
+    config: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
 
 
 class Capture:
@@ -99,6 +145,17 @@ class Capture:
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""
         return CaptureInfo(**self._native.info())
+
+    def runs(self) -> list[Run]:
+        """What came of the runs of all senders, in the order they began, as of now; one may still go on.
+
+        The capture keeps this beside its segments, so that it is known of runs whose rows are deleted too. It is kept
+        of 1000 senders, with names of up to 1024 bytes.
+
+        Raises:
+            CaptureError: What is kept cannot be read.
+        """
+        return [Run(**run) for run in self._native.runs()]
 
     def reader(self) -> pa.RecordBatchReader:
         """All rows as a stream of record batches, which pandas, Polars and DuckDB take as well.

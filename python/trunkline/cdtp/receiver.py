@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
@@ -11,9 +10,9 @@ from typing import Any, Literal, Unpack
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, opened, readable
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, taken
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
-from trunkline.errors import ClosedError, DecodeError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
 __all__ = ["AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
 
@@ -81,6 +80,8 @@ def notify(notices: Notices) -> Callable[..., None]:
             error, frames = details
             assert isinstance(error, DecodeError)
             notices.dropped(Dropped(error, error.kind, frames))
+        elif kind == "critical":
+            notices.log(logging.CRITICAL, kind, details[0])
         elif kind in ("capture", "failed"):
             notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
         else:
@@ -127,20 +128,52 @@ def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
     return ReceiverStats(**{**own, "senders": senders})
 
 
-class _Receiving:
+class _Receiving(Role):
     _native: _Receiver | None = None
-    _grace_s: float
+
+    def __init__(
+        self,
+        *,
+        accept: Sequence[Header] = ALL_HEADERS,
+        strict: bool = True,
+        on_drop: Callable[[Dropped], object] | None = None,
+        limit: int | None = None,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
+        self._options = options
+        self._arguments: dict[str, Any] = {
+            "accept": accept,
+            "strict": strict,
+            "on_drop": on_drop,
+            "limit": limit,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
+        }
+        self._made()
+
+    def _open(self) -> None:
+        self._native = open_native("receiver", self._options, deliver=True, **self._arguments)
+
+    @property
+    def _receiver(self) -> _Receiver:
+        native: _Receiver = self._opened()
+        return native
 
     @property
     def stats(self) -> ReceiverStats:
         """Counters of this moment; the last ones once closed."""
-        assert self._native is not None
-        return receiver_stats(self._native.stats())
+        return receiver_stats(self._receiver.stats())
 
     def limit(self, count: int | None) -> None:
         """Reads no more after so many wire messages in all, bad ones too; None reads on."""
-        assert self._native is not None
-        self._native.limit(count)
+        self._receiver.limit(count)
 
 
 class Receiver(_Receiving, BlockingRole):
@@ -172,34 +205,6 @@ class Receiver(_Receiving, BlockingRole):
     0
     """
 
-    def __init__(
-        self,
-        *,
-        accept: Sequence[Header] = ALL_HEADERS,
-        strict: bool = True,
-        on_drop: Callable[[Dropped], object] | None = None,
-        limit: int | None = None,
-        group: str | None = None,
-        senders: Sequence[str] | None = None,
-        chirp: Cast = "multicast",
-        chirp_port: int = PORT,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
-        self._native: _Receiver = open_native(
-            "receiver",
-            options,
-            accept=accept,
-            strict=strict,
-            on_drop=on_drop,
-            deliver=True,
-            limit=limit,
-            group=group,
-            senders=senders,
-            chirp=chirp,
-            chirp_port=chirp_port,
-        )
-
     def receive(self, *, timeout_s: float | None = None) -> Message:
         """Waits for a message.
 
@@ -210,74 +215,30 @@ class Receiver(_Receiving, BlockingRole):
             TimeoutError: None came.
             ClosedError: The receiver is closed.
         """
-        return self._native.receive(timeout_s)
+        return self._receiver.receive(timeout_s)
 
     def __iter__(self) -> Iterator[Message]:
         """Every message until the receiver is closed."""
-        return self._native
+        return self._receiver
 
     def stop(self, *, drain_s: float = 5.0) -> None:
         """Lets iteration end by itself: takes no new senders, hands out what has arrived, at most for `drain_s`."""
-        self._native.close(drain_s)
+        self._receiver.close(drain_s)
 
     def close(self) -> None:
         """Closes the sockets; with a capture, records what has arrived first. Messages not read are given up."""
-        self._native.close(self._grace_s)
-        self._native.join()
-        self._native.raise_failure()
+        self._receiver.close(self._grace_s)
+        self._receiver.join()
+        self._receiver.raise_failure()
 
 
 class AsyncReceiver(_Receiving, AsyncRole):
     """`Receiver` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
-    def __init__(
-        self,
-        *,
-        accept: Sequence[Header] = ALL_HEADERS,
-        strict: bool = True,
-        on_drop: Callable[[Dropped], object] | None = None,
-        limit: int | None = None,
-        group: str | None = None,
-        senders: Sequence[str] | None = None,
-        chirp: Cast = "multicast",
-        chirp_port: int = PORT,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
-        self._options = options
-        self._arguments: dict[str, Any] = {
-            "accept": accept,
-            "strict": strict,
-            "on_drop": on_drop,
-            "limit": limit,
-            "group": group,
-            "senders": senders,
-            "chirp": chirp,
-            "chirp_port": chirp_port,
-        }
-
-    def _open(self) -> None:
-        self._native = open_native("receiver", self._options, deliver=True, **self._arguments)
-
-    @property
-    def _receiver(self) -> _Receiver:
-        _ = self._role
-        assert self._native is not None
-        return self._native
-
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """See `Receiver.receive`."""
         receiver = self._receiver
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        while (message := receiver.poll()) is None:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                text = f"no message came within {timeout_s} s"
-                raise TimeoutError(text)
-            if not receiver.arm():
-                await readable(receiver.fileno(), left)
-            receiver.disarm()
-        return message
+        return await taken(receiver, receiver.poll, timeout_s, "no message came")
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Every message until the receiver is closed."""

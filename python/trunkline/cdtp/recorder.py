@@ -11,14 +11,19 @@ from typing import Any, Literal, Unpack
 from trunkline import _notices
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
-from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, until
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, until
 from trunkline.cdtp.receiver import ALL_HEADERS, Header, open_native
 from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
 
+# As released peers do.
+WARN_FREE_BYTES = 10 << 30
+CRITICAL_FREE_BYTES = 3 << 30
+
 _DRAIN_S = 5.0
+_DAY_S = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +95,62 @@ class _Watch:
         return None
 
 
-class _Recording:
+class _Recording(Role):
     _native: _Receiver | None = None
 
-    def _start(self, path: str | os.PathLike[str], arguments: dict[str, Any], options: RoleOptions) -> _Receiver:
-        native = open_native("recorder", {**options, "capture": path}, deliver=False, **arguments)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        accept: Sequence[Header] = ALL_HEADERS,
+        strict: bool = True,
+        on_drop: Callable[[Dropped], object] | None = None,
+        limit: int | None = None,
+        segment_bytes: int | None = None,
+        segment_s: float | None = None,
+        keep_bytes: int | None = None,
+        keep_days: float | None = None,
+        warn_free_bytes: int = WARN_FREE_BYTES,
+        critical_free_bytes: int = CRITICAL_FREE_BYTES,
+        group: str | None = None,
+        senders: Sequence[str] | None = None,
+        chirp: Cast = "multicast",
+        chirp_port: int = PORT,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        self._arguments: dict[str, Any] = {
+            "accept": accept,
+            "strict": strict,
+            "on_drop": on_drop,
+            "limit": limit,
+            "segment_bytes": segment_bytes,
+            "segment_s": segment_s,
+            "keep_bytes": keep_bytes,
+            "keep_s": None if keep_days is None else keep_days * _DAY_S,
+            "warn_free_bytes": warn_free_bytes,
+            "critical_free_bytes": critical_free_bytes,
+            "group": group,
+            "senders": senders,
+            "chirp": chirp,
+            "chirp_port": chirp_port,
+        }
+        self._options: RoleOptions = {**options, "capture": path}
+        self._made()
+
+    def _open(self) -> None:
+        native = open_native("recorder", self._options, deliver=False, **self._arguments)
         _notices.watch(native, lambda: _read_notices(native))
+        self._native = native
+
+    @property
+    def _recorder(self) -> _Receiver:
+        native: _Receiver = self._opened()
         return native
 
     @property
     def stats(self) -> RecorderStats:
         """Counters of this moment; the last ones once closed."""
-        assert self._native is not None
-        counts = self._native.stats()
+        counts = self._recorder.stats()
         own = {name: counts[name] for name in RecorderStats.__dataclass_fields__ if name in counts}
         return RecorderStats(**own)
 
@@ -130,6 +178,12 @@ class Recorder(_Recording, BlockingRole):
         limit: Read no more after so many messages.
         segment_bytes: The frame bytes of one segment file, at most.
         segment_s: The age at which a segment is published, in seconds.
+        keep_bytes: The bytes that all segments together may take on disk. What is more is deleted, whole segments, the
+            oldest first; but never the latest one, and none from the BOR of a run on that has no EOR yet. What came of
+            the runs stays known; see `trunkline.capture.Capture.runs`. None keeps all.
+        keep_days: How many days ago a segment may have been published. What is older is deleted likewise.
+        warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
+        critical_free_bytes: Tell once more, as critical, when it has less than this.
         group: Find senders in this group by CHIRP, as `Receiver` does.
         senders: As for `Receiver`.
         chirp: As for `Receiver`.
@@ -140,36 +194,6 @@ class Recorder(_Recording, BlockingRole):
         OSError: An endpoint cannot be bound or connected.
         CaptureError: The directory is in use by another recorder, or cannot be written.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        accept: Sequence[Header] = ALL_HEADERS,
-        strict: bool = True,
-        on_drop: Callable[[Dropped], object] | None = None,
-        limit: int | None = None,
-        segment_bytes: int | None = None,
-        segment_s: float | None = None,
-        group: str | None = None,
-        senders: Sequence[str] | None = None,
-        chirp: Cast = "multicast",
-        chirp_port: int = PORT,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        arguments = {
-            "accept": accept,
-            "strict": strict,
-            "on_drop": on_drop,
-            "limit": limit,
-            "segment_bytes": segment_bytes,
-            "segment_s": segment_s,
-            "group": group,
-            "senders": senders,
-            "chirp": chirp,
-            "chirp_port": chirp_port,
-        }
-        self._native: _Receiver = self._start(path, arguments, options)
 
     def wait(
         self, *, count: int | None = None, idle_s: float | None = None, timeout_s: float | None = None
@@ -188,20 +212,20 @@ class Recorder(_Recording, BlockingRole):
             TimeoutError: It was neither.
             ClosedError: The recorder was closed.
         """
-        self._native.limit(count)
+        self._recorder.limit(count)
         watch = _Watch(count, idle_s, timeout_s)
-        for wait_s in watch.steps(self._native):
-            self._native.wait_progress(2**63 if count is None else count, wait_s)
+        for wait_s in watch.steps(self._recorder):
+            self._recorder.wait_progress(2**63 if count is None else count, wait_s)
         return watch.result
 
     def flush(self, *, timeout_s: float | None = None) -> None:
         """Makes all received so far safe on disk."""
-        if not self._native.wait_flushed(self._native.ask_flush(publish=False), timeout_s):
+        if not self._recorder.wait_flushed(self._recorder.ask_flush(publish=False), timeout_s):
             raise _flush_failed(timeout_s)
 
     def publish(self, *, timeout_s: float | None = None) -> None:
         """Makes all received so far safe on disk and visible to readers of Parquet."""
-        if not self._native.wait_flushed(self._native.ask_flush(publish=True), timeout_s):
+        if not self._recorder.wait_flushed(self._recorder.ask_flush(publish=True), timeout_s):
             raise _flush_failed(timeout_s)
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
@@ -210,53 +234,14 @@ class Recorder(_Recording, BlockingRole):
         Raises:
             CaptureError: The capture could not be completed.
         """
-        self._native.close(drain_s)
-        self._native.join()
-        _notices.unwatch(self._native)
-        self._native.raise_failure()
+        self._recorder.close(drain_s)
+        self._recorder.join()
+        _notices.unwatch(self._recorder)
+        self._recorder.raise_failure()
 
 
 class AsyncRecorder(_Recording, AsyncRole):
     """`Recorder` for asyncio: opened by ``async with``."""
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        accept: Sequence[Header] = ALL_HEADERS,
-        strict: bool = True,
-        on_drop: Callable[[Dropped], object] | None = None,
-        limit: int | None = None,
-        segment_bytes: int | None = None,
-        segment_s: float | None = None,
-        group: str | None = None,
-        senders: Sequence[str] | None = None,
-        chirp: Cast = "multicast",
-        chirp_port: int = PORT,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        arguments = {
-            "accept": accept,
-            "strict": strict,
-            "on_drop": on_drop,
-            "limit": limit,
-            "segment_bytes": segment_bytes,
-            "segment_s": segment_s,
-            "group": group,
-            "senders": senders,
-            "chirp": chirp,
-            "chirp_port": chirp_port,
-        }
-        self._arguments = (path, arguments, options)
-
-    def _open(self) -> None:
-        self._native = self._start(*self._arguments)
-
-    @property
-    def _recorder(self) -> _Receiver:
-        _ = self._role
-        assert self._native is not None
-        return self._native
 
     async def wait(
         self, *, count: int | None = None, idle_s: float | None = None, timeout_s: float | None = None

@@ -15,6 +15,7 @@ from trunkline._roles import (
     AsyncRole,
     BlockingRole,
     Overflow,
+    Role,
     RoleOptions,
     end_on_sigterm,
     endpoints,
@@ -28,19 +29,23 @@ from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - tr
 
 __all__ = ["AsyncSender", "Sender", "SenderStats"]
 
+# As released peers do.
+BATCH_BYTES = 128 << 10
+BATCH_S = 0.5
+
 Frame = bytes | bytearray | memoryview
 Payload = Frame | Sequence[Frame]
 
 
 @dataclass(frozen=True, slots=True)
 class SenderStats:
-    """Counters of a sender since its start.
+    """Counters of a sender since its start. A record of CDTP2 counts as a message, and so does a BOR or an EOR.
 
     Attributes:
         sent: Messages the transport has taken.
         queued: Messages that wait; once closed, those that were never sent.
         queued_bytes: Their bytes.
-        at_risk: Messages that may have been lost when a receiver went; a lower bound (CDTP-18).
+        at_risk: Wire messages that may have been lost when a receiver went; a lower bound (CDTP-18).
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
     """
@@ -53,7 +58,7 @@ class SenderStats:
     refused: int
 
 
-class _Sending:
+class _Sending(Role):
     """What a sender does before and after it waits."""
 
     _native: _Sender | None = None
@@ -66,6 +71,8 @@ class _Sending:
         header: Header = "S",
         overflow: Overflow = "block",
         linger_s: float = 5.0,
+        batch_bytes: int = BATCH_BYTES,
+        batch_s: float = BATCH_S,
         group: str | None = None,
         chirp: Cast = "multicast",
         chirp_lower_case: bool = True,
@@ -75,10 +82,15 @@ class _Sending:
         if overflow not in ("block", "raise"):
             message = f"overflow is 'block' or 'raise', not {overflow!r}"
             raise ValueError(message)
+        if batch_bytes < 0:
+            message = f"batch_bytes is a number of bytes, not {batch_bytes!r}"
+            raise ValueError(message)
         self.name = name
         self._header = header
         self._overflow = overflow
         self._linger_s = linger_s
+        self._batch_bytes = batch_bytes
+        self._batch_s = batch_s
         self._options = options
         self._beacon = None
         if group is not None:
@@ -87,6 +99,7 @@ class _Sending:
                 raise LocalProtocolError(message)
             end_on_sigterm()
             self._beacon = beacon_options(group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port)
+        self._made()
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=self._linger_s)
@@ -95,6 +108,8 @@ class _Sending:
             self.name,
             header=self._header,
             max_message_bytes=options["max_message_bytes"],
+            batch_bytes=self._batch_bytes,
+            batch_s=self._batch_s,
             beacon=self._beacon,
         )
         notices = Notices("cdtp", self.name, None)
@@ -103,10 +118,8 @@ class _Sending:
 
     @property
     def _sender(self) -> _Sender:
-        if self._native is None:
-            message = f"{type(self).__name__} is not open yet: use `async with`"
-            raise LocalProtocolError(message)
-        return self._native
+        native: _Sender = self._opened()
+        return native
 
     @property
     def stats(self) -> SenderStats:
@@ -138,6 +151,10 @@ class _Sending:
     def _wait_s(self, timeout_s: float | None) -> float | None:
         return 0.0 if self._overflow == "raise" else timeout_s
 
+    def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
+        unsent = self.stats.queued
+        return TimeoutError(f"{unsent} messages were not sent within {timeout_s} s", unsent=unsent)
+
     def _raise_unsent(self) -> None:
         unsent = self.stats.queued
         if unsent:
@@ -152,6 +169,8 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
             notices.log(logging.WARNING, kind, text)
         elif kind == "disconnected" and detail != "0":
             notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
+        elif kind == "critical":
+            notices.log(logging.CRITICAL, kind, detail)
         elif kind in ("capture", "failed", "refused"):
             notices.log(logging.WARNING, kind, ": ".join(filter(None, (endpoint, detail))))
         else:
@@ -172,6 +191,9 @@ class Sender(_Sending, BlockingRole):
             ("A": 0.1 to 0.3, "B": 0.4 to 0.5, "2": 0.6 and later).
         overflow: What a full queue does to `send`: it waits, or it raises at once.
         linger_s: How long `close` may go on sending (CDTP-19).
+        batch_bytes: With header 2, data messages go together until their records take more bytes than this; a larger
+            one goes alone. 0: each goes alone.
+        batch_s: The longest a message waits for others, in seconds. 0: not at all.
         group: Offer the first TCP endpoint it listens on to this group by CHIRP, as service DATA of a host of this name
             (CDTP-15), until it has sent all and closes. See `trunkline.chirp.Beacon` for this and what follows.
         chirp: How the offer goes out, by "multicast" or "broadcast".
@@ -183,32 +205,6 @@ class Sender(_Sending, BlockingRole):
         OSError: An endpoint cannot be bound or connected.
         LocalProtocolError: The options contradict each other.
     """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        header: Header = "S",
-        overflow: Overflow = "block",
-        linger_s: float = 5.0,
-        group: str | None = None,
-        chirp: Cast = "multicast",
-        chirp_lower_case: bool = True,
-        chirp_port: int = PORT,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        super().__init__(
-            name,
-            header=header,
-            overflow=overflow,
-            linger_s=linger_s,
-            group=group,
-            chirp=chirp,
-            chirp_lower_case=chirp_lower_case,
-            chirp_port=chirp_port,
-            **options,
-        )
-        self._open()
 
     def send(
         self,
@@ -260,6 +256,22 @@ class Sender(_Sending, BlockingRole):
         self._put(self._end(metadata or {}), timeout_s)
         self._in_run = False
 
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Sends what waits for others to go with, and waits until the transport has taken everything.
+
+        Args:
+            timeout_s: How long; None for ever.
+
+        Raises:
+            TimeoutError: It has not; `.unsent` says how many messages are left.
+            ClosedError: The sender is closed.
+        """
+        sender = self._sender
+        sender.check_open()
+        sender.flush()
+        if not sender.wait_drained(timeout_s):
+            raise self._not_flushed(timeout_s)
+
     def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
         """Sends a whole message as it is, header and all; its bytes are not looked at."""
         self._put(self._sender.raw(frames), timeout_s)
@@ -307,6 +319,15 @@ class AsyncSender(_Sending, AsyncRole):
         """See `Sender.end_run`."""
         await self._put(self._end(metadata or {}), timeout_s)
         self._in_run = False
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """See `Sender.flush`."""
+        sender = self._sender
+        sender.check_open()
+        sender.flush()
+        if not await until(sender, lambda: sender.is_drained() or sender.closed, timeout_s):
+            raise self._not_flushed(timeout_s)
+        sender.wait_drained(0)
 
     async def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
         """See `Sender.send_frames`."""

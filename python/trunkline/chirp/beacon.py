@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, end_on_sigterm, native_options, readable
+from trunkline._roles import AsyncRole, BlockingRole, Role, end_on_sigterm, native_options, taken
 from trunkline.chirp.datagram import Kind, Service, hash_name
-from trunkline.errors import ClosedError, DecodeError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
 __all__ = ["AsyncBeacon", "Beacon", "BeaconStats", "Cast", "Event"]
 
@@ -84,7 +83,7 @@ def beacon_options(
     }
 
 
-class _Beaconing:
+class _Beaconing(Role):
     _native: _Beacon | None = None
 
     def __init__(
@@ -106,6 +105,7 @@ class _Beaconing:
         self._lower_case = lower_case
         self._on_drop = on_drop
         self._options = beacon_options(group, name, chirp=chirp, lower_case=lower_case, names=names, port=port)
+        self._made()
 
     def _open(self) -> None:
         notices = Notices("chirp", self.name or self.group, self._on_drop)
@@ -118,10 +118,8 @@ class _Beaconing:
 
     @property
     def _beacon(self) -> _Beacon:
-        if self._native is None:
-            message = f"{type(self).__name__} is not open yet: use `async with`"
-            raise LocalProtocolError(message)
-        return self._native
+        native: _Beacon = self._opened()
+        return native
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -210,20 +208,6 @@ class Beacon(_Beaconing, BlockingRole):
         OSError: The port cannot be shared, or no network be joined.
     """
 
-    def __init__(
-        self,
-        group: str,
-        name: str | None = None,
-        *,
-        chirp: Cast = "multicast",
-        lower_case: bool = True,
-        names: Sequence[str] = (),
-        on_drop: Callable[[Dropped], object] | None = None,
-        port: int = PORT,
-    ) -> None:
-        super().__init__(group, name, chirp=chirp, lower_case=lower_case, names=names, on_drop=on_drop, port=port)
-        self._open()
-
     def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event.
 
@@ -259,16 +243,7 @@ class AsyncBeacon(_Beaconing, AsyncRole):
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """See `Beacon.receive`."""
         beacon = self._beacon
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        while (told := beacon.poll()) is None:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                text = f"no news came within {timeout_s} s"
-                raise TimeoutError(text)
-            if not beacon.arm():
-                await readable(beacon.fileno(), left)
-            beacon.disarm()
-        return _event(told)
+        return _event(await taken(beacon, beacon.poll, timeout_s, "no news came"))
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """Every event until the beacon is closed."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from trunkline import errors
+from trunkline._text import amount
 from trunkline.cli.options import Bind, Connect, Json, Tags, example, need_endpoint, tag_columns
-from trunkline.cli.output import Output, amount
+from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.whole import whole
+
+if TYPE_CHECKING:
+    from trunkline.capture import Run
 
 app = typer.Typer(help="What was recorded: bit for bit, as plain Parquet.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -37,6 +41,46 @@ def info(directory: Directory, *, as_json: Json = False) -> None:
     if first is not None and last is not None:
         output.line(f"received  {_moment(first)} to {_moment(last)}, {(last - first) / 1e9:.3f} s")
     output.line(f"errors    {sum(found.errors.values()):,}" + _listed(found.errors))
+
+
+_RUN_COLUMNS = ("sender", "run", "id", "condition", "messages", "bytes", "missed", "again", "late", "first (UTC)", "s")
+_LEFT = ("sender", "id", "condition")
+
+
+@app.command(epilog=example("trunkline capture runs run7"))
+def runs(directory: Directory, *, as_json: Json = False) -> None:
+    """Lists the runs of each sender, from one BOR to the next, with what is missing and their condition."""
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    found = capture.open(directory).runs()
+    if output.json:
+        for run in found:
+            output.event("run", **{name: getattr(run, name) for name in run.__dataclass_fields__})
+        return
+    lines = [_RUN_COLUMNS, *map(_run_cells, found)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(_RUN_COLUMNS, line, widths, strict=True)
+        output.line(
+            "  ".join(cell.ljust(width) if name in _LEFT else cell.rjust(width) for name, cell, width in cells).rstrip()
+        )
+
+
+def _run_cells(run: Run) -> tuple[str, ...]:
+    first, last = run.first_received_at_ns, run.last_received_at_ns
+    counts = (run.missed, run.duplicates, run.out_of_order)
+    return (
+        run.sender,
+        str(run.ordinal),
+        run.run_id or "",
+        run.condition,
+        f"{run.messages:,}",
+        amount(run.bytes),
+        *(f"{count:,}" for count in counts),
+        _moment(first),
+        f"{(last - first) / 1e9:.3f}",
+    )
 
 
 @app.command(epilog=example("trunkline capture cat run7 --json --limit 3"))

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trunkline import errors
+from trunkline._text import amount
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.options import (
     Bind,
@@ -38,7 +38,7 @@ from trunkline.cli.options import (
     need_endpoint,
     need_source,
 )
-from trunkline.cli.output import Output, Reason, amount, plain
+from trunkline.cli.output import Output, Reason, plain
 
 if TYPE_CHECKING:
     from trunkline.cdtp import Message, Receiver, Recorder, Sender
@@ -76,6 +76,18 @@ def send(
         list[str] | None,
         typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
     ] = None,
+    batch_bytes: Annotated[
+        int,
+        typer.Option(
+            "--batch-bytes", min=0, metavar="N", help="With header 2, send so many bytes of messages together."
+        ),
+    ] = 131_072,
+    batch_seconds: Annotated[
+        float,
+        typer.Option(
+            "--batch-seconds", min=0, metavar="S", help="With header 2, the longest a message waits for others."
+        ),
+    ] = 0.5,
     curve_secret: CurveSecret = None,
     curve_server_key: CurveServerKey = None,
     curve_allow: CurveAllow = None,
@@ -100,6 +112,8 @@ def send(
             name,
             header=header.value,
             linger_s=drain_seconds,
+            batch_bytes=batch_bytes,
+            batch_s=batch_seconds,
             group=group,
             chirp=chirp.value,
             bind=bind or (),
@@ -128,8 +142,11 @@ def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace:
                 sender.send(payload, tags=tags, timeout_s=pace.wait_s())
                 sent = True
             pace.look_up()
-    while sender.stats.queued:
-        time.sleep(pace.wait_s(_LOOK_S) or 0)
+    drained = False
+    while not drained:
+        with suppress(errors.TimeoutError):
+            sender.flush(timeout_s=pace.wait_s(_LOOK_S))
+            drained = True
         pace.look_up()
 
 
@@ -321,6 +338,21 @@ def record(
     segment_seconds: Annotated[
         float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
     ] = None,
+    keep_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when all take more than this."
+        ),
+    ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option("--keep-days", min=0, metavar="D", help="Delete segments that are older than this.")
+    ] = None,
+    warn_free_bytes: Annotated[
+        int, typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less left.")
+    ] = 10 << 30,
+    critical_free_bytes: Annotated[
+        int, typer.Option("--critical-free-bytes", min=0, metavar="N", help="Warn again when it has less than this.")
+    ] = 3 << 30,
     curve_secret: CurveSecret = None,
     curve_server_key: CurveServerKey = None,
     curve_allow: CurveAllow = None,
@@ -341,6 +373,10 @@ def record(
             limit=count,
             segment_bytes=segment_bytes,
             segment_s=segment_seconds,
+            keep_bytes=keep_bytes,
+            keep_days=keep_days,
+            warn_free_bytes=warn_free_bytes,
+            critical_free_bytes=critical_free_bytes,
             group=group,
             senders=sender or None,
             chirp=chirp.value,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from trunkline.cli.ending import PipeClosed
 
-__all__ = ["Output", "amount", "plain"]
+__all__ = ["Output", "plain"]
 
 Reason = Literal["signal", "count", "idle", "eof"]
 
@@ -121,19 +121,6 @@ def _special(value: Any) -> Any:
     if isinstance(value, Ext):
         return {"ext": value.code, "data": _text(value.data)}
     return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-
-
-def amount(number: float) -> str:
-    """A number of bytes, to read.
-
-    >>> amount(999), amount(1_500_000)
-    ('999 B', '1.5 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
 
 
 def _counters(stats: object) -> str:

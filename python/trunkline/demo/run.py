@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from trunkline import cdtp
-from trunkline.cli.output import Output, amount
+from trunkline._text import amount
+from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.sparking import spark_session, watched
 from trunkline.cli.whole import whole

@@ -17,7 +17,19 @@ from __future__ import annotations
 
 from trunkline.spark import pandas_udfs
 from trunkline.spark.columns import capture_schema, decode, from_cdtp
-from trunkline.spark.report import Report, SenderReport, report
+from trunkline.spark.report import Report, RunReport, SenderReport, report
+from trunkline.spark.runs import runs
 from trunkline.spark.session import session
 
-__all__ = ["Report", "SenderReport", "capture_schema", "decode", "from_cdtp", "pandas_udfs", "report", "session"]
+__all__ = [
+    "Report",
+    "RunReport",
+    "SenderReport",
+    "capture_schema",
+    "decode",
+    "from_cdtp",
+    "pandas_udfs",
+    "report",
+    "runs",
+    "session",
+]

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from trunkline._decoding import Decoding
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.columns import ACCEPT, decode_keeping
-from trunkline.spark.report import SenderReport
+from trunkline.spark.report import RunReport, SenderReport
+from trunkline.spark.runs import followed, runs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-__all__ = ["BUCKETS", "Counts", "count"]
+__all__ = ["BUCKETS", "Counts", "count", "latest_runs"]
 
 # How finely time is divided.
 BUCKETS = 120
@@ -23,6 +24,9 @@ BUCKETS = 120
 # How many senders have a row of their own. Names come from the network: what they are told apart by is bounded.
 SENDERS = 200
 NAME = 200
+
+# How many runs are listed.
+RUNS = 200
 
 # How many of them have a colour of their own, and the index of all others together.
 COLOURS = 7
@@ -125,23 +129,29 @@ def _gaps(rows: DataFrame, bucket: Column) -> DataFrame:
 
     Each number is held against the highest one before it since the begin of the run, as a receiver does (CDTP-21).
     """
-    from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
     only = ("record", "sender", "type", "sequence")
     messages = _decoded(rows, ("capture_id", "seq", "endpoint", "received_at_ns"), only)
-    source = ("capture_id", "endpoint", "sender")
-    in_order = Window.partitionBy(*source).orderBy("seq", "record")
-    in_run = Window.partitionBy(*source, "run").orderBy("seq", "record").rowsBetween(Window.unboundedPreceding, -1)
-    begins = F.col("type") == "BOR"
-    return (
-        messages.where(F.col("sequence").isNotNull())
-        .withColumn("run", F.count(F.when(begins, 1)).over(in_order))
-        .withColumn("before", F.max("sequence").over(in_run))
-        .withColumn("skipped", F.when(~begins, F.greatest(F.col("sequence") - F.col("before") - 1, F.lit(0))))
-        .groupBy("sender", bucket)
-        .agg(F.coalesce(F.sum("skipped"), F.lit(0)).alias("skipped"))
-    )
+    numbered = followed(messages.where("sequence IS NOT NULL"), ("capture_id", "endpoint", "sender"))
+    return numbered.groupBy("sender", bucket).agg(F.sum("missed").alias("skipped"))
+
+
+def latest_runs(rows: DataFrame) -> tuple[tuple[RunReport, ...], int]:
+    """The runs that began last, in the order they began, and how many there are in all."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = runs(rows).drop("capture_id", "config", "metadata", "bor_seq", "eor_seq", "condition_code")
+    for name in ("sender", "run_id"):
+        found = found.withColumn(name, F.left(name, F.lit(NAME)))
+    found = found.persist()
+    try:
+        order = ("first_received_at_ns", "sender", "ordinal")
+        latest = found.orderBy(*(F.desc(name) for name in order)).limit(RUNS).collect()
+        number = len(latest) if len(latest) < RUNS else found.count()
+    finally:
+        found.unpersist()
+    return tuple(RunReport(**row.asDict()) for row in reversed(latest)), number
 
 
 def _gather(parts: DataFrame, gaps: DataFrame, total: Mapping[str, int | None], bucket_ns: int) -> Counts:

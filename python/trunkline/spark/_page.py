@@ -8,13 +8,13 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from trunkline._native import __version__
+from trunkline._text import amount, moment, readable, span
 from trunkline.spark import _plots
 from trunkline.spark._counting import COLOURS, OTHERS
-from trunkline.spark._text import amount, moment, readable, span
 
 if TYPE_CHECKING:
     from trunkline.spark._counting import Counts
-    from trunkline.spark.report import Report, SenderReport
+    from trunkline.spark.report import Report, RunReport, SenderReport
 
 __all__ = ["page"]
 
@@ -27,6 +27,12 @@ _NOTES = (
 )
 
 
+_RUN_NOTES = (
+    "A run goes from one BOR of a sender to the next. INCOMPLETE: numbers were skipped, or data came outside BOR and EOR; "
+    "ABORTED: there is no EOR. All other conditions are what the sender says of itself."
+)
+
+
 def page(report: Report, counts: Counts, name: str | None) -> str:
     """The page, complete in itself."""
     return Template(_PAGE.read_text("utf-8")).substitute(
@@ -36,6 +42,7 @@ def page(report: Report, counts: Counts, name: str | None) -> str:
         columns="".join(f'<th scope="col"{_left(column)}>{escape(column)}</th>' for column in report.COLUMNS),
         senders="\n".join(_row(at, sender, report.COLUMNS) for at, sender in enumerate(report.senders)),
         notes=_NOTES,
+        runs=_runs(report),
         plots="\n".join(_figures(report, counts)),
         version=escape(__version__),
     )
@@ -54,6 +61,7 @@ def _tiles(report: Report) -> list[str]:
         _tile("Messages", f"{report.messages:,}"),
         _tile("Bytes", amount(report.bytes)),
         _tile("Senders", f"{senders:,}"),
+        _tile("Runs", f"{report.run_count:,}"),
         _tile("Missing", f"{report.missing:,}", good=not report.missing),
         _tile("Malformed", f"{report.malformed:,}", good=not report.malformed),
     ]
@@ -79,13 +87,49 @@ def _row(at: int, sender: SenderReport, columns: tuple[str, ...]) -> str:
     )
 
 
+def _runs(report: Report) -> str:
+    """The section about runs, nothing where there are none."""
+    if not report.runs:
+        return ""
+    left = {"sender", "run id", "condition"}
+    heads = "".join(
+        f'<th scope="col"{_class(left=column in left)}>{escape(column)}</th>' for column in report.RUN_COLUMNS
+    )
+    more = report.run_count - len(report.runs)
+    notes = _RUN_NOTES + (f" {more:,} earlier runs are not listed." if more else "")
+    return (
+        '<section class="card runs" aria-labelledby="runs"><h2 id="runs">Runs</h2>'
+        '<div class="scroll" tabindex="0" role="region" aria-labelledby="runs"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>"
+        + "".join(_run(run, report.RUN_COLUMNS, left) for run in report.runs)
+        + f"</tbody></table></div><p>{escape(notes)}</p></section>"
+    )
+
+
+def _run(run: RunReport, columns: tuple[str, ...], left: set[str]) -> str:
+    sender, *cells = run.cells()
+    bad = {"condition": run.condition != "GOOD", "missed": bool(run.missed)}
+    return (
+        f'<tr><th scope="row">{escape(sender)}</th>'
+        + "".join(
+            f"<td{_class(left=column in left, bad=bad.get(column, False))}>{_cell(cell)}</td>"
+            for column, cell in zip(columns[1:], cells, strict=True)
+        )
+        + "</tr>"
+    )
+
+
 def _cell(text: str) -> str:
     """A cell that breaks between the kinds it lists, if anywhere."""
     return ", ".join(f"<span>{escape(part)}</span>" for part in text.split(", "))
 
 
 def _left(column: str, *, bad: bool = False) -> str:
-    classes = [*(["left"] if column == "malformed" else []), *(["bad"] if bad else [])]
+    return _class(left=column == "malformed", bad=bad)
+
+
+def _class(*, left: bool = False, bad: bool = False) -> str:
+    classes = [*(["left"] if left else []), *(["bad"] if bad else [])]
     return f' class="{" ".join(classes)}"' if classes else ""
 
 

@@ -12,8 +12,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from trunkline._text import short
 from trunkline.spark._counting import BUCKETS, COLOURS, OTHERS
-from trunkline.spark._text import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

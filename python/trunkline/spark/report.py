@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trunkline._text import amount, moment, readable, span
 from trunkline.errors import CaptureError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark._text import amount, moment, readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Report", "SenderReport", "report"]
+__all__ = ["Report", "RunReport", "SenderReport", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,53 @@ class SenderReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RunReport:
+    """What was recorded of one run; see `trunkline.capture.Run`, whose words these are.
+
+    Attributes:
+        sender: The sender's name, cut at 200 characters.
+        ordinal: Which of the sender's BORs began it; 0 for what came before the first.
+        run_id: What the sender calls it, cut likewise; None if it does not say.
+        condition: What is the matter, as Constellation names it.
+        messages: DAT messages.
+        bytes: Bytes of all frames.
+        missed: Sequence numbers that were skipped.
+        duplicates: Messages whose number had been there.
+        out_of_order: Messages that came late.
+        first_received_at_ns: When the first was received, in nanoseconds since 1970.
+        last_received_at_ns: When the last was.
+    """
+
+    sender: str
+    ordinal: int
+    run_id: str | None
+    condition: str
+    messages: int
+    bytes: int
+    missed: int
+    duplicates: int
+    out_of_order: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `Report.RUN_COLUMNS`."""
+        return (
+            readable(self.sender),
+            readable(self.run_id or ""),
+            self.condition.replace("|", ", "),
+            f"{self.ordinal:,}",
+            f"{self.messages:,}",
+            amount(self.bytes),
+            f"{self.missed:,}",
+            f"{self.duplicates:,}",
+            f"{self.out_of_order:,}",
+            moment(self.first_received_at_ns),
+            span(self.last_received_at_ns - self.first_received_at_ns),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What was recorded.
 
@@ -91,6 +138,8 @@ class Report:
     bytes: int
     first_received_at_ns: int | None
     last_received_at_ns: int | None
+    runs: tuple[RunReport, ...] = ()
+    run_count: int = 0
 
     COLUMNS = (
         "sender",
@@ -102,6 +151,19 @@ class Report:
         "last (UTC)",
         "missing",
         "malformed",
+    )
+    RUN_COLUMNS = (
+        "sender",
+        "run id",
+        "condition",
+        "run",
+        "messages",
+        "bytes",
+        "missed",
+        "again",
+        "late",
+        "first (UTC)",
+        "took",
     )
 
     @property
@@ -155,7 +217,7 @@ def report(
         LocalProtocolError: A column of a capture is missing.
         OSError: The file cannot be written.
     """
-    from trunkline.spark._counting import count
+    from trunkline.spark._counting import count, latest_runs
     from trunkline.spark._page import page
 
     out = Path(out_html)
@@ -166,6 +228,7 @@ def report(
     else:
         rows = capture
     counts = count(rows)
+    runs, run_count = latest_runs(rows)
     result = Report(
         path=out,
         senders=counts.senders,
@@ -173,6 +236,8 @@ def report(
         bytes=counts.bytes,
         first_received_at_ns=counts.first_ns,
         last_received_at_ns=counts.last_ns,
+        runs=runs,
+        run_count=run_count,
     )
     _write(out, page(result, counts, name))
     return result

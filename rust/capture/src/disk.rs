@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// A file being written.
 pub(crate) trait DiskFile: Write + Send {
@@ -22,6 +23,10 @@ pub(crate) trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
+    /// The bytes of a file, and when it was last written to.
+    fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)>;
+    /// Creates a directory, unless it is there.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory survive a power failure.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
     /// The bytes an unprivileged writer has left; `None` where the system does not say.
@@ -62,6 +67,15 @@ impl Disk for LocalDisk {
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
+    }
+
+    fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {
+        let metadata = fs::metadata(path)?;
+        Ok((metadata.len(), metadata.modified()?))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
     }
 
     #[cfg(unix)]

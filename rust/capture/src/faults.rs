@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::disk::{Disk, DiskFile};
 
@@ -156,6 +157,18 @@ impl Disk for FaultyDisk {
         let state = self.state();
         let names = state.names.keys().filter_map(|path| path.strip_prefix(directory).ok()?.to_str());
         Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Files are made a second apart.
+    fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {
+        let state = self.state();
+        let file = state.names.get(path).ok_or_else(missing)?;
+        Ok((state.files[file].data.len() as u64, UNIX_EPOCH + Duration::from_secs(*file)))
+    }
+
+    /// Directories are there as soon as a file is.
+    fn create_directory(&self, _path: &Path) -> io::Result<()> {
+        self.call().map(drop)
     }
 
     fn sync_directory(&self, _directory: &Path) -> io::Result<()> {

@@ -11,6 +11,24 @@ pub(crate) const LOCK: &str = ".lock";
 /// Where an import writes until it is whole.
 pub(crate) const IMPORT: &str = "_import";
 
+/// Where the runs are written down.
+pub(crate) const RUNS: &str = "_runs";
+/// The runs of the next segment, until it is renamed.
+pub(crate) const NEXT_RUNS: &str = "_runs/.next";
+
+/// The runs as they were when a segment was published.
+pub(crate) fn runs(number: u64) -> String {
+    format!("{RUNS}/{number:010}.jsonl")
+}
+
+/// The segments of these names in the directory of runs, in order.
+pub(crate) fn runs_listed(names: impl IntoIterator<Item = String>) -> Vec<u64> {
+    let number = |name: String| name.strip_suffix(".jsonl").and_then(|number| number.parse().ok());
+    let mut numbers: Vec<u64> = names.into_iter().filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
 /// A published segment.
 pub(crate) fn segment(number: u64) -> String {
     format!("{number:010}.parquet")

@@ -13,19 +13,25 @@ use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, Str
 use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::file::reader::ChunkReader;
+use trunkline_wire::cdtp::RunBook;
 
 use crate::disk::{Disk as _, LocalDisk};
 use crate::files::{self, Listing};
 use crate::journal::JournalReader;
 use crate::lock::Lock;
 use crate::manifest::Manifest;
+use crate::runs::{self, RUN_COLUMNS};
 use crate::schema::schema;
 use crate::segment::SegmentSummary;
-use crate::store::{Recovery, Store};
-use crate::{CaptureError, CaptureErrorKind, import};
+use crate::store::{Recovery, Store, list_runs};
+use crate::{CaptureError, CaptureErrorKind, RunRecord, import};
 
 /// Rows of a batch read from a segment.
 const BATCH_ROWS: usize = 8192;
+
+/// How often files may be replaced while runs are read from them.
+const RUN_TRIES: usize = 100;
 
 /// Publishes what a killed writer left in a capture's journal, unless a writer is at work there.
 pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
@@ -42,7 +48,7 @@ pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
 pub struct Capture {
     directory: PathBuf,
     segments: Vec<PathBuf>,
-    journal: Option<(PathBuf, Arc<File>)>,
+    journal: Option<(u64, PathBuf, Arc<File>)>,
 }
 
 /// What a capture holds, counted.
@@ -83,7 +89,7 @@ impl Capture {
         let published = list(directory)?.segments;
         let journal = journal
             .filter(|(number, ..)| published.binary_search(number).is_err())
-            .map(|(_, path, file)| (path, Arc::new(file)));
+            .map(|(number, path, file)| (number, path, Arc::new(file)));
         let segments = published.into_iter().map(|number| directory.join(files::segment(number))).collect();
         Ok(Self { directory: directory.to_owned(), segments, journal })
     }
@@ -101,9 +107,7 @@ impl Capture {
     /// Every row with some columns of [`schema`] and in its order, oldest first; other columns are not read. Names it
     /// does not have are passed over.
     pub fn columns(&self, names: &[impl AsRef<str>]) -> Result<Batches, CaptureError> {
-        let is_wanted = |field: &&FieldRef| names.iter().any(|name| name.as_ref() == field.name());
-        let fields: Fields = schema().fields().iter().filter(is_wanted).cloned().collect();
-        self.read(Arc::new(Schema::new(fields)))
+        self.read(some_columns(names))
     }
 
     /// Counts the rows, reading just the columns it takes.
@@ -114,6 +118,57 @@ impl Capture {
         }
         info.capture_id = self.capture_id()?;
         Ok(info)
+    }
+
+    /// What came of each sender's runs, in the order they began, as of now: a writer may have gone on since this was
+    /// opened. What is written down is read, and the rows after it are counted.
+    pub fn runs(&self) -> Result<Vec<RunRecord>, CaptureError> {
+        let mut tries = 0..RUN_TRIES;
+        loop {
+            match Self::open(&self.directory).and_then(|now| now.read_runs()) {
+                // The writer has put something later in its place.
+                Err(error) if error.kind() == CaptureErrorKind::Missing && tries.next().is_some() => {}
+                runs => return runs,
+            }
+        }
+    }
+
+    fn read_runs(&self) -> Result<Vec<RunRecord>, CaptureError> {
+        let journal_number = self.journal.as_ref().map(|(number, ..)| *number);
+        let files = list_runs(&LocalDisk, &self.directory)?;
+        let published = list(&self.directory)?.segments;
+        let is_unpublished = |number| Some(number) == journal_number && published.binary_search(&number).is_err();
+        let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
+        // The file of a segment comes before the segment, and what the segment is to hold may not.
+        for number in files.into_iter().filter(|number| !is_unpublished(*number)) {
+            let path = self.directory.join(files::runs(number));
+            let bytes = fs::read(&path).map_err(|error| CaptureError::reading(&path, error))?;
+            let (over, latest) = runs::from_lines(&path, &bytes)?;
+            all.extend(over);
+            (book, last) = (latest, Some(number));
+        }
+        let is_later = |number: &u64| last.is_none_or(|last| *number > last);
+        for number in published.iter().copied().filter(is_later) {
+            let path = self.directory.join(files::segment(number));
+            let file = File::open(&path).map_err(|error| CaptureError::reading(&path, error))?;
+            record_segment(&mut book, number, &path, file)?;
+        }
+        if let Some((number, path, file)) = &self.journal
+            && is_later(number)
+            && is_unpublished(*number)
+        {
+            let mut journal = JournalReader::new(path.clone(), FileFromStart::buffered(file))?;
+            let mut first_seq = journal.next_seq();
+            while let Some(batch) = journal.batch()? {
+                runs::record(&mut book, *number, first_seq, &batch.columns);
+                first_seq = journal.next_seq();
+            }
+        }
+        all.extend(book.closed().iter().map(|closed| (closed.sender.to_string(), closed.run.clone())));
+        all.extend(book.latest().map(|(sender, run)| (sender.to_owned(), run.clone())));
+        all.sort_by_key(|(_, run)| run.first_seq);
+        let capture_id = self.capture_id()?.unwrap_or_default();
+        Ok(all.into_iter().map(|(sender, run)| RunRecord { capture_id: capture_id.clone(), sender, run }).collect())
     }
 
     fn capture_id(&self) -> Result<Option<String>, CaptureError> {
@@ -130,10 +185,7 @@ impl Capture {
 
     fn read(&self, wanted: SchemaRef) -> Result<Batches, CaptureError> {
         let journal = match &self.journal {
-            Some((path, file)) => {
-                let file = BufReader::with_capacity(1 << 20, FileFromStart { file: Arc::clone(file), at: 0 });
-                Some(JournalReader::new(path.clone(), file)?)
-            }
+            Some((_, path, file)) => Some(JournalReader::new(path.clone(), FileFromStart::buffered(file))?),
             None => None,
         };
         Ok(Batches { wanted, segments: self.segments.clone().into_iter(), segment: None, journal })
@@ -179,12 +231,45 @@ impl Batches {
 
     fn open_segment(&self, path: &Path) -> Result<ParquetRecordBatchReader, CaptureError> {
         let file = File::open(path).map_err(|error| CaptureError::reading(path, error))?;
-        let corrupt = |error| CaptureError::corrupt(path, error);
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(corrupt)?;
-        let names = self.wanted.fields().iter().map(|field| field.name().as_str());
-        let columns = ProjectionMask::columns(reader.parquet_schema(), names);
-        reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
+        open_segment(path, file, &self.wanted)
     }
+}
+
+fn open_segment(
+    path: &Path,
+    file: impl ChunkReader + 'static,
+    wanted: &Schema,
+) -> Result<ParquetRecordBatchReader, CaptureError> {
+    let corrupt = |error| CaptureError::corrupt(path, error);
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(corrupt)?;
+    let names = wanted.fields().iter().map(|field| field.name().as_str());
+    let columns = ProjectionMask::columns(reader.parquet_schema(), names);
+    reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
+}
+
+/// Tells a book of the rows of a segment.
+pub(crate) fn record_segment(
+    book: &mut RunBook,
+    number: u64,
+    path: &Path,
+    file: impl ChunkReader + 'static,
+) -> Result<(), CaptureError> {
+    let wanted = some_columns(&RUN_COLUMNS);
+    for batch in open_segment(path, file, &wanted)? {
+        let batch = batch.map_err(|error| CaptureError::columns(path, &error))?;
+        let batch = with_schema(path, &batch, &wanted)?;
+        let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
+        let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
+        runs::record(book, number, first_seq, &batch);
+    }
+    Ok(())
+}
+
+/// Some columns of [`schema`], in its order.
+fn some_columns(names: &[impl AsRef<str>]) -> SchemaRef {
+    let is_wanted = |field: &&FieldRef| names.iter().any(|name| name.as_ref() == field.name());
+    let fields: Fields = schema().fields().iter().filter(is_wanted).cloned().collect();
+    Arc::new(Schema::new(fields))
 }
 
 impl Iterator for Batches {
@@ -312,6 +397,12 @@ fn list(directory: &Path) -> Result<Listing, CaptureError> {
 struct FileFromStart {
     file: Arc<File>,
     at: u64,
+}
+
+impl FileFromStart {
+    fn buffered(file: &Arc<File>) -> BufReader<Self> {
+        BufReader::with_capacity(1 << 20, Self { file: Arc::clone(file), at: 0 })
+    }
 }
 
 impl Read for FileFromStart {

@@ -13,8 +13,22 @@ pub struct Settings {
     pub sync_interval: Duration,
     /// Upper bound of what waits for the disk in memory; past it [`Writer::has_room`](crate::Writer::has_room) is false.
     pub backlog_bytes: u64,
+    /// How much of what is published stays.
+    pub keep: Keep,
     /// Less free space than this is reported as [`Progress::low_space`](crate::Progress::low_space).
     pub low_space_bytes: u64,
+    /// Less than this is reported as critical.
+    pub critical_space_bytes: u64,
+}
+
+/// How much of what is published stays: of both bounds the one that keeps less. Segments are deleted whole, the oldest
+/// first; the latest one stays, and so do all from the BOR of a run on that has no EOR yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// The bytes that all segments may take on disk.
+    pub bytes: Option<u64>,
+    /// How long ago a segment may have been published.
+    pub age: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -25,7 +39,9 @@ impl Default for Settings {
             sync_bytes: 64 << 20,
             sync_interval: Duration::from_secs(1),
             backlog_bytes: 64 << 20,
-            low_space_bytes: 1 << 30,
+            keep: Keep::default(),
+            low_space_bytes: 10 << 30,
+            critical_space_bytes: 3 << 30,
         }
     }
 }

@@ -1,18 +1,25 @@
 //! The capture on disk, one step at a time: journal, segment, manifest and the order of their system calls.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
+use trunkline_wire::cdtp::RunBook;
 
-use crate::CaptureError;
 use crate::columns::Batch;
 use crate::disk::Disk;
 use crate::files::{self, Listing};
 use crate::journal::{Header, Journal, JournalReader};
 use crate::manifest::{Manifest, random_id};
+use crate::reader;
+use crate::runs;
 use crate::segment::{SegmentSummary, SegmentWriter};
+use crate::{CaptureError, Keep};
+
+/// A segment is published early when so many runs have come to their end in it: they are in memory until then.
+const RUNS_OVER: usize = 1 << 16;
 
 /// What opening a capture for writing found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +42,10 @@ pub(crate) struct Store {
     current: Option<Current>,
     durable_seq: u64,
     segments: u64,
+    deleted: u64,
+    book: RunBook,
+    /// The last file of runs, if it holds none that is over: it may go once there is a later one.
+    passing_runs: Option<u64>,
 }
 
 /// The segment being written.
@@ -63,8 +74,17 @@ impl Store {
             Some(manifest) => manifest,
             None => Manifest::new(random_id(directory)?),
         };
-        let mut store =
-            Self { disk, directory: directory.to_owned(), manifest, current: None, durable_seq: 0, segments: 0 };
+        let mut store = Self {
+            disk,
+            directory: directory.to_owned(),
+            manifest,
+            current: None,
+            durable_seq: 0,
+            segments: 0,
+            deleted: 0,
+            book: RunBook::default(),
+            passing_runs: None,
+        };
         match store.recover(&listing, has_manifest) {
             Ok(recovery) => {
                 store.durable_seq = store.manifest.next_seq;
@@ -90,9 +110,10 @@ impl Store {
         current.unsynced_bytes += current.journal.append(batch)?;
         current.segment.append(batch)?;
         current.frame_bytes += batch.frame_bytes;
+        runs::record(&mut self.book, current.header.segment, self.manifest.next_seq, &batch.columns);
         self.current = Some(current);
         self.manifest.next_seq += batch.rows();
-        Ok(())
+        if self.book.closed().len() >= RUNS_OVER { self.publish() } else { Ok(()) }
     }
 
     /// Makes every row appended so far durable.
@@ -119,6 +140,36 @@ impl Store {
         self.remove(current.journal.path())
     }
 
+    /// Deletes published segments that are too many or too old, as [`Keep`] says. What is known of their runs stays.
+    pub(crate) fn trim(&mut self, keep: Keep, now: SystemTime) -> Result<(), CaptureError> {
+        if keep == Keep::default() {
+            return Ok(());
+        }
+        let names = self.disk.list(&self.directory).map_err(|error| CaptureError::reading(&self.directory, error))?;
+        let mut segments = Vec::new();
+        for number in Listing::new(names).segments {
+            let path = self.directory.join(files::segment(number));
+            let facts = self.disk.size_and_time(&path).map_err(|error| CaptureError::reading(&path, error))?;
+            segments.push((number, path, facts));
+        }
+        let mut bytes: u64 = segments.iter().map(|(_, _, (bytes, _))| bytes).sum();
+        let needed = self.book.first_open_segment().unwrap_or(u64::MAX);
+        // The latest one tells the numbers that come next.
+        segments.pop();
+        let deleted_before = self.deleted;
+        for (number, path, (size, published)) in segments {
+            let is_too_much = keep.bytes.is_some_and(|most| bytes > most);
+            let is_too_old = keep.age.is_some_and(|oldest| now.duration_since(published).is_ok_and(|age| age > oldest));
+            if number >= needed || !(is_too_much || is_too_old) {
+                break;
+            }
+            self.remove(&path)?;
+            bytes -= size;
+            self.deleted += 1;
+        }
+        if self.deleted > deleted_before { self.sync_directory() } else { Ok(()) }
+    }
+
     /// The rows that a power failure leaves, as the `seq` after the last.
     pub(crate) fn durable_seq(&self) -> u64 {
         self.durable_seq
@@ -132,6 +183,11 @@ impl Store {
     /// The segments published since the store was opened.
     pub(crate) fn segments(&self) -> u64 {
         self.segments
+    }
+
+    /// The segments deleted since the store was opened.
+    pub(crate) fn deleted(&self) -> u64 {
+        self.deleted
     }
 
     pub(crate) fn has_segment_open(&self) -> bool {
@@ -157,14 +213,20 @@ impl Store {
     /// Makes a capture in another directory whose numbers go on from here.
     pub(crate) fn begin_aside(&self, aside: &Path) -> Result<(), CaptureError> {
         std::fs::create_dir(aside).map_err(|error| CaptureError::writing(aside, error))?;
-        let store = Self {
+        let mut store = Self {
             disk: Arc::clone(&self.disk),
             directory: aside.to_owned(),
             manifest: self.manifest.clone(),
             current: None,
             durable_seq: 0,
             segments: 0,
+            deleted: 0,
+            book: self.book.clone(),
+            passing_runs: None,
         };
+        if let Some(last) = self.manifest.next_segment.checked_sub(1) {
+            store.write_runs(last)?;
+        }
         store.write_manifest()
     }
 
@@ -173,10 +235,19 @@ impl Store {
         let names = self.disk.list(aside).map_err(|error| CaptureError::reading(aside, error))?;
         let path = aside.join(files::MANIFEST);
         let manifest = Manifest::from_json(&path, &read(&*self.disk, &path)?)?;
-        for number in Listing::new(names).segments {
-            let name = files::segment(number);
+        let move_in = |name: String| {
             let to = self.directory.join(&name);
-            self.disk.rename(&aside.join(&name), &to).map_err(|error| CaptureError::writing(&to, error))?;
+            self.disk.rename(&aside.join(&name), &to).map_err(|error| CaptureError::writing(&to, error))
+        };
+        self.create_runs_directory()?;
+        for number in list_runs(&*self.disk, aside)? {
+            if number >= self.manifest.next_segment {
+                move_in(files::runs(number))?;
+            }
+        }
+        self.sync_runs_directory()?;
+        for number in Listing::new(names).segments {
+            move_in(files::segment(number))?;
         }
         self.manifest = manifest;
         self.write_manifest()?;
@@ -194,13 +265,68 @@ impl Store {
 
     /// Turns a finished partial segment into a published one. Its journal may go after this.
     fn publish_partial(&mut self, number: u64) -> Result<(), CaptureError> {
+        let passed = self.passing_runs.take();
+        self.write_runs(number)?;
         self.rename(&files::partial(number), &files::segment(number))?;
         self.manifest.next_segment = number + 1;
         self.write_manifest()?;
         self.sync_directory()?;
         self.durable_seq = self.manifest.next_seq;
         self.segments += 1;
+        self.remove_runs(passed)
+    }
+
+    /// Writes down how the runs stand after a segment.
+    fn write_runs(&mut self, number: u64) -> Result<(), CaptureError> {
+        self.create_runs_directory()?;
+        self.replace(files::NEXT_RUNS, &files::runs(number), &runs::to_lines(number, &self.book))?;
+        self.sync_runs_directory()?;
+        self.passing_runs = self.book.closed().is_empty().then_some(number);
+        self.book.forget_closed();
         Ok(())
+    }
+
+    /// Takes up the runs where the last file leaves them, and counts what was published since.
+    fn read_runs(&mut self, segments: &[u64]) -> Result<(), CaptureError> {
+        let (good, orphans): (Vec<_>, Vec<_>) =
+            list_runs(&*self.disk, &self.directory)?.into_iter().partition(|at| *at < self.manifest.next_segment);
+        // Their segment never came to be, or not with the same rows.
+        for number in orphans {
+            self.remove(&self.directory.join(files::runs(number)))?;
+        }
+        let last = good.last().copied();
+        if let Some(last) = last {
+            let path = self.directory.join(files::runs(last));
+            let (over, book) = runs::from_lines(&path, &read(&*self.disk, &path)?)?;
+            self.book = book;
+            self.passing_runs = over.is_empty().then_some(last);
+        }
+        for number in segments.iter().copied().filter(|number| last.is_none_or(|last| *number > last)) {
+            let path = self.directory.join(files::segment(number));
+            let file = Bytes::from(read(&*self.disk, &path)?);
+            reader::record_segment(&mut self.book, number, &path, file)?;
+            let passed = self.passing_runs.take();
+            self.write_runs(number)?;
+            self.remove_runs(passed)?;
+        }
+        Ok(())
+    }
+
+    fn remove_runs(&self, passed: Option<u64>) -> Result<(), CaptureError> {
+        match passed {
+            Some(passed) => self.remove(&self.directory.join(files::runs(passed))),
+            None => Ok(()),
+        }
+    }
+
+    fn create_runs_directory(&self) -> Result<(), CaptureError> {
+        let path = self.directory.join(files::RUNS);
+        self.disk.create_directory(&path).map_err(|error| CaptureError::writing(&path, error))
+    }
+
+    fn sync_runs_directory(&self) -> Result<(), CaptureError> {
+        let path = self.directory.join(files::RUNS);
+        self.disk.sync_directory(&path).map_err(|error| CaptureError::writing(&path, error))
     }
 
     fn recover(&mut self, listing: &Listing, has_manifest: bool) -> Result<Recovery, CaptureError> {
@@ -214,6 +340,7 @@ impl Store {
             let SegmentSummary { capture_id, next_seq } = summary;
             self.manifest = Manifest { capture_id, next_segment: last + 1, next_seq };
         }
+        self.read_runs(&listing.segments)?;
         let mut recovery = Recovery::default();
         for number in &listing.journals {
             let path = self.directory.join(files::journal(*number));
@@ -246,6 +373,7 @@ impl Store {
         self.manifest.next_segment = number;
         self.manifest.next_seq = header.first_seq;
         let mut segment = None;
+        let mut first_seq = header.first_seq;
         while let Some(batch) = journal.batch()? {
             let segment = if let Some(segment) = &mut segment {
                 segment
@@ -253,7 +381,9 @@ impl Store {
                 let partial = self.directory.join(files::partial(number));
                 segment.insert(SegmentWriter::create(&*self.disk, partial, header.clone())?)
             };
+            runs::record(&mut self.book, number, first_seq, &batch.columns);
             segment.append(&batch)?;
+            first_seq += batch.rows();
         }
         recovery.cut_bytes += journal.cut_bytes();
         if let Some(segment) = segment {
@@ -267,14 +397,19 @@ impl Store {
     }
 
     fn write_manifest(&self) -> Result<(), CaptureError> {
-        let path = self.directory.join(files::NEXT_MANIFEST);
+        self.replace(files::NEXT_MANIFEST, files::MANIFEST, &self.manifest.to_json())
+    }
+
+    /// Writes a file that is never seen in part.
+    fn replace(&self, next: &str, name: &str, contents: &[u8]) -> Result<(), CaptureError> {
+        let path = self.directory.join(next);
         let written = (|| {
             let mut file = self.disk.create(&path)?;
-            file.write_all(&self.manifest.to_json())?;
+            file.write_all(contents)?;
             file.sync()
         })();
         written.map_err(|error| CaptureError::writing(&path, error))?;
-        self.rename(files::NEXT_MANIFEST, files::MANIFEST)
+        self.rename(next, name)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), CaptureError> {
@@ -291,6 +426,16 @@ impl Store {
     }
 }
 
+/// The segments that have a file of runs, in order.
+pub(crate) fn list_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    let path = directory.join(files::RUNS);
+    match disk.list(&path) {
+        Ok(names) => Ok(files::runs_listed(names)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(CaptureError::reading(&path, error)),
+    }
+}
+
 fn read(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, CaptureError> {
     let mut bytes = Vec::new();
     let read = disk.open(path).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -301,13 +446,13 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, CaptureError> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::io;
-    use std::ops::Range;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use arrow_array::RecordBatch;
     use arrow_array::cast::AsArray as _;
     use arrow_array::types::Int64Type;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+    use trunkline_wire::cdtp::Run;
 
     use super::*;
     use crate::columns::Columns;
@@ -319,12 +464,18 @@ mod tests {
     const ROWS: u64 = 21;
     const UNBOUNDED: u64 = u64::MAX;
 
+    /// The header of the row of this number: runs of four messages, with a number missing in each.
+    fn header(number: u64) -> Vec<u8> {
+        let (kind, sequence) = [(1, 0), (0, 1), (0, 3), (2, 3)][usize::try_from(number % 4).unwrap()];
+        [&b"\xa5CDTP\x01\xa1d"[..], &[kind, sequence, 0x80]].concat()
+    }
+
     /// Rows that tell their number, so that what is read back says where it came from.
-    fn batch(numbers: Range<u64>) -> Batch {
+    fn batch(numbers: impl IntoIterator<Item = u64>) -> Batch {
         let mut columns = Columns::default();
         for number in numbers {
-            let number = number.to_le_bytes();
-            let frames = [b"header".as_slice(), &number];
+            let (header, number) = (header(number), number.to_le_bytes());
+            let frames = [&header[..], &number];
             let row = Row {
                 received_at_ns: 0,
                 protocol: Protocol::Cdtp,
@@ -347,6 +498,10 @@ mod tests {
 
     /// A run with everything in it, giving how many rows it was told are durable before something went wrong.
     fn record(disk: &FaultyDisk) -> (u64, Result<(), CaptureError>) {
+        record_keeping(disk, Keep::default())
+    }
+
+    fn record_keeping(disk: &FaultyDisk, keep: Keep) -> (u64, Result<(), CaptureError>) {
         let mut durable = 0;
         let ended = (|| {
             let (mut store, _) = open(disk)?;
@@ -361,10 +516,12 @@ mod tests {
                     2 => store.publish()?,
                     _ => {}
                 }
+                store.trim(keep, UNIX_EPOCH)?;
                 durable = durable.max(store.durable_seq());
             }
             store.publish()?;
             durable = store.durable_seq();
+            store.trim(keep, UNIX_EPOCH)?;
             Ok(())
         })();
         (durable, ended)
@@ -389,7 +546,12 @@ mod tests {
 
     /// Reads what is published, holding that rows are without gap and duplicate, and says how many there are.
     fn published_rows(disk: &FaultyDisk) -> u64 {
-        let mut next: u64 = 0;
+        published(disk, 0)
+    }
+
+    /// The same of rows from `first` on, giving the number after the last.
+    fn published(disk: &FaultyDisk, first: u64) -> u64 {
+        let mut next = first;
         let mut ids = BTreeSet::new();
         for number in Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments {
             let file = disk.contents(&Path::new(DIRECTORY).join(files::segment(number)));
@@ -402,7 +564,7 @@ mod tests {
                     assert_eq!(seqs.value(row), i64::try_from(next).unwrap());
                     assert_eq!(segments.value(row), i64::try_from(number).unwrap());
                     let frames: Vec<&[u8]> = rows.frames(row).collect();
-                    assert_eq!(frames, [b"header".as_slice(), &next.to_le_bytes()]);
+                    assert_eq!(frames, [&header(next)[..], &next.to_le_bytes()]);
                     next += 1;
                 }
                 ids.extend(batch["capture_id"].as_string::<i32>().iter().flatten().map(str::to_owned));
@@ -410,6 +572,32 @@ mod tests {
         }
         assert!(ids.len() <= 1, "{ids:?}");
         next
+    }
+
+    /// Holds what is written down of the runs against the rows that are published.
+    fn runs_are_those_of_the_rows(disk: &FaultyDisk) {
+        let directory = Path::new(DIRECTORY);
+        let mut expected = RunBook::default();
+        for number in Listing::new(disk.list(directory).unwrap()).segments {
+            let path = directory.join(files::segment(number));
+            let file = Bytes::from(disk.contents(&path));
+            reader::record_segment(&mut expected, number, &path, file).unwrap();
+        }
+        let (mut over, mut latest) = (vec![], RunBook::default());
+        for number in list_runs(disk, directory).unwrap() {
+            let path = directory.join(files::runs(number));
+            let (more, book) = runs::from_lines(&path, &disk.contents(&path)).unwrap();
+            over.extend(more);
+            latest = book;
+        }
+        let summary = |sender: &str, run: &Run| {
+            (sender.to_owned(), run.ordinal, run.first_seq, run.messages, run.missed, run.bytes, run.end.clone())
+        };
+        let expected_over: Vec<_> = expected.closed().iter().map(|run| summary(&run.sender, &run.run)).collect();
+        assert_eq!(over.iter().map(|(sender, run)| summary(sender, run)).collect::<Vec<_>>(), expected_over);
+        let [latest, expected] = [&latest, &expected]
+            .map(|book| book.latest().map(|(sender, run)| (sender.to_owned(), run.clone())).collect::<Vec<_>>());
+        assert_eq!(latest, expected);
     }
 
     /// Starts again after a crash: what was durable is there, and the next run goes on where the rows end.
@@ -420,6 +608,7 @@ mod tests {
         store.append(&batch(rows..rows + 2), UNBOUNDED).unwrap();
         store.publish().unwrap();
         assert_eq!(published_rows(disk), rows + 2);
+        runs_are_those_of_the_rows(disk);
         let listing = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap());
         assert!(listing.journals.is_empty() && listing.partials.is_empty(), "{listing:?}");
     }
@@ -431,6 +620,7 @@ mod tests {
             let (durable, ended) = record(&disk);
             ended.unwrap();
             assert_eq!((durable, published_rows(&disk)), (ROWS * run, ROWS * run));
+            runs_are_those_of_the_rows(&disk);
         }
     }
 
@@ -439,7 +629,7 @@ mod tests {
         let disk = FaultyDisk::default();
         let (mut store, _) = open(&disk).unwrap();
         for number in 0..10 {
-            store.append(&batch(number..number + 1), 30).unwrap();
+            store.append(&batch(number..=number), 30).unwrap();
         }
         assert_eq!(store.segments(), 4);
         store.append(&batch(10..20), 30).unwrap();
@@ -460,6 +650,95 @@ mod tests {
                 let (durable, ended) = record(&disk);
                 assert!(ended.is_err());
                 holds_after_restart(&disk.after(loss), durable.max(3));
+            }
+        }
+    }
+
+    fn segments(disk: &FaultyDisk) -> Vec<u64> {
+        Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments
+    }
+
+    /// A disk with the segments of rows 0 to 2, 3 to 5 and so on; runs begin in rows 0, 4, 8 and end in 3, 7, 11.
+    fn rows_by_threes(rows: u64) -> (FaultyDisk, Store) {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        for start in (0..rows).step_by(3) {
+            store.append(&batch(start..rows.min(start + 3)), UNBOUNDED).unwrap();
+            store.publish().unwrap();
+        }
+        (disk, store)
+    }
+
+    #[test]
+    fn the_oldest_segments_go_and_the_latest_stays() {
+        let (disk, mut store) = rows_by_threes(12);
+        let facts =
+            |disk: &FaultyDisk, number| disk.size_and_time(&Path::new(DIRECTORY).join(files::segment(number))).unwrap();
+        let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| facts(&disk, number).0);
+        let all = first + second + third + fourth;
+        for (bytes, left) in [(all, 0..4), (all - 1, 1..4), (all - first, 1..4), (0, 3..4)] {
+            store.trim(Keep { bytes: Some(bytes), age: None }, UNIX_EPOCH).unwrap();
+            assert_eq!(segments(&disk), left.collect::<Vec<_>>(), "{bytes} bytes");
+        }
+        assert_eq!(store.deleted(), 3);
+        assert_eq!(published(&disk, 9), 12);
+
+        let (disk, mut store) = rows_by_threes(12);
+        let keep = Keep { bytes: None, age: Some(Duration::from_secs(60)) };
+        let published = facts(&disk, 1).1;
+        store.trim(keep, published + Duration::from_secs(60)).unwrap();
+        assert_eq!(segments(&disk), [1, 2, 3]);
+        store.trim(keep, UNIX_EPOCH).unwrap();
+        assert_eq!(segments(&disk), [1, 2, 3]);
+    }
+
+    #[test]
+    fn an_open_run_keeps_its_segments() {
+        let nothing = Keep { bytes: Some(0), age: Some(Duration::ZERO) };
+        let later = UNIX_EPOCH + Duration::from_secs(1 << 20);
+        // The run of row 4 has not ended.
+        let (disk, mut store) = rows_by_threes(7);
+        store.trim(nothing, later).unwrap();
+        assert_eq!(segments(&disk), [1, 2]);
+        // Also after a start anew; its end sets them free.
+        let (mut store, _) = open(&disk).unwrap();
+        store.trim(nothing, later).unwrap();
+        assert_eq!(segments(&disk), [1, 2]);
+        store.append(&batch(7..8), UNBOUNDED).unwrap();
+        store.publish().unwrap();
+        store.trim(nothing, later).unwrap();
+        assert_eq!(segments(&disk), [3]);
+        let known: Vec<_> = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+        assert_eq!(known, [1, 3]);
+    }
+
+    #[test]
+    fn stopping_before_any_call_loses_nothing_that_is_kept() {
+        let keep = Keep { bytes: Some(1), age: None };
+        let counted = second_run();
+        counted.set_fault(usize::MAX, Fault::Stop);
+        record_keeping(&counted, keep).1.unwrap();
+        let left = segments(&counted);
+        assert_eq!(left, [left[0]]);
+        for call in 0..counted.calls() {
+            for loss in Loss::ALL {
+                let disk = second_run();
+                disk.set_fault(call, Fault::Stop);
+                let (durable, ended) = record_keeping(&disk, keep);
+                assert!(ended.is_err());
+                let disk = disk.after(loss);
+                let (mut store, _) = open(&disk).unwrap();
+                let first = segments(&disk)[0];
+                let summary = Bytes::from(disk.contents(&Path::new(DIRECTORY).join(files::segment(first))));
+                let first_row = SegmentSummary::read(Path::new(""), &summary).unwrap().next_seq;
+                let rows = store.next_seq();
+                assert!(rows >= durable.max(3));
+                assert!(store.book.first_open_segment().is_none_or(|needed| needed >= first));
+                store.append(&batch(rows..rows + 2), UNBOUNDED).unwrap();
+                store.publish().unwrap();
+                // The first one that is left goes, and the rest is without gap.
+                disk.remove(&Path::new(DIRECTORY).join(files::segment(first))).unwrap();
+                assert_eq!(published(&disk, first_row), rows + 2, "call {call}, {loss:?}");
             }
         }
     }
@@ -569,6 +848,59 @@ mod tests {
         let (store, _) = open(&disk).unwrap();
         assert_eq!(store.manifest, before);
         assert_eq!(store.manifest.next_seq, ROWS);
+    }
+
+    #[test]
+    fn runs_are_counted_anew_where_they_are_not_written_down() {
+        let disk = FaultyDisk::default();
+        record(&disk).1.unwrap();
+        let as_recorded = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+        for number in &as_recorded {
+            disk.remove(&Path::new(DIRECTORY).join(files::runs(*number))).unwrap();
+        }
+        let (store, _) = open(&disk).unwrap();
+        assert_eq!(store.book.latest().map(|(_, run)| run.ordinal).collect::<Vec<_>>(), [ROWS.div_ceil(4)]);
+        let again = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+        assert_eq!(again, as_recorded);
+        runs_are_those_of_the_rows(&disk);
+    }
+
+    #[test]
+    fn files_of_runs_without_an_end_do_not_pile_up() {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        for number in 0..10 {
+            store.append(&batch(number..=number), UNBOUNDED).unwrap();
+            store.publish().unwrap();
+        }
+        // Runs end where the next begins: in rows 4 and 8.
+        assert_eq!(list_runs(&disk, Path::new(DIRECTORY)).unwrap(), [4, 8, 9]);
+        runs_are_those_of_the_rows(&disk);
+    }
+
+    #[test]
+    fn runs_that_are_over_do_not_pile_up_in_memory() {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        let runs = u64::try_from(RUNS_OVER).unwrap();
+        for start in (0..=runs).step_by(8192) {
+            // Each begins a run.
+            store.append(&batch((start..start + 8192).map(|number| 4 * number)), UNBOUNDED).unwrap();
+        }
+        assert_eq!(store.segments(), 1);
+        assert!(store.book.closed().len() < RUNS_OVER);
+    }
+
+    #[test]
+    fn a_file_that_is_no_record_of_runs_is_told() {
+        let disk = FaultyDisk::default();
+        record(&disk).1.unwrap();
+        let last = *list_runs(&disk, Path::new(DIRECTORY)).unwrap().last().unwrap();
+        let path = Path::new(DIRECTORY).join(files::runs(last));
+        for contents in ["", "{}", "{\"version\":2}", "{\"version\":1}\n{}", "{\"version\":1}\n{", "\u{fffd}"] {
+            disk.set_contents(&path, contents.as_bytes().to_vec());
+            assert_eq!(open(&disk).err().unwrap().kind(), CaptureErrorKind::Corrupt, "{contents}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::columns::{Batch, Columns};
 use crate::disk::{Disk, LocalDisk};
@@ -22,6 +22,10 @@ const BATCH_BYTES: u64 = 256 << 10;
 const BATCH_ROWS: usize = 8192;
 /// What a row takes in memory beside its frames, roughly.
 const ROW_BYTES: u64 = 64;
+
+/// How often to look for segments that have grown too old: a tenth of the time they are kept, between these.
+const TIDY_MIN: Duration = Duration::from_millis(100);
+const TIDY_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// A place in the order of appended rows, flushes and publications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,10 +42,21 @@ pub struct Progress {
     pub segments: u64,
     /// Every flush and publication up to this one is done, or has failed if there is a `failure`.
     pub done: Ticket,
+    /// Segments deleted, as [`Settings::keep`] says.
+    pub deleted: u64,
     /// The free space, when it is less than [`Settings::low_space_bytes`].
-    pub low_space: Option<u64>,
+    pub low_space: Option<LowSpace>,
     /// Why nothing more is written.
     pub failure: Option<CaptureError>,
+}
+
+/// Too little free space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowSpace {
+    /// The bytes that are left.
+    pub bytes: u64,
+    /// Whether it is less than [`Settings::critical_space_bytes`].
+    pub is_critical: bool,
 }
 
 /// A capture being written.
@@ -67,7 +82,7 @@ impl Writer {
     /// Locks a directory, created if absent, publishes what a killed writer left there, and starts the writer thread.
     ///
     /// `wake` is called from that thread when there is room again after [`has_room`](Self::has_room) was false, when a
-    /// flush or publication is done, and when writing fails. It must not wait for this handle's thread.
+    /// flush or publication is done, when free space falls below a bound or rises above it, and when writing fails. It must not wait for this handle's thread.
     pub fn open(
         directory: &Path,
         settings: Settings,
@@ -298,13 +313,22 @@ struct DiskThread {
     unsynced_since: Option<Instant>,
     /// Since when the segment has had a row.
     segment_since: Option<Instant>,
+    /// When to look for segments that have grown too old, and for free space.
+    tidy_at: Option<Instant>,
 }
 
 impl DiskThread {
     fn spawn(store: Store, settings: Settings, shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
         let first_seq = store.next_seq();
-        let mut thread =
-            Self { store: Some(store), settings, shared, first_seq, unsynced_since: None, segment_since: None };
+        let mut thread = Self {
+            store: Some(store),
+            settings,
+            shared,
+            first_seq,
+            unsynced_since: None,
+            segment_since: None,
+            tidy_at: Some(Instant::now()),
+        };
         without_signals(|| {
             thread::Builder::new().name("trunkline-capture".into()).spawn(move || {
                 if panic::catch_unwind(AssertUnwindSafe(|| while thread.step() {})).is_err() {
@@ -324,6 +348,8 @@ impl DiskThread {
                 self.write(Store::publish);
             } else if is_due(self.sync_deadline()) {
                 self.write(Store::sync);
+            } else if is_due(self.tidy_at) {
+                self.tidy();
             }
             return true;
         };
@@ -345,7 +371,7 @@ impl DiskThread {
 
     /// The next command; `None` when a deadline comes first.
     fn next_command(&self) -> Option<Command> {
-        let deadline = [self.sync_deadline(), self.publish_deadline()].into_iter().flatten().min();
+        let deadline = [self.sync_deadline(), self.publish_deadline(), self.tidy_at].into_iter().flatten().min();
         let mut state = self.shared.state();
         loop {
             // A deadline goes before commands, or a writer that never rests would never sync.
@@ -372,6 +398,12 @@ impl DiskThread {
         self.segment_since.map(|since| since + self.settings.segment_age)
     }
 
+    fn tidy(&mut self) {
+        let Settings { keep, .. } = self.settings;
+        self.write(|store| store.trim(keep, SystemTime::now()));
+        self.tidy_at = keep.age.map(|age| Instant::now() + (age / 10).clamp(TIDY_MIN, TIDY_MAX));
+    }
+
     fn append(&mut self, batch: &Batch) {
         let segment_bytes = self.settings.segment_bytes;
         self.write(|store| store.append(batch, segment_bytes));
@@ -393,15 +425,32 @@ impl DiskThread {
         if let Err(error) = step(store) {
             return self.fail(error);
         }
+        if store.segments() > segments
+            && let Err(error) = store.trim(self.settings.keep, SystemTime::now())
+        {
+            return self.fail(error);
+        }
         let is_durable = store.durable_seq() == store.next_seq();
-        let low_space = is_durable.then(|| store.free_bytes().filter(|free| *free < self.settings.low_space_bytes));
+        let Settings { low_space_bytes, critical_space_bytes, .. } = self.settings;
+        let low_space = |bytes: &u64| *bytes < low_space_bytes.max(critical_space_bytes);
+        let low_space = is_durable.then(|| {
+            let bytes = store.free_bytes().filter(low_space)?;
+            Some(LowSpace { bytes, is_critical: bytes < critical_space_bytes })
+        });
         let mut state = self.shared.state();
         state.progress.durable = store.durable_seq() - self.first_seq;
         state.progress.segments = store.segments();
+        state.progress.deleted = store.deleted();
+        let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
+        let mut is_news = false;
         if let Some(low_space) = low_space {
+            is_news = level(low_space) != level(state.progress.low_space);
             state.progress.low_space = low_space;
         }
         drop(state);
+        if is_news {
+            (self.shared.wake)();
+        }
         let since = |is_open: bool, since: Option<Instant>| is_open.then(|| since.unwrap_or_else(Instant::now));
         self.unsynced_since = since(!is_durable, self.unsynced_since);
         if store.segments() > segments {
@@ -416,6 +465,7 @@ impl DiskThread {
         }
         self.unsynced_since = None;
         self.segment_since = None;
+        self.tidy_at = None;
         let mut state = self.shared.state();
         state.progress.failure.get_or_insert(failure);
         drop(state);
@@ -448,7 +498,7 @@ mod tests {
     use super::*;
     use crate::disk::DiskFile;
     use crate::faults::{Fault, FaultyDisk};
-    use crate::{Capture, CaptureErrorKind, Direction, Info, Protocol, recover};
+    use crate::{Capture, CaptureErrorKind, Direction, Info, Keep, Protocol, recover};
 
     fn append(writer: &mut Writer, messages: usize, payload: &[u8]) {
         for at in 0..messages {
@@ -632,6 +682,12 @@ mod tests {
         fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
             self.disk.list(directory)
         }
+        fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {
+            self.disk.size_and_time(path)
+        }
+        fn create_directory(&self, path: &Path) -> io::Result<()> {
+            self.disk.create_directory(path)
+        }
         fn sync_directory(&self, directory: &Path) -> io::Result<()> {
             self.disk.sync_directory(directory)
         }
@@ -682,10 +738,53 @@ mod tests {
         writer.flush();
         let progress = wait(&writer, &woken, |progress| progress.failure.is_some());
         assert_eq!(progress.durable, 10);
-        assert_eq!(progress.low_space, Some(1 << 20));
+        assert_eq!(progress.low_space, Some(LowSpace { bytes: 1 << 20, is_critical: true }));
         assert!(!writer.has_room());
         append(&mut writer, 10, b"x");
         assert_eq!(writer.close().unwrap_err().kind(), CaptureErrorKind::Full);
+    }
+
+    #[test]
+    fn little_space_is_told_at_the_start_already() {
+        let scratch = tempfile::tempdir().unwrap();
+        for (low, critical, expected) in
+            [(1 << 20, 1 << 20, None), (2 << 20, 1 << 20, Some(false)), (0, 2 << 20, Some(true))]
+        {
+            let settings = Settings { low_space_bytes: low, critical_space_bytes: critical, ..Settings::default() };
+            let (wake, woken) = channel();
+            let disk = Arc::new(FaultyDisk::default());
+            let mut writer = Writer::open_on(disk, scratch.path(), settings, Box::new(wake_by(wake))).unwrap();
+            if expected.is_some() {
+                wait(&writer, &woken, |progress| progress.low_space.is_some());
+            }
+            let flushed = writer.flush();
+            let progress = wait(&writer, &woken, |progress| progress.done >= flushed);
+            assert_eq!(progress.low_space.map(|low_space| low_space.is_critical), expected);
+            assert!(progress.low_space.is_none_or(|low_space| low_space.bytes == 1 << 20));
+        }
+    }
+
+    #[test]
+    fn what_has_grown_old_goes_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Keep { age: Some(Duration::from_millis(300)), bytes: None };
+        let (mut writer, woken) = open(directory.path(), Settings { keep, ..Settings::default() });
+        for _ in 0..3 {
+            append(&mut writer, 10, b"x");
+            let published = writer.publish();
+            wait(&writer, &woken, |progress| progress.done >= published);
+        }
+        let began = Instant::now();
+        // Nothing is recorded any more; the latest stays.
+        while writer.progress().deleted < 2 {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            thread::yield_now();
+        }
+        assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (1, 10));
+        assert_eq!(writer.close().unwrap().segments, 3);
+        append(&mut open(directory.path(), Settings::default()).0, 10, b"x");
+        recover(directory.path()).unwrap();
+        assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (2, 20));
     }
 
     #[test]

@@ -231,6 +231,11 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.has_room()
     }
 
+    /// Whether the machine holds nothing more to send.
+    pub fn is_drained(&self) -> bool {
+        self.shared.is_drained()
+    }
+
     /// Whether there are events to read.
     pub fn has_events(&self) -> bool {
         self.shared.has_events()

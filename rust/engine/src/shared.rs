@@ -255,7 +255,6 @@ impl<M: Machine> Shared<M> {
             snapshot.lost_notices = inbox.lost_notices;
         }
         *lock(&self.snapshot) = snapshot;
-        self.user.notify();
     }
 
     pub(crate) fn set_endpoints(&self, endpoints: Vec<String>) {
@@ -349,6 +348,11 @@ impl<M: Machine> Shared<M> {
     pub(crate) fn has_room(&self) -> bool {
         let outbox = lock(&self.outbox);
         self.bounds.hold(sum(outbox.backlog, outbox.pending))
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        let outbox = lock(&self.outbox);
+        sum(outbox.backlog, outbox.pending).messages == 0
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<M::Stats> {

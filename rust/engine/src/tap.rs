@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use trunkline_capture::{CaptureError, Direction, Progress, Protocol, Row, Ticket, Writer};
+use trunkline_capture::{CaptureError, Direction, LowSpace, Progress, Protocol, Row, Ticket, Writer};
 use trunkline_wire::{ErrorKind, Frames};
 
 /// What a role does when its capture cannot keep up, or fails.
@@ -21,8 +21,8 @@ pub enum CaptureOverflow {
 /// What the user of a capture should know while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The disk has only so many bytes left.
-    LowSpace(u64),
+    /// The disk has little room left.
+    LowSpace(LowSpace),
     /// Rows are lost from now on, since the disk cannot keep up.
     Losing,
     /// The capture has ended; the role goes on without.
@@ -40,7 +40,7 @@ pub(crate) struct Tap {
     flushes: Vec<(u64, Ticket)>,
     flushed: u64,
     pub(crate) lost: u64,
-    space_is_low: bool,
+    low_space: Option<LowSpace>,
     pub(crate) troubles: Vec<Trouble>,
 }
 
@@ -56,7 +56,7 @@ impl Tap {
             flushes: vec![],
             flushed: 0,
             lost: 0,
-            space_is_low: false,
+            low_space: None,
             troubles: vec![],
         }
     }
@@ -127,10 +127,13 @@ impl Tap {
             self.writer = None;
             return Ok(());
         }
-        if let Some(bytes) = progress.low_space.filter(|_| !self.space_is_low) {
-            self.troubles.push(Trouble::LowSpace(bytes));
+        let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
+        if let Some(low_space) = progress.low_space
+            && level(progress.low_space) > level(self.low_space)
+        {
+            self.troubles.push(Trouble::LowSpace(low_space));
         }
-        self.space_is_low = progress.low_space.is_some();
+        self.low_space = progress.low_space;
         let done = progress.done;
         self.flushes.retain(|&(number, ticket)| {
             if ticket <= done {

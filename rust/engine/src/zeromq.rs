@@ -31,7 +31,8 @@ const NO_PEER: Duration = Duration::from_millis(10);
 pub struct ZeromqTransport {
     runtime: Runtime,
     signal: Arc<Signal>,
-    linger: Duration,
+    /// What goes on sending for as long as its linger says.
+    closing: Vec<JoinHandle<()>>,
 }
 
 enum Pattern {
@@ -81,7 +82,7 @@ impl ZeromqTransport {
             reason: error.to_string(),
         };
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)?;
-        Ok(Self { runtime, signal: Arc::new(Signal::new().map_err(failed)?), linger: Duration::ZERO })
+        Ok(Self { runtime, signal: Arc::new(Signal::new().map_err(failed)?), closing: vec![] })
     }
 
     /// Hands a socket to its tasks, once everything about it is said.
@@ -310,10 +311,9 @@ impl Transport for ZeromqTransport {
         // Without a sender the sending task ends when it has sent what it holds.
         socket.outgoing = None;
         socket.incoming.close();
-        self.linger = self.linger.max(linger);
         let tasks = std::mem::take(&mut socket.tasks);
         let push = socket.kind == SocketKind::Push;
-        self.runtime.spawn(async move {
+        self.closing.push(self.runtime.spawn(async move {
             if push && !linger.is_zero() {
                 for task in tasks.iter().skip(1) {
                     let end = Instant::now() + linger;
@@ -323,6 +323,18 @@ impl Transport for ZeromqTransport {
                 }
             }
             tasks.iter().for_each(JoinHandle::abort);
+        }));
+    }
+}
+
+impl Drop for ZeromqTransport {
+    fn drop(&mut self) {
+        let closing = std::mem::take(&mut self.closing);
+        self.runtime.block_on(async {
+            for socket in closing {
+                // One that panicked has nothing left to send.
+                let _ = socket.await;
+            }
         });
     }
 }

@@ -12,7 +12,8 @@ use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{Announcing, Finding, Together};
 use trunkline_wire::SocketOptions;
 use trunkline_wire::cdtp::{
-    Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding, Variant,
+    BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
+    Variant,
 };
 use trunkline_wire::chirp::{
     Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service, decode,
@@ -102,6 +103,7 @@ fn sender(port: u16, bind: &str) -> Together<Sender, Beacon, Announcing> {
         bind: vec![bind.to_owned()],
         connect: vec![],
         options: SocketOptions::default(),
+        batch: BatchBounds::default(),
     });
     Together::new(sender, beacon(Some("Det"), port), Announcing::default())
 }

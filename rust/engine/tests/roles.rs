@@ -18,7 +18,8 @@ use trunkline_engine::{
     TransportError,
 };
 use trunkline_wire::cdtp::{
-    Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding, Variant,
+    BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
+    Variant,
 };
 use trunkline_wire::zap::z85;
 use trunkline_wire::{Curve, Machine, SocketEvent, SocketOptions};
@@ -225,6 +226,7 @@ fn sender(connect: &str) -> Sender {
         bind: vec![],
         connect: vec![connect.to_owned()],
         options: SocketOptions { send_hwm: Some(100), ..SocketOptions::default() },
+        batch: BatchBounds::default(),
     })
 }
 

@@ -13,13 +13,14 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
-    Batches, Capture, CaptureError as CaptureFault, Direction, Import, Protocol, Row, Rows, recover as recover_capture,
-    schema as capture_schema,
+    Batches, Capture, CaptureError as CaptureFault, Direction, Import, Protocol, Row, Rows, RunRecord,
+    recover as recover_capture, run_schema as capture_run_schema, schema as capture_schema,
 };
 use trunkline_wire::{cdtp, dcp};
 
 use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
+use crate::msgpack::to_python;
 use crate::names::name;
 
 /// A capture as it was when it was opened.
@@ -53,6 +54,11 @@ impl PyCapture {
         Ok(counts)
     }
 
+    fn runs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let runs = py.detach(|| self.0.runs()).map_err(|error| capture_error(&error))?;
+        runs.into_iter().map(|run| run_dict(py, &run)).collect()
+    }
+
     /// A pyarrow reader of all rows, or of some of their columns.
     #[pyo3(signature = (columns = None))]
     fn reader<'py>(&self, py: Python<'py>, columns: Option<Vec<String>>) -> PyResult<Bound<'py, PyAny>> {
@@ -82,6 +88,31 @@ impl PyCapture {
     fn cursor(&self) -> PyResult<Cursor> {
         Ok(Cursor { batches: self.batches()?, batch: None, row: 0 })
     }
+}
+
+fn run_dict<'py>(py: Python<'py>, record: &RunRecord) -> PyResult<Bound<'py, PyDict>> {
+    let RunRecord { capture_id, sender, run } = record;
+    let map = |map: Option<&[u8]>| map.map(|map| to_python(py, map)).transpose();
+    let condition = run.condition();
+    let fields = PyDict::new(py);
+    fields.set_item("capture_id", capture_id)?;
+    fields.set_item("sender", sender)?;
+    fields.set_item("ordinal", run.ordinal)?;
+    fields.set_item("run_id", run.run_id())?;
+    fields.set_item("condition", condition.to_string())?;
+    fields.set_item("condition_code", condition.code())?;
+    fields.set_item("messages", run.messages)?;
+    fields.set_item("bytes", run.bytes)?;
+    fields.set_item("missed", run.missed)?;
+    fields.set_item("duplicates", run.duplicates)?;
+    fields.set_item("out_of_order", run.out_of_order)?;
+    fields.set_item("first_received_at_ns", run.first_received_at_ns)?;
+    fields.set_item("last_received_at_ns", run.last_received_at_ns)?;
+    fields.set_item("bor_seq", run.begin.as_ref().map(|begin| begin.seq))?;
+    fields.set_item("eor_seq", run.end.as_ref().map(|end| end.seq))?;
+    fields.set_item("config", map(run.config())?)?;
+    fields.set_item("metadata", map(run.metadata())?)?;
+    Ok(fields)
 }
 
 /// A place among the rows of a capture.
@@ -290,6 +321,12 @@ fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T) -> &'stat
 pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64, Option<u64>)> {
     let recovery = py.detach(move || recover_capture(&directory)).map_err(|error| capture_error(&error))?;
     Ok((recovery.rows, recovery.cut_bytes, recovery.segment))
+}
+
+/// The columns of a table of runs but for their maps, as a pyarrow schema.
+#[pyfunction]
+pub(crate) fn run_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    PySchema::new(capture_run_schema()).into_pyarrow(py)
 }
 
 /// The columns of a capture, as a pyarrow schema.

@@ -41,7 +41,7 @@ mod _native {
     #[pymodule]
     mod capture {
         #[pymodule_export]
-        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, schema};
+        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, run_schema, schema};
     }
 
     #[pymodule]

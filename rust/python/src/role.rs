@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use trunkline_capture::{Protocol, Writer};
+use trunkline_capture::{LowSpace, Protocol, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
 use trunkline_engine::{
     Bounds, Capture, CaptureOverflow, End, Guard, Handle, Settings, Signal, StartError, TransportError, Trouble,
@@ -34,6 +34,7 @@ pub(crate) trait AnyRole: Send + Sync {
     fn endpoints(&self) -> Vec<String>;
     fn has_events(&self) -> bool;
     fn has_room(&self) -> bool;
+    fn is_drained(&self) -> bool;
     fn is_over(&self) -> bool;
     fn is_ours(&self) -> bool;
     fn end(&self) -> Option<End>;
@@ -65,6 +66,10 @@ impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
 
     fn has_room(&self) -> bool {
         self.has_room()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained()
     }
 
     fn is_over(&self) -> bool {
@@ -258,6 +263,21 @@ impl Role {
         Ok(self.ours()?.has_room())
     }
 
+    /// Whether nothing waits to be sent.
+    fn is_drained(&self) -> PyResult<bool> {
+        Ok(self.ours()?.is_drained())
+    }
+
+    /// Waits until nothing waits to be sent; false when the time is up.
+    #[pyo3(signature = (timeout_s = None))]
+    fn wait_drained(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
+        let drained = |role: &dyn AnyRole| role.is_drained() || role.is_over();
+        if !self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, drained)? {
+            return Ok(false);
+        }
+        if self.ours()?.is_drained() { Ok(true) } else { Err(self.ended()) }
+    }
+
     /// Asks for the capture to be safe on disk, with `publish` also as Parquet; gives a ticket.
     fn ask_flush(&self, publish: bool) -> PyResult<u64> {
         Ok(self.ours()?.flush(publish))
@@ -359,10 +379,21 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     Ok((handle, Role { inner, guard }))
 }
 
+/// What has come up with a capture, as a kind of notice.
+pub(crate) fn trouble_kind(trouble: &Trouble) -> &'static str {
+    match trouble {
+        Trouble::LowSpace(LowSpace { is_critical: true, .. }) => "critical",
+        Trouble::LowSpace(_) | Trouble::Losing | Trouble::Failed(_) => "capture",
+    }
+}
+
 /// What has come up with a capture, in words.
 pub(crate) fn words(trouble: Trouble) -> String {
     match trouble {
-        Trouble::LowSpace(bytes) => format!("the disk of the capture has only {} MiB left", bytes >> 20),
+        Trouble::LowSpace(LowSpace { bytes, .. }) => {
+            let tenths = bytes / ((1 << 30) / 10);
+            format!("the disk of the capture has only {}.{} GiB left", tenths / 10, tenths % 10)
+        }
         Trouble::Losing => "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned(),
         Trouble::Failed(reason) => format!("goes on without its capture: {reason}"),
     }
@@ -479,6 +510,15 @@ fn capture_settings(options: &HashMap<String, Bound<'_, PyAny>>) -> PyResult<tru
     }
     if let Some(age) = options.get("segment_s").filter(|value| !value.is_none()) {
         settings.segment_age = seconds(age.extract()?)?;
+    }
+    let given = |name: &str| options.get(name).filter(|value| !value.is_none());
+    settings.keep.bytes = given("keep_bytes").map(PyAnyMethods::extract).transpose()?;
+    settings.keep.age = given("keep_s").map(|age| seconds(age.extract()?)).transpose()?;
+    if let Some(bytes) = given("warn_free_bytes") {
+        settings.low_space_bytes = bytes.extract()?;
+    }
+    if let Some(bytes) = given("critical_free_bytes") {
+        settings.critical_space_bytes = bytes.extract()?;
     }
     Ok(settings)
 }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use smallvec::smallvec;
 use trunkline_wire::cdtp::{
-    Data, DataOut, Receiver, ReceiverEvent, ReceiverSettings, ReceiverVerb, Sender, SenderEvent, SenderSettings,
-    SenderVerb, Settings, Variant,
+    BatchBounds, Data, DataOut, Layout, MessageType, Receiver, ReceiverEvent, ReceiverSettings, ReceiverVerb, Sender,
+    SenderEvent, SenderSettings, SenderVerb, Settings, Variant, decode,
 };
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent};
@@ -23,6 +23,7 @@ fn sender(variant: Variant) -> Sender {
         bind: vec!["tcp://127.0.0.1:*".into()],
         connect: vec![],
         options: SocketOptions { send_hwm: Some(128), ..SocketOptions::default() },
+        batch: BatchBounds { bytes: 200, time: Duration::from_millis(50) },
     });
     assert!(matches!(sender.poll_output(), Some(Output::Open(open)) if open.options.immediate));
     sender
@@ -335,7 +336,136 @@ fn names_from_the_network_do_not_grow_the_statistics() {
     assert_eq!(stats.senders.values().map(|sender| sender.messages).sum::<u64>(), 1000);
 }
 
+/// The wire messages that are due: the type of each, and the numbers of its records.
+fn batches(sender: &mut Sender) -> Vec<(MessageType, Vec<u64>)> {
+    let layout = |frames: Frames| match decode(&frames, &Settings::default()) {
+        Ok(Layout::Batch(batch)) => {
+            (batch.message_type, batch.records.iter().map(|record| record.sequence).collect::<Vec<_>>())
+        }
+        other => panic!("{other:?}"),
+    };
+    sends(sender).into_iter().map(|(_, frames)| layout(frames)).collect()
+}
+
+fn end_run() -> SenderVerb {
+    SenderVerb::EndRun { timestamp: Timestamp::default(), metadata: EMPTY_MAP }
+}
+
+// req: CDTP-22
+#[test]
+fn records_go_together_when_they_are_enough_or_old_enough() {
+    let mut sender = sender(Variant::Two);
+    sender.handle_verb(Nanos(0), data(b"first"));
+    // The run begins at once.
+    assert_eq!(batches(&mut sender), [(MessageType::Bor, vec![0, 1])]);
+    assert_eq!(sender.poll_timeout(), Some(Nanos(50 * MILLISECOND)));
+    sender.handle_verb(Nanos(40 * MILLISECOND), data(b"second"));
+    sender.handle_timeout(Nanos(49 * MILLISECOND));
+    assert_eq!(batches(&mut sender), []);
+    assert_eq!((sender.stats().queued, sender.backlog().messages), (3, 3));
+    sender.handle_timeout(Nanos(50 * MILLISECOND));
+    assert_eq!(batches(&mut sender), [(MessageType::Dat, vec![1, 2])]);
+    assert_eq!(sender.poll_timeout(), None);
+    // Each takes up to 71 bytes: three would be more than 200.
+    for _ in 0..5 {
+        sender.handle_verb(Nanos(60 * MILLISECOND), data(&[7; 50]));
+    }
+    assert_eq!(batches(&mut sender), [(MessageType::Dat, vec![3, 4]), (MessageType::Dat, vec![5, 6])]);
+    assert_eq!(sender.stats().queued, 8);
+}
+
+// req: CDTP-22
+#[test]
+fn nothing_overtakes_data_that_waits() {
+    let mut sender = sender(Variant::Two);
+    sender.handle_verb(Nanos(0), data(b"small"));
+    sender.handle_verb(Nanos(0), data(&[7; 1000]));
+    sender.handle_verb(Nanos(0), data(b"small"));
+    sender.handle_verb(Nanos(0), end_run());
+    sender.handle_verb(Nanos(0), data(b"small"));
+    sender.handle_verb(Nanos(0), SenderVerb::Flush);
+    sender.handle_verb(Nanos(0), data(b"small"));
+    sender.handle_close(Nanos(0), Duration::from_secs(1));
+    let (bor, dat, eor) = (MessageType::Bor, MessageType::Dat, MessageType::Eor);
+    assert_eq!(
+        batches(&mut sender),
+        [
+            (bor, vec![0, 1]),
+            (dat, vec![1]),
+            (dat, vec![2]),
+            (dat, vec![3]),
+            (eor, vec![0, 1]),
+            (bor, vec![0, 1]),
+            (dat, vec![1]),
+            (dat, vec![2]),
+            (eor, vec![0, 1]),
+        ]
+    );
+}
+
+// req: CDTP-22
+#[test]
+fn without_a_bound_no_data_waits() {
+    for batch in [
+        BatchBounds { bytes: 0, ..BatchBounds::default() },
+        BatchBounds { time: Duration::ZERO, ..BatchBounds::default() },
+    ] {
+        let mut sender = Sender::new(SenderSettings {
+            name: "Det".into(),
+            variant: Variant::Two,
+            bind: vec![],
+            connect: vec![],
+            options: SocketOptions::default(),
+            batch,
+        });
+        assert!(sender.poll_output().is_some());
+        for _ in 0..3 {
+            sender.handle_verb(Nanos(0), data(b"x"));
+        }
+        assert_eq!(batches(&mut sender).len(), 4);
+        assert_eq!(sender.poll_timeout(), None);
+    }
+}
+
 proptest! {
+    /// However data is batched, its records come once, in order and between BOR and EOR, and all is accounted for.
+    // req: CDTP-22
+    #[test]
+    fn batches_hold_every_record_once(steps in prop::collection::vec((0u8..6, 0usize..90), 1..100)) {
+        static PAYLOAD: [u8; 90] = [7; 90];
+        let (mut sender, mut receiver) = (sender(Variant::Two), receiver(None));
+        let (mut now, mut asked, mut in_run) = (Nanos(0), 0, false);
+        for (step, size) in steps {
+            match step {
+                0 => now = now + Duration::from_millis(20),
+                1 if in_run => {
+                    sender.handle_verb(now, end_run());
+                    (asked, in_run) = (asked + 1, false);
+                }
+                _ => {
+                    sender.handle_verb(now, data(&PAYLOAD[..size]));
+                    (asked, in_run) = (asked + 1 + u64::from(!in_run), true);
+                }
+            }
+            if sender.poll_timeout().is_some_and(|at| at <= now) {
+                sender.handle_timeout(now);
+            }
+            prop_assert!(sender.poll_timeout().is_none_or(|at| at > now));
+            for (id, frames) in sends(&mut sender) {
+                prop_assert_eq!(receiver.handle_message(now, incoming(frames)), None);
+                sender.handle_socket(now, DataOut, SocketEvent::Sent(id));
+            }
+            prop_assert_eq!(sender.stats().sent + sender.stats().queued, asked);
+        }
+        sender.handle_verb(now, SenderVerb::Flush);
+        for (id, frames) in sends(&mut sender) {
+            prop_assert_eq!(receiver.handle_message(now, incoming(frames)), None);
+            sender.handle_socket(now, DataOut, SocketEvent::Sent(id));
+        }
+        prop_assert_eq!((sender.stats().sent, sender.backlog().bytes), (asked, 0));
+        prop_assert!(receiver.stats().senders.values().all(|sender| sender.missed == 0));
+    }
+
     /// Whatever the transport does, every message goes once and in order, or is counted as not sent.
     // req: CDTP-18
     #[test]

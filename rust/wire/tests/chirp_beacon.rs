@@ -341,3 +341,22 @@ proptest! {
         prop_assert_eq!(sent(&mut beacon).len(), 1);
     }
 }
+
+// req: CHIRP-05
+#[test]
+fn seeks_again_after_twice_the_time_up_to_a_minute() {
+    let mut beacon = beacon(settings());
+    beacon.seek(Service::Data);
+    let mut asked = vec![];
+    while asked.len() < 9 {
+        let now = beacon.poll_timeout().expect("it goes on");
+        beacon.handle_timeout(now);
+        let requests = sent(&mut beacon);
+        assert_eq!(requests.len(), 4, "both ways, with both hashes");
+        assert!(requests.iter().all(|(_, datagram)| datagram.kind == Kind::Request));
+        asked.push(now.0 / SECOND);
+    }
+    assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
+    beacon.handle_close(Nanos(200 * SECOND), Duration::ZERO);
+    assert_eq!(beacon.poll_timeout(), None);
+}

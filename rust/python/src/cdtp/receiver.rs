@@ -15,7 +15,7 @@ use super::message::{Message, messages, settings};
 use crate::chirp::BeaconOptions;
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{Role, RoleOptions, deadline, start, timed_out, words};
+use crate::role::{Role, RoleOptions, deadline, start, timed_out, trouble_kind, words};
 
 /// A receiver's or recorder's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
@@ -142,7 +142,7 @@ impl PyReceiver {
                 Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
                 Next::Nothing => {
                     for trouble in slf.get().engine.read_troubles() {
-                        slf.get().on_notice.call1(slf.py(), ("capture", words(trouble)))?;
+                        slf.get().on_notice.call1(slf.py(), (trouble_kind(&trouble), words(trouble)))?;
                     }
                     return Ok(None);
                 }
@@ -204,7 +204,7 @@ impl PyReceiver {
             }
             Some(beacon) => {
                 let mut beacon = beacon.beacon()?;
-                beacon.request(Service::Data);
+                beacon.seek(Service::Data);
                 let machine = Together::new(machine, beacon, Finding);
                 let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
                 (handle, role)

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::Protocol;
 use trunkline_engine::{Announcing, CaptureOverflow, Either, Handle, Offered, Snapshot, Together, Trouble};
-use trunkline_wire::cdtp::{Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
+use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
 
@@ -17,7 +17,7 @@ use super::message::{encoded_map, timestamp, variant};
 use crate::chirp::BeaconOptions;
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out, words};
+use crate::role::{AnyRole, Role, RoleOptions, deadline, seconds, start, timed_out, trouble_kind, words};
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
@@ -32,6 +32,8 @@ trait Engine: Send + Sync {
     fn read_troubles(&self) -> Vec<Trouble>;
     /// Hands a verb over; gives it back where there is no room or the role is over.
     fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb>;
+    /// Hands over a verb that is no message.
+    fn ask(&self, verb: SenderVerb);
     /// Counters, fresh where the role is ours.
     fn stats(&self) -> Snapshot<SenderStats>;
 }
@@ -50,6 +52,10 @@ impl Engine for Handle<Sender> {
             Offered::Taken => None,
             Offered::Full(verb) | Offered::Over(verb) => Some(verb),
         }
+    }
+
+    fn ask(&self, verb: SenderVerb) {
+        self.ask(verb);
     }
 
     fn stats(&self) -> Snapshot<SenderStats> {
@@ -71,6 +77,10 @@ impl Engine for Handle<Together<Sender, Beacon, Announcing>> {
             Offered::Full(Either::First(verb)) | Offered::Over(Either::First(verb)) => Some(verb),
             Offered::Taken | Offered::Full(Either::Second(_)) | Offered::Over(Either::Second(_)) => None,
         }
+    }
+
+    fn ask(&self, verb: SenderVerb) {
+        self.ask(Either::First(verb));
     }
 
     fn stats(&self) -> Snapshot<SenderStats> {
@@ -100,6 +110,7 @@ impl PySender {
             SenderVerb::Data { tags, payload, .. } => payload.iter().chain([tags]).map(Bytes::len).collect(),
             SenderVerb::BeginRun { config: map, .. } | SenderVerb::EndRun { metadata: map, .. } => vec![map.len()],
             SenderVerb::Raw(frames) => frames.iter().map(Bytes::len).collect(),
+            SenderVerb::Flush => vec![],
         };
         if sizes.iter().any(|&size| size as u64 > self.max_message_bytes) {
             let largest = sizes.iter().max().copied().unwrap_or_default();
@@ -120,13 +131,16 @@ impl PySender {
 #[pymethods]
 impl PySender {
     #[new]
-    #[pyo3(signature = (options, name, *, header, max_message_bytes, beacon = None))]
+    #[allow(clippy::too_many_arguments)] // as Python names them
+    #[pyo3(signature = (options, name, *, header, max_message_bytes, batch_bytes, batch_s, beacon = None))]
     fn new(
         py: Python<'_>,
         mut options: RoleOptions,
         name: String,
         header: &str,
         max_message_bytes: u64,
+        batch_bytes: u64,
+        batch_s: f64,
         beacon: Option<BeaconOptions>,
     ) -> PyResult<PyClassInitializer<Self>> {
         if name.len() as u64 > max_message_bytes {
@@ -140,6 +154,11 @@ impl PySender {
             bind: options.bind.clone(),
             connect: options.connect.clone(),
             options: options.socket.clone(),
+            batch: BatchBounds {
+                // Together they are to be no more than a receiver takes.
+                bytes: usize::try_from(batch_bytes.min(max_message_bytes)).unwrap_or(usize::MAX),
+                time: seconds(batch_s)?,
+            },
         });
         let (overflow, thread) = (CaptureOverflow::Count, "trunkline-cdtp-sender");
         let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
@@ -183,6 +202,11 @@ impl PySender {
         self.outgoing(SenderVerb::Raw(frames::frames(frames)?))
     }
 
+    /// Lets nothing wait for others to go with.
+    fn flush(&self) {
+        self.engine.ask(SenderVerb::Flush);
+    }
+
     /// Hands a message to the engine; false when there is no room.
     fn offer(slf: &Bound<'_, Self>, outgoing: &mut Outgoing) -> PyResult<bool> {
         let role = slf.as_super().get();
@@ -222,7 +246,7 @@ impl PySender {
             SenderEvent::Failed { endpoint, reason } => ("failed", endpoint, reason),
         };
         let troubles = self.engine.read_troubles().into_iter();
-        let troubles = troubles.map(|trouble| ("capture", String::new(), words(trouble)));
+        let troubles = troubles.map(|trouble| (trouble_kind(&trouble), String::new(), words(trouble)));
         events.into_iter().map(text).chain(troubles).collect()
     }
 

@@ -156,6 +156,12 @@ fn tags(reader: &mut Reader<'_>) -> Result<(Range<usize>, usize), Fault> {
     Ok((start..reader.position(), duplicates))
 }
 
+/// Whether these bytes are a map that could be the tags of a message, and nothing more.
+pub(super) fn is_map(bytes: &[u8]) -> bool {
+    let mut reader = Reader::new(bytes, ErrorKind::BadHeader);
+    tags(&mut reader).is_ok() && reader.rest().is_empty()
+}
+
 /// Tells names apart by a few bits of each. Where that is not enough they are compared whole.
 #[derive(Default)]
 struct Sieve {

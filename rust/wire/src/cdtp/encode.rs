@@ -44,9 +44,8 @@ pub fn encode_batch<B: AsRef<[u8]>>(
     message_type: MessageType,
     records: &[(u64, &[u8], &[B])],
 ) -> Result<Vec<u8>, Oversize> {
-    let block_bytes = |blocks: &[B]| blocks.iter().map(|block| BLOCK_BYTES + block.as_ref().len()).sum::<usize>();
-    let record_bytes = records.iter().map(|(_, tags, blocks)| RECORD_BYTES + tags.len() + block_bytes(blocks));
-    let mut out = Vec::with_capacity(START_BYTES + sender.len() + record_bytes.sum::<usize>());
+    let records_bytes: usize = records.iter().map(|(_, tags, blocks)| record_bytes(tags, blocks)).sum();
+    let mut out = Vec::with_capacity(START_BYTES + sender.len() + records_bytes);
     write_start(&mut out, Variant::Two, sender)?;
     write_unsigned(&mut out, message_type.number());
     write_array(&mut out, records.len())?;
@@ -60,6 +59,11 @@ pub fn encode_batch<B: AsRef<[u8]>>(
         }
     }
     Ok(out)
+}
+
+/// The most bytes that a record of a CDTP2 message takes.
+pub(super) fn record_bytes<B: AsRef<[u8]>>(tags: &[u8], blocks: &[B]) -> usize {
+    RECORD_BYTES + tags.len() + blocks.iter().map(|block| BLOCK_BYTES + block.as_ref().len()).sum::<usize>()
 }
 
 fn write_start(out: &mut Vec<u8>, variant: Variant, sender: &str) -> Result<(), Oversize> {

@@ -4,6 +4,7 @@ mod decode;
 mod encode;
 mod layout;
 mod receiver;
+mod runs;
 mod sender;
 mod variant;
 
@@ -11,5 +12,6 @@ pub use decode::{decode, decode_header};
 pub use encode::{encode_batch, encode_header};
 pub use layout::{Batch, Head, Layout, Record};
 pub use receiver::{Data, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
-pub use sender::{DataOut, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
+pub use runs::{Boundary, Closed, Condition, Run, RunBook, RunRow};
+pub use sender::{BatchBounds, DataOut, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 pub use variant::{Accept, MessageType, Settings, Variant};

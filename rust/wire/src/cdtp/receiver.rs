@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::{Layout, MessageType, Settings, decode};
+use super::runs::{Follower, numbers};
+use super::{Layout, Settings, decode};
 use crate::{
     DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind,
     SocketOptions, Weight,
@@ -127,22 +128,7 @@ pub struct SenderCount {
 struct Sender {
     name: Box<[u8]>,
     count: SenderCount,
-    last: Option<u64>,
-}
-
-impl Sender {
-    /// `missed += seq − 1 − last`; an EOR bears the number of the last DAT or the one after (CDTP-21).
-    fn follow(&mut self, message_type: Option<MessageType>, sequence: Option<u64>) {
-        let Some(sequence) = sequence else { return };
-        if message_type == Some(MessageType::Bor) {
-            self.last = Some(sequence);
-            return;
-        }
-        if let Some(last) = self.last {
-            self.count.missed += sequence.saturating_sub(last).saturating_sub(1);
-        }
-        self.last = self.last.max(Some(sequence));
-    }
+    follower: Follower,
 }
 
 #[derive(Debug)]
@@ -250,13 +236,8 @@ impl Receiver {
         if let Some(sender) = self.sender(&frames[0][layout.sender()]) {
             sender.count.messages += layout.messages() as u64;
             sender.count.bytes += bytes;
-            match &layout {
-                Layout::Single(head) => sender.follow(head.message_type, head.sequence),
-                Layout::Batch(batch) => {
-                    for record in &batch.records {
-                        sender.follow(Some(batch.message_type), Some(record.sequence));
-                    }
-                }
+            for (message_type, sequence) in numbers(&layout) {
+                sender.count.missed += sender.follower.follow(message_type, sequence);
             }
         }
         if self.settings.deliver {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use super::encode::record_bytes;
 use super::receiver::size;
 use super::{MessageType, Variant, encode_batch, encode_header};
 use crate::msgpack::{Oversize, Timestamp};
@@ -33,6 +34,23 @@ pub struct SenderSettings {
     pub connect: Vec<String>,
     /// What is set on the socket.
     pub options: SocketOptions,
+    /// Which CDTP2 data messages go together as records of one.
+    pub batch: BatchBounds,
+}
+
+/// How much CDTP2 data waits for company before it goes. Where one of the two is 0, none does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchBounds {
+    /// The records of a message take no more bytes than this; a larger one goes alone.
+    pub bytes: usize,
+    /// The longest that a message waits.
+    pub time: Duration,
+}
+
+impl Default for BatchBounds {
+    fn default() -> Self {
+        Self { bytes: 128 << 10, time: Duration::from_millis(500) }
+    }
 }
 
 /// The sender's only socket.
@@ -67,6 +85,8 @@ pub enum SenderVerb {
     },
     /// Send these frames as they are.
     Raw(Frames),
+    /// Send what waits to go together.
+    Flush,
 }
 
 /// What a sender tells its user.
@@ -102,17 +122,46 @@ impl Event for SenderEvent {
     }
 }
 
-/// Counters of a sender.
+/// Counters of a sender. A CDTP2 record is a message, and so is a BOR or an EOR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderStats {
     /// Messages the transport has taken.
     pub sent: u64,
-    /// Messages that wait for it.
+    /// Messages that wait for it, or for others to go with.
     pub queued: u64,
     /// Their bytes.
     pub queued_bytes: u64,
-    /// Messages that may have been lost with a receiver; a lower bound.
+    /// Wire messages that may have been lost with a receiver; a lower bound.
     pub at_risk: u64,
+}
+
+/// A wire message on its way.
+#[derive(Debug)]
+struct Queued {
+    frames: Frames,
+    messages: usize,
+}
+
+/// What the transport has been asked to take and has not yet taken.
+#[derive(Debug)]
+struct InFlight {
+    messages: usize,
+    bytes: usize,
+}
+
+/// CDTP2 data that waits to go together.
+#[derive(Debug, Default)]
+struct Pending {
+    records: Vec<PendingRecord>,
+    bytes: usize,
+    since: Option<Nanos>,
+}
+
+#[derive(Debug)]
+struct PendingRecord {
+    sequence: u64,
+    tags: Bytes,
+    payload: SmallVec<[Bytes; 2]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,10 +179,11 @@ pub struct Sender {
     state: State,
     opening: Option<Open<DataOut>>,
     closing: Option<Output<DataOut>>,
-    queue: VecDeque<Frames>,
-    queued_bytes: usize,
-    /// Bytes of each message the transport has been asked to take and has not yet taken.
-    in_flight: VecDeque<usize>,
+    pending: Pending,
+    queue: VecDeque<Queued>,
+    /// Messages and bytes of all that waits or is in flight.
+    queued: Backlog,
+    in_flight: VecDeque<InFlight>,
     next_send: u64,
     run: Option<u64>,
     last_timestamp: Timestamp,
@@ -161,8 +211,9 @@ impl Sender {
             state: State::Open,
             opening: Some(opening),
             closing: None,
+            pending: Pending::default(),
             queue: VecDeque::new(),
-            queued_bytes: 0,
+            queued: Backlog::default(),
             in_flight: VecDeque::new(),
             next_send: 0,
             run: None,
@@ -175,9 +226,10 @@ impl Sender {
         }
     }
 
-    fn push(&mut self, frames: Frames) {
-        self.queued_bytes += size(&frames);
-        self.queue.push_back(frames);
+    fn push(&mut self, frames: Frames, messages: usize) {
+        self.queued.messages += messages;
+        self.queued.bytes += size(&frames);
+        self.queue.push_back(Queued { frames, messages });
     }
 
     fn header(
@@ -207,7 +259,7 @@ impl Sender {
         } else {
             smallvec![self.header(timestamp, message_type, sequence, EMPTY_MAP)?, map.clone()]
         };
-        self.push(frames);
+        self.push(frames, 1);
         Ok(())
     }
 
@@ -225,7 +277,13 @@ impl Sender {
         }
     }
 
-    fn data(&mut self, timestamp: Timestamp, tags: &[u8], payload: SmallVec<[Bytes; 2]>) -> Result<(), Oversize> {
+    fn data(
+        &mut self,
+        now: Nanos,
+        timestamp: Timestamp,
+        tags: Bytes,
+        payload: SmallVec<[Bytes; 2]>,
+    ) -> Result<(), Oversize> {
         let mut sequence = 0;
         if self.settings.variant != Variant::S {
             if self.run.is_none() {
@@ -233,24 +291,73 @@ impl Sender {
             }
             sequence = self.run.map_or(1, |last| last + 1);
         }
-        let frames = if self.settings.variant == Variant::Two {
-            smallvec![encode_batch(&self.settings.name, MessageType::Dat, &[(sequence, tags, &payload[..])])?.into()]
+        if self.settings.variant == Variant::Two {
+            self.record(now, PendingRecord { sequence, tags, payload })?;
         } else {
             let mut frames = Frames::new();
-            frames.push(self.header(timestamp, MessageType::Dat, sequence, tags)?);
+            frames.push(self.header(timestamp, MessageType::Dat, sequence, &tags)?);
             frames.extend(payload);
-            frames
-        };
+            self.push(frames, 1);
+        }
         self.run = self.run.map(|_| sequence);
-        self.push(frames);
         Ok(())
     }
 
+    /// Lets a record wait for others, unless it fills a message by itself: one that cannot be written takes none with it.
+    fn record(&mut self, now: Nanos, record: PendingRecord) -> Result<(), Oversize> {
+        let BatchBounds { bytes: limit, time } = self.settings.batch;
+        let bytes = record_bytes(&record.tags, &record.payload);
+        if self.pending.bytes + bytes > limit {
+            self.flush()?;
+        }
+        if bytes >= limit || time.is_zero() {
+            let frames = smallvec![self.batch(&[record])?];
+            self.push(frames, 1);
+            return Ok(());
+        }
+        self.queued.messages += 1;
+        self.queued.bytes += bytes;
+        self.pending.bytes += bytes;
+        self.pending.since.get_or_insert(now);
+        self.pending.records.push(record);
+        if self.pending.bytes >= limit { self.flush() } else { Ok(()) }
+    }
+
+    /// Sends what waits to go together.
+    fn flush(&mut self) -> Result<(), Oversize> {
+        let Pending { records, bytes, .. } = std::mem::take(&mut self.pending);
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.queued.messages -= records.len();
+        self.queued.bytes -= bytes;
+        let frames = smallvec![self.batch(&records)?];
+        self.push(frames, records.len());
+        Ok(())
+    }
+
+    fn batch(&self, records: &[PendingRecord]) -> Result<Bytes, Oversize> {
+        let records: SmallVec<[_; 1]> =
+            records.iter().map(|record| (record.sequence, &record.tags[..], &record.payload[..])).collect();
+        encode_batch(&self.settings.name, MessageType::Dat, &records).map(Bytes::from)
+    }
+
+    fn batch_deadline(&self) -> Option<Nanos> {
+        self.pending.since.map(|since| since + self.settings.batch.time)
+    }
+
+    fn refuse(&mut self, encoded: Result<(), Oversize>) {
+        if let Err(oversize) = encoded {
+            self.events.push_back(SenderEvent::Refused(oversize.to_string()));
+        }
+    }
+
     fn settle(&mut self, taken: bool) {
-        if let Some(bytes) = self.in_flight.pop_front() {
-            self.queued_bytes -= bytes;
+        if let Some(InFlight { messages, bytes }) = self.in_flight.pop_front() {
+            self.queued.messages -= messages;
+            self.queued.bytes -= bytes;
             if taken {
-                self.stats.sent += 1;
+                self.stats.sent += messages as u64;
                 self.taken += 1;
             }
         }
@@ -311,30 +418,33 @@ impl Machine for Sender {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
+        if self.batch_deadline().is_some_and(|deadline| deadline <= now) {
+            let flushed = self.flush();
+            self.refuse(flushed);
+        }
         self.close_if_done(now);
     }
 
-    fn handle_verb(&mut self, _now: Nanos, verb: SenderVerb) {
+    /// All but data goes at once, and never before data that came first.
+    fn handle_verb(&mut self, now: Nanos, verb: SenderVerb) {
         let encoded = match verb {
             SenderVerb::Data { timestamp, tags, payload } => {
                 self.last_timestamp = timestamp;
-                self.data(timestamp, &tags, payload)
+                self.data(now, timestamp, tags, payload)
             }
-            SenderVerb::BeginRun { timestamp, config } => self.begin(timestamp, &config),
-            SenderVerb::EndRun { timestamp, metadata } => self.end(timestamp, &metadata),
-            SenderVerb::Raw(frames) => {
-                self.push(frames);
-                Ok(())
-            }
+            SenderVerb::BeginRun { timestamp, config } => self.flush().and_then(|()| self.begin(timestamp, &config)),
+            SenderVerb::EndRun { timestamp, metadata } => self.flush().and_then(|()| self.end(timestamp, &metadata)),
+            SenderVerb::Raw(frames) => self.flush().map(|()| self.push(frames, 1)),
+            SenderVerb::Flush => self.flush(),
         };
-        if let Err(oversize) = encoded {
-            self.events.push_back(SenderEvent::Refused(oversize.to_string()));
-        }
+        self.refuse(encoded);
     }
 
     /// Ends the run, sends what is queued for as long as `grace`, and counts what could not be sent (CDTP-19).
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state == State::Open {
+            let flushed = self.flush();
+            self.refuse(flushed);
             // An empty map is never too large.
             let _ = self.end(self.last_timestamp, &Bytes::from_static(EMPTY_MAP));
             self.state = State::Draining { until: now + grace };
@@ -352,8 +462,8 @@ impl Machine for Sender {
         if self.in_flight.len() >= WINDOW || matches!(self.state, State::Closing | State::Closed) {
             return None;
         }
-        let frames = self.queue.pop_front()?;
-        self.in_flight.push_back(size(&frames));
+        let Queued { frames, messages } = self.queue.pop_front()?;
+        self.in_flight.push_back(InFlight { messages, bytes: size(&frames) });
         self.next_send += 1;
         Some(Output::Send { id: Some(SendId(self.next_send)), socket: DataOut, to: None, frames, until: None })
     }
@@ -363,14 +473,15 @@ impl Machine for Sender {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        match self.state {
+        let closing = match self.state {
             State::Draining { until } => Some(until),
             State::Open | State::Closing | State::Closed => None,
-        }
+        };
+        closing.into_iter().chain(self.batch_deadline()).min()
     }
 
     fn backlog(&self) -> Backlog {
-        Backlog { messages: self.queue.len() + self.in_flight.len(), bytes: self.queued_bytes }
+        self.queued
     }
 
     fn stats(&self) -> SenderStats {

@@ -35,6 +35,12 @@ const ECHOES: usize = 64;
 /// from the known one within this time before or after, has moved.
 const MOVE: Duration = Duration::from_secs(1);
 
+/// A datagram may be lost: who seeks a service asks again, after twice the time each time.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The longest pause between two requests.
+const ASK_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
+
 /// How a beacon's offers and departures go out; its requests go out both ways (CHIRP-04).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cast {
@@ -181,6 +187,8 @@ pub struct Beacon {
     offers: BTreeMap<Service, Place>,
     /// When to answer those who asked.
     answers: BTreeMap<Service, Nanos>,
+    /// When to ask again, and how long to wait after that.
+    sought: BTreeMap<Service, (Nanos, Duration)>,
     jitter: u64,
     remotes: HashMap<(Id, Service), Remote>,
     /// When to look who has moved; not later than the first of them.
@@ -225,6 +233,7 @@ impl Beacon {
             names,
             offers: BTreeMap::new(),
             answers: BTreeMap::new(),
+            sought: BTreeMap::new(),
             jitter: seed.iter().fold(1, |jitter: u64, byte| jitter.rotate_left(7).wrapping_mul(31) ^ u64::from(*byte))
                 | 1,
             remotes: HashMap::new(),
@@ -249,6 +258,25 @@ impl Beacon {
             for cast in [Cast::Multicast, Cast::Broadcast] {
                 self.send(cast, None, &Datagram { kind: Kind::Request, group, host, service, port: 0 });
             }
+        }
+    }
+
+    /// Asks who offers a service, now and again.
+    pub fn seek(&mut self, service: Service) {
+        self.sought.insert(service, (Nanos(0), ASK_AGAIN));
+    }
+
+    fn ask_again(&mut self, now: Nanos) {
+        let mut due = vec![];
+        for (service, (at, pause)) in &mut self.sought {
+            if *at <= now {
+                due.push(*service);
+                *at = now + *pause;
+                *pause = (*pause * 2).min(ASK_AT_LEAST_EVERY);
+            }
+        }
+        for service in due {
+            self.request(service);
         }
     }
 
@@ -425,6 +453,7 @@ impl Machine for Beacon {
             return;
         }
         self.look(now);
+        self.ask_again(now);
         let due: Vec<_> = self.answers.iter().filter(|(_, at)| **at <= now).map(|(service, _)| *service).collect();
         for service in due {
             self.answers.remove(&service);
@@ -468,7 +497,8 @@ impl Machine for Beacon {
         if self.state != State::Open {
             return None;
         }
-        self.look_at.into_iter().chain(self.answers.values().copied()).min()
+        let asks = self.sought.values().map(|(at, _)| *at);
+        self.look_at.into_iter().chain(self.answers.values().copied()).chain(asks).min()
     }
 
     fn progress(&self) -> u64 {

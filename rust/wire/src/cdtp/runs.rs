@@ -1,0 +1,403 @@
+//! Runs: what came of each sender from one BOR to the next (CDTP-21).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::BitOr;
+
+use bytes::Bytes;
+
+use super::decode::is_map;
+use super::{Head, Layout, MessageType, Settings, decode_header};
+use crate::{
+    ErrorKind,
+    msgpack::{Reader, Value},
+};
+
+/// Senders whose runs are kept; names come from the network, memory does not grow with them.
+const SENDERS: usize = 1000;
+
+/// The longest name of a sender whose runs are kept.
+const NAME_BYTES: usize = 1024;
+
+/// Gaps of one run that are remembered, to tell a late message from one that comes again.
+const GAPS: usize = 1024;
+
+/// The map of a BOR or EOR is kept unless its message is larger.
+const MAP_BYTES: u64 = 64 << 10;
+
+/// What is the matter with a run, as Constellation names it: any of these, or nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Condition(u8);
+
+impl Condition {
+    /// Nothing is.
+    pub const GOOD: Self = Self(0);
+    /// The sender marks its data as not to be trusted.
+    pub const TAINTED: Self = Self(0x01);
+    /// Messages are missing, or came outside BOR and EOR.
+    pub const INCOMPLETE: Self = Self(0x02);
+    /// The sender was interrupted.
+    pub const INTERRUPTED: Self = Self(0x04);
+    /// There is no EOR.
+    pub const ABORTED: Self = Self(0x08);
+    /// Not all that belongs to the sender took part.
+    pub const DEGRADED: Self = Self(0x10);
+
+    const NAMES: [(Self, &'static str); 5] = [
+        (Self::TAINTED, "TAINTED"),
+        (Self::INCOMPLETE, "INCOMPLETE"),
+        (Self::INTERRUPTED, "INTERRUPTED"),
+        (Self::ABORTED, "ABORTED"),
+        (Self::DEGRADED, "DEGRADED"),
+    ];
+
+    /// The condition's number; flags that are not known here are left out of it.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    const fn from_code(code: i64) -> Self {
+        Self(code.to_le_bytes()[0] & 0x1f)
+    }
+
+    /// Names with a bar between them; those that are not known are passed over.
+    fn from_names(text: &str) -> Self {
+        let flag = |name: &str| Self::NAMES.iter().find(|(_, known)| *known == name);
+        let found = text.split('|').filter_map(|name| flag(name.trim_matches(' ')));
+        found.fold(Self::GOOD, |all, (flag, _)| all | *flag)
+    }
+}
+
+impl BitOr for Condition {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Self::NAMES.iter().filter(|(flag, _)| self.0 & flag.0 != 0).map(|(_, name)| *name);
+        f.write_str(names.next().unwrap_or("GOOD"))?;
+        names.try_for_each(|name| write!(f, "|{name}"))
+    }
+}
+
+/// Follows the numbers of one run: `missed += seq − 1 − last`, where `last` is the highest so far. A number that comes
+/// late after all does not take that back. The EOR bears the number of the last DAT or the one after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Follower {
+    last: Option<u64>,
+}
+
+impl Follower {
+    /// Follows the next message, giving how many numbers before it were skipped.
+    pub(super) fn follow(&mut self, message_type: MessageType, sequence: u64) -> u64 {
+        if message_type == MessageType::Bor {
+            self.last = Some(sequence);
+            return 0;
+        }
+        let missed = self.last.map_or(0, |last| sequence.saturating_sub(last).saturating_sub(1));
+        self.last = self.last.max(Some(sequence));
+        missed
+    }
+}
+
+/// The numbers that a message takes in its run. Those of a CDTP2 BOR or EOR number its two records: the first one counts.
+pub(super) fn numbers(layout: &Layout) -> impl Iterator<Item = (MessageType, u64)> {
+    let (single, records) = match layout {
+        Layout::Single(Head { message_type, sequence, .. }) => (message_type.zip(*sequence), None),
+        Layout::Batch(batch) => {
+            let counted = if batch.message_type == MessageType::Dat { batch.records.len() } else { 1 };
+            (None, Some(batch.records.iter().take(counted).map(|record| (batch.message_type, record.sequence))))
+        }
+    };
+    single.into_iter().chain(records.into_iter().flatten())
+}
+
+/// A row of a capture, as far as runs depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRow<'a> {
+    /// The segment it is in.
+    pub segment: u64,
+    /// Its number in the capture.
+    pub seq: u64,
+    /// When it was received.
+    pub received_at_ns: i64,
+    /// The bytes of all its frames.
+    pub n_bytes: u64,
+    /// How many frames it has.
+    pub n_frames: usize,
+    /// The first frame.
+    pub header: &'a [u8],
+    /// The second one.
+    pub payload: Option<&'a [u8]>,
+}
+
+/// A BOR or an EOR.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Boundary {
+    /// The segment its row is in.
+    pub segment: u64,
+    /// The number of its row.
+    pub seq: u64,
+    /// Its MessagePack map, the configuration or the metadata; `None` if it is none or its message has more than 64 KiB.
+    pub map: Option<Bytes>,
+}
+
+/// What came of a sender from one BOR to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Which of the sender's BORs began it, the first one being 1; 0 for what came before that.
+    pub ordinal: u64,
+    /// The number of its first row.
+    pub first_seq: u64,
+    /// The BOR.
+    pub begin: Option<Boundary>,
+    /// The first EOR.
+    pub end: Option<Boundary>,
+    /// Whether more came after the EOR.
+    pub goes_on: bool,
+    /// DAT messages, a CDTP2 one once a record.
+    pub messages: u64,
+    /// Bytes of all frames, of BOR and EOR too.
+    pub bytes: u64,
+    /// Numbers that were skipped.
+    pub missed: u64,
+    /// DAT messages whose number had been there before.
+    pub duplicates: u64,
+    /// DAT messages whose number is not beyond the highest before, and had not been there.
+    pub out_of_order: u64,
+    /// The earliest receipt.
+    pub first_received_at_ns: i64,
+    /// The latest receipt.
+    pub last_received_at_ns: i64,
+    /// The highest number so far.
+    pub highest: Option<u64>,
+    /// Ranges below it that have not been there, the lowest first, both ends in.
+    pub gaps: Vec<(u64, u64)>,
+}
+
+impl Run {
+    /// Whether more of it is expected: it has begun, and not ended.
+    pub fn is_open(&self) -> bool {
+        self.begin.is_some() && self.end.is_none()
+    }
+
+    /// What the sender says of it and what was seen, together.
+    pub fn condition(&self) -> Condition {
+        let mut condition = self.metadata().map_or(Condition::GOOD, said);
+        if self.missed > 0 || self.begin.is_none() || self.goes_on {
+            condition = condition | Condition::INCOMPLETE;
+        }
+        if self.end.is_none() {
+            condition = condition | Condition::ABORTED;
+        }
+        condition
+    }
+
+    /// The string `run_id` of the metadata, or else of the configuration.
+    pub fn run_id(&self) -> Option<&str> {
+        [self.metadata(), self.config()].into_iter().flatten().find_map(|map| match member(map, b"run_id") {
+            Some(Value::String(id)) => Some(id),
+            _ => None,
+        })
+    }
+
+    /// The configuration in the BOR, a MessagePack map.
+    pub fn config(&self) -> Option<&[u8]> {
+        self.begin.as_ref()?.map.as_deref()
+    }
+
+    /// The metadata in the EOR, a MessagePack map.
+    pub fn metadata(&self) -> Option<&[u8]> {
+        self.end.as_ref()?.map.as_deref()
+    }
+
+    fn take(&mut self, row: &RunRow<'_>) {
+        self.bytes = self.bytes.saturating_add(row.n_bytes);
+        self.first_received_at_ns = self.first_received_at_ns.min(row.received_at_ns);
+        self.last_received_at_ns = self.last_received_at_ns.max(row.received_at_ns);
+    }
+
+    fn follow(&mut self, message_type: MessageType, sequence: u64) {
+        let is_data = message_type == MessageType::Dat;
+        self.messages += u64::from(is_data);
+        // What a table's BIGINT cannot hold has no place in the order.
+        if i64::try_from(sequence).is_err() {
+            return;
+        }
+        let before = self.highest;
+        let mut follower = Follower { last: before };
+        self.missed += follower.follow(message_type, sequence);
+        self.highest = follower.last;
+        match before {
+            Some(highest) if sequence <= highest && !is_data => {}
+            Some(highest) if sequence <= highest => {
+                if self.fill(sequence) {
+                    self.out_of_order += 1;
+                } else {
+                    self.duplicates += 1;
+                }
+            }
+            // The EOR may bear a number that is a DAT's too.
+            _ => self
+                .leave(before.map_or(0, |highest| highest + 1), sequence + u64::from(message_type == MessageType::Eor)),
+        }
+    }
+
+    /// Remembers the numbers from `from` to before `to`.
+    fn leave(&mut self, from: u64, to: u64) {
+        if from < to {
+            self.gaps.push((from, to - 1));
+            if self.gaps.len() > GAPS {
+                self.gaps.remove(0);
+            }
+        }
+    }
+
+    /// Takes a number out of its gap; false if it is in none.
+    fn fill(&mut self, sequence: u64) -> bool {
+        let at = self.gaps.partition_point(|(_, end)| *end < sequence);
+        let Some(&(start, end)) = self.gaps.get(at).filter(|(start, _)| *start <= sequence) else { return false };
+        let left = (start < sequence).then(|| (start, sequence - 1));
+        let right = (sequence < end).then(|| (sequence + 1, end));
+        self.gaps.splice(at..=at, left.into_iter().chain(right));
+        if self.gaps.len() > GAPS {
+            self.gaps.remove(0);
+        }
+        true
+    }
+}
+
+/// The condition that a sender's metadata states, by its number or else by its names.
+fn said(metadata: &[u8]) -> Condition {
+    match (member(metadata, b"condition_code"), member(metadata, b"condition")) {
+        (Some(Value::Signed(code)), _) => Condition::from_code(code),
+        (_, Some(Value::String(names))) => Condition::from_names(names),
+        _ => Condition::GOOD,
+    }
+}
+
+/// A member of a map that has been gone through before; of equal names the last.
+fn member<'a>(map: &'a [u8], name: &[u8]) -> Option<Value<'a>> {
+    let mut reader = Reader::new(map, ErrorKind::BadHeader);
+    let mut found = None;
+    for _ in 0..reader.map(ErrorKind::BadHeader).ok()? {
+        let is_it = reader.string_bytes(ErrorKind::BadHeader).ok()? == name;
+        if is_it {
+            found = reader.clone().value().ok();
+        }
+        reader.pass().ok()?;
+    }
+    found
+}
+
+/// A run that is over, since the sender's next one has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// The sender's name.
+    pub sender: Box<str>,
+    /// Its run.
+    pub run: Run,
+}
+
+/// The runs of all senders of a capture, told of its rows in their order.
+#[derive(Clone, Debug, Default)]
+pub struct RunBook {
+    latest: Vec<(Box<str>, Run)>,
+    by_name: HashMap<Box<str>, usize>,
+    recent: usize,
+    closed: Vec<Closed>,
+}
+
+impl RunBook {
+    /// Takes a row in. What is no CDTP message, or one that knows no runs, changes nothing.
+    pub fn record(&mut self, row: &RunRow<'_>) {
+        let Ok(layout) = decode_header(row.header, Some(row.n_frames), &Settings::default()) else { return };
+        let Some((message_type, _)) = numbers(&layout).next() else { return };
+        let Ok(name) = std::str::from_utf8(&row.header[layout.sender()]) else { return };
+        let Some(run) = self.run(name, message_type, row) else { return };
+        run.take(row);
+        for (message_type, sequence) in numbers(&layout) {
+            run.follow(message_type, sequence);
+        }
+        match message_type {
+            MessageType::Dat => run.goes_on |= run.end.is_some(),
+            MessageType::Bor => run.begin = Some(boundary(row, &layout)),
+            MessageType::Eor if run.end.is_none() => run.end = Some(boundary(row, &layout)),
+            MessageType::Eor => run.goes_on = true,
+        }
+    }
+
+    /// The run a message of this type belongs to.
+    fn run(&mut self, name: &str, message_type: MessageType, row: &RunRow<'_>) -> Option<&mut Run> {
+        let new = |ordinal| Run {
+            ordinal,
+            first_seq: row.seq,
+            first_received_at_ns: row.received_at_ns,
+            last_received_at_ns: row.received_at_ns,
+            ..Run::default()
+        };
+        let begins = message_type == MessageType::Bor;
+        if self.latest.get(self.recent).is_none_or(|(known, _)| **known != *name) {
+            match self.by_name.get(name) {
+                Some(&at) => self.recent = at,
+                None => return self.add(name, new(u64::from(begins))),
+            }
+        }
+        let (_, run) = self.latest.get_mut(self.recent)?;
+        if begins {
+            let next = new(run.ordinal + 1);
+            self.closed.push(Closed { sender: name.into(), run: std::mem::replace(run, next) });
+        }
+        Some(run)
+    }
+
+    fn add(&mut self, name: &str, run: Run) -> Option<&mut Run> {
+        if self.latest.len() >= SENDERS || name.len() > NAME_BYTES {
+            return None;
+        }
+        self.recent = self.latest.len();
+        self.by_name.insert(name.into(), self.recent);
+        self.latest.push((name.into(), run));
+        self.latest.last_mut().map(|(_, run)| run)
+    }
+
+    /// Puts back what [`latest`](Self::latest) gave for a sender.
+    pub fn restore(&mut self, sender: &str, run: Run) {
+        self.add(sender, run);
+    }
+
+    /// The latest run of each sender.
+    pub fn latest(&self) -> impl Iterator<Item = (&str, &Run)> {
+        self.latest.iter().map(|(name, run)| (&**name, run))
+    }
+
+    /// The runs that are over, those forgotten left out.
+    pub fn closed(&self) -> &[Closed] {
+        &self.closed
+    }
+
+    /// Forgets the runs that are over, somebody having written them down.
+    pub fn forget_closed(&mut self) {
+        self.closed.clear();
+    }
+
+    /// The first segment that an open run has a row in.
+    pub fn first_open_segment(&self) -> Option<u64> {
+        let open = self.latest.iter().filter(|(_, run)| run.is_open());
+        open.filter_map(|(_, run)| run.begin.as_ref()).map(|begin| begin.segment).min()
+    }
+}
+
+/// A and B have the map for a payload, CDTP2 for the tags of its second record.
+fn boundary(row: &RunRow<'_>, layout: &Layout) -> Boundary {
+    let map = match layout {
+        Layout::Single(_) => row.payload.filter(|payload| is_map(payload)),
+        Layout::Batch(batch) => batch.records.get(1).map(|record| &row.header[record.tags.clone()]),
+    };
+    let map = map.filter(|_| row.n_bytes <= MAP_BYTES).map(Bytes::copy_from_slice);
+    Boundary { segment: row.segment, seq: row.seq, map }
+}
