@@ -1,8 +1,8 @@
 """DCP packed by hand: what the tests send to our roles, and what they expect of them."""
 
-import time
-
 import zmq
+
+from waiting import until
 
 HEAD = [b"", b"DGBX\x01"]
 PING = [*HEAD, b"\x02"]
@@ -10,7 +10,6 @@ PONG = [*HEAD, b"\x03"]
 RECONNECT = [*HEAD, b"\x06"]
 
 ANY = "tcp://127.0.0.1:*"
-PATIENCE_S = 20
 
 
 def register(service):
@@ -36,23 +35,16 @@ def data_of(frames):
     return frames[frames.index(b"", 6) + 1 :]
 
 
-def eventually(condition):
-    """Waits until it holds: for counters, which nothing announces."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def bound_again(open_socket, kind, endpoint):
     """A socket at an endpoint that another one has just left: it is free a moment later."""
     socket = open_socket(kind)
-    end = time.monotonic() + PATIENCE_S
-    while True:
+
+    def bind():
         try:
             socket.bind(endpoint)
         except zmq.ZMQError:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        else:
-            return socket
+            return False
+        return True
+
+    until(bind)
+    return socket

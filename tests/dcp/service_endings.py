@@ -112,12 +112,15 @@ def close_in_thread():
                 with contextlib.suppress(ClosedError):
                     await asking
                 await worker.close()
-                await broker.close()
+                # Its worker has gone without a word, perhaps with a request.
+                await broker.close(drain_s=0)
 
             asyncio.run(wait())
             continue
         broker, worker, client = open_all()
-        closers = [threading.Thread(target=role.close) for role in (worker, client, broker)]
+        closers = [threading.Thread(target=role.close) for role in (worker, client)]
+        # Its worker has gone without a word, perhaps with a request.
+        closers.append(threading.Thread(target=broker.close, kwargs={"drain_s": 0}))
         closers[0].start()
         assert list(worker) == []
         closers[1].start()

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 import zmq
-from packed import ANY, PING, PONG, RECONNECT, answer, data_of, eventually, register, reply, request
+from packed import ANY, PING, PONG, RECONNECT, answer, data_of, register, reply, request
 
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError
+from waiting import until
 
 SERVER = zmq.curve_keypair()
 CLIENT = zmq.curve_keypair()
@@ -159,7 +160,7 @@ def test_a_callback_that_raises_harms_nobody(dial, work, caplog):
         client.send_multipart([b"bad"])
         client.send_multipart(request(b"echo", b"good"))
         assert data_of(worker.recv_multipart()) == [b"good"]
-        eventually(lambda: any("on_drop raised" in record.message for record in caplog.records))
+        until(lambda: any("on_drop raised" in record.message for record in caplog.records))
 
 
 @pytest.mark.req("DCP-29")
@@ -170,7 +171,7 @@ def test_a_full_queue_drops_what_it_is_told_to(dial, work, overflow, kept):
         client = dial(broker, b"C")
         for number in range(5):
             client.send_multipart(request(b"echo", b"%d" % number))
-        eventually(lambda: broker.stats.dropped == {"queue_full": 2})
+        until(lambda: broker.stats.dropped == {"queue_full": 2})
         assert broker.stats.queued == 3
         assert is_silent(client)
         worker = work(broker, b"W")
@@ -187,7 +188,7 @@ def test_the_bytes_of_all_queues_are_bounded(dial):
         client = dial(broker, b"C")
         for number in range(20):
             client.send_multipart(request(b"service %d" % number, bytes(10_000)))
-        eventually(lambda: broker.stats.received == 20)
+        until(lambda: broker.stats.received == 20)
         stats = broker.stats
         assert 5 < stats.queued < 10
         assert stats.dropped == {"queue_full": 20 - stats.queued}
@@ -199,7 +200,7 @@ def test_a_request_waits_only_so_long(dial, work):
     with brokering(queue_ttl_s=0.1, on_drop=told.append) as broker:
         client = dial(broker, b"C")
         client.send_multipart(request(b"echo", b"old"))
-        eventually(lambda: broker.stats.dropped == {"queue_expired": 1})
+        until(lambda: broker.stats.dropped == {"queue_expired": 1})
         assert broker.services()[0].expired == 1
         worker = work(broker, b"W")
         client.send_multipart(request(b"echo", b"new"))
@@ -217,7 +218,7 @@ def test_a_silent_worker_is_given_up(dial, work, requeue, caplog):
             client.send_multipart(request(b"echo", b"%d" % number))
         asked = silent.recv_multipart()
         assert data_of(asked) == [b"0"]
-        eventually(lambda: broker.services()[0].workers == 0)
+        until(lambda: broker.services()[0].workers == 0)
         assert broker.stats.lost == (0 if requeue else 1)
         other = work(broker, b"W2")
         assert data_of(other.recv_multipart()) == ([b"0"] if requeue else [b"1"])
@@ -256,7 +257,7 @@ def test_addresses_of_strangers_are_not_believed_if_you_say_so(dial, work):
         assert client.recv_multipart() == reply(b"C", b"y")
         victim.send_multipart(request(b"echo", b"x"))
         client.send_multipart(reply(b"V", b"forged"))
-        eventually(lambda: broker.stats.dropped == {"spoofed": 1})
+        until(lambda: broker.stats.dropped == {"spoofed": 1})
         worker.send_multipart(answer(worker.recv_multipart(), b"true"))
         assert victim.recv_multipart() == reply(b"V", b"true")
     assert told[0].kind == "spoofed"
@@ -272,7 +273,7 @@ def test_the_types_of_the_original_are_an_option(dial, compat):
         worker = dial(broker, b"W")
         worker.send_multipart(wide(register(b"echo")))
         if not compat:
-            eventually(lambda: broker.stats.dropped == {"bad_type": 1})
+            until(lambda: broker.stats.dropped == {"bad_type": 1})
             assert is_silent(worker)
             return
         assert worker.recv_multipart() == wide(register(b"echo"))
@@ -300,7 +301,7 @@ def test_a_reply_to_nobody_is_counted(work):
     with brokering(on_drop=told.append) as broker:
         worker = work(broker, b"W")
         worker.send_multipart(reply(b"gone", b"x"))
-        eventually(lambda: broker.stats.dropped == {"unroutable": 1})
+        until(lambda: broker.stats.dropped == {"unroutable": 1})
         worker.send_multipart(PING)
         assert worker.recv_multipart() == PONG
     assert [(drop.kind, drop.peer) for drop in told] == [("unroutable", b"gone")]
@@ -333,7 +334,7 @@ def test_no_bytes_end_it(dial, work):
             start = pieces[:2] if chance.random() < 0.8 else []
             frames = [*start, *chance.choices(pieces, k=chance.randrange(1, 7))]
             chance.choice(noisy).send_multipart(frames)
-        eventually(lambda: broker.stats.received == total)
+        until(lambda: broker.stats.received == total)
         worker, client = work(broker, b"W", b"quiet"), dial(broker, b"C2")
         client.send_multipart(request(b"quiet", b"x"))
         worker.send_multipart(answer(worker.recv_multipart(), b"y"))
@@ -347,7 +348,7 @@ def test_closing_waits_for_what_is_in_hand_and_drops_what_is_queued(dial, work):
     for number in range(3):
         client.send_multipart(request(b"echo", b"%d" % number))
     asked = worker.recv_multipart()
-    eventually(lambda: broker.stats.queued == 2)
+    until(lambda: broker.stats.queued == 2)
     closing = threading.Thread(target=broker.close, kwargs={"drain_s": 20})
     closing.start()
     # It closes once it gives out nothing more.
@@ -383,7 +384,7 @@ def test_counts_by_service(dial, work):
         worker.send_multipart(answer(worker.recv_multipart(), b"y"))
         client.recv_multipart()
         worker.recv_multipart()
-        eventually(lambda: broker.stats.received == 6)
+        until(lambda: broker.stats.received == 6)
         stats = broker.stats
         assert stats.services == broker.services()
         assert stats.services[0] == dcp.ServiceStats(

@@ -2,9 +2,10 @@
 
 import pytest
 import zmq
-from packed import ANY, HEAD, PING, PONG, answer, eventually, register, reply, request
+from packed import ANY, HEAD, PING, PONG, answer, register, reply, request
 
 from trunkline import capture, dcp
+from waiting import until
 
 
 def rows(path):
@@ -78,7 +79,7 @@ def test_a_worker_and_a_client_record_theirs(open_socket, tmp_path):
         assert router.recv_multipart()[1:] == PING
         assert router.recv_multipart()[1:] == reply(b"C", b"y")
         router.send_multipart([peer, *PONG])
-        eventually(lambda: worker.stats.received == 2)
+        until(lambda: worker.stats.received == 2)
     assert rows(tmp_path / "w") == [
         ("out", None, "echo", None, register(b"echo")),
         ("in", None, "echo", None, request(b"echo", b"x", client=b"C")),

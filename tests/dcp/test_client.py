@@ -8,10 +8,11 @@ import time
 
 import pytest
 import zmq
-from packed import HEAD, PATIENCE_S, PING, RECONNECT, bound_again, eventually, register, reply, request
+from packed import HEAD, PING, RECONNECT, bound_again, register, reply, request
 
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
+from waiting import PATIENCE_S, until
 
 SERVER = zmq.curve_keypair()
 
@@ -157,12 +158,12 @@ def test_asks_again_and_takes_no_notice_of_what_comes_late(router, client, pool)
     router.answer(asked[2], b"y")
     assert future.result(PATIENCE_S).data == (b"y",)
     router.answer(asked[0], b"late")
-    eventually(lambda: client.stats.late == 1)
+    until(lambda: client.stats.late == 1)
     assert (client.stats.retries, client.stats.timeouts) == (2, 0)
     with pytest.raises(TimeoutError):
         client.request(b"echo", b"x", timeout_s=0.05)
     router.answer(router.receive(), b"late")
-    eventually(lambda: client.stats.late == 2)
+    until(lambda: client.stats.late == 2)
     assert router.is_silent()
 
 
@@ -181,12 +182,12 @@ def test_what_is_cancelled_is_waited_for_no_more(router, client):
         future = lonely.submit(b"echo", b"x")
         assert future.cancel()
         assert future.cancelled()
-        eventually(lambda: lonely.stats.in_flight == 0)
+        until(lambda: lonely.stats.in_flight == 0)
     future = client.submit(b"echo", b"x")
     asked = router.receive()
     assert future.cancel()
     router.answer(asked, b"y")
-    eventually(lambda: client.stats.late == 1)
+    until(lambda: client.stats.late == 1)
     done = client.submit(b"echo", b"x")
     router.answer(router.receive(), b"y")
     assert done.result(PATIENCE_S).data == (b"y",)
@@ -197,7 +198,7 @@ async def test_a_cancelled_task_waits_no_more(router):
     async with dcp.AsyncClient(connect=router.endpoint) as client:
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(client.request(b"echo", b"x"), 0.05)
-        await asyncio.to_thread(eventually, lambda: client.stats.in_flight == 0)
+        await asyncio.to_thread(until, lambda: client.stats.in_flight == 0)
 
 
 def test_the_thread_of_the_futures_cannot_wait_for_one(router, client):
@@ -264,7 +265,7 @@ def test_replies_nobody_fetches_stop_the_reading(router):
         futures[0].add_done_callback(lambda _: blocked.wait(PATIENCE_S))
         for _ in futures:
             router.answer(router.receive(), bytes(100_000))
-        eventually(lambda: futures[0].done() and client.stats.replies > 5)
+        until(lambda: futures[0].done() and client.stats.replies > 5)
         assert client.stats.replies < 50
         blocked.set()
         assert all(len(future.result(PATIENCE_S).data[0]) == 100_000 for future in futures)
@@ -286,7 +287,7 @@ def test_what_is_no_reply_is_told_and_the_next_one_arrives(router):
         router.send(asked[0], *bad.values(), reply(asked[0], b"of nobody", metadata=[b"m"]), PING, RECONNECT)
         router.answer(asked, b"y")
         assert future.result(PATIENCE_S).data == (b"y",)
-        eventually(lambda: len(told) == 7)
+        until(lambda: len(told) == 7)
         assert client.stats.dropped == {**dict.fromkeys(bad, 1), "unexpected_type": 3}
         assert client.stats.late == 1
     assert [(drop.kind, list(drop.frames)) for drop in told[:5]] == list(bad.items())

@@ -7,10 +7,11 @@ import time
 
 import pytest
 import zmq
-from packed import HEAD, PATIENCE_S, PING, PONG, RECONNECT, bound_again, eventually, register, reply, request
+from packed import HEAD, PING, PONG, RECONNECT, bound_again, register, reply, request
 
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
+from waiting import PATIENCE_S, until
 
 SERVER = zmq.curve_keypair()
 
@@ -160,7 +161,7 @@ def test_a_handler_may_answer_by_itself(router, work, background):
     kept = []
     background(worker.serve, kept.append)
     router.send(request(b"echo", client=b"A"), request(b"echo", client=b"B"))
-    eventually(lambda: len(kept) == 2)
+    until(lambda: len(kept) == 2)
     answering = threading.Thread(target=kept[1].reply, args=(b"later",))
     answering.start()
     assert router.reply() == reply(b"B", b"later")
@@ -193,8 +194,8 @@ def test_a_failed_handler_still_answers_with_the_metadata(router, work, backgrou
     for _ in range(2):
         router.send(request(b"echo", b"x", client=b"C", metadata=[b"m"]))
         assert router.reply() == reply(b"C", *told, metadata=[b"m"])
-    eventually(lambda: worker.stats.failed == 2)
-    eventually(lambda: any("the handler failed" in record.message for record in caplog.records))
+    until(lambda: worker.stats.failed == 2)
+    until(lambda: any("the handler failed" in record.message for record in caplog.records))
     worker.stop()
 
 
@@ -207,7 +208,7 @@ def test_hands_a_request_on(router, work):
     assert router.next(b"\x04") == request(b"next", b"y", b"", client=b"C", metadata=[b"m", b"n"])
     with pytest.raises(LocalProtocolError, match="answered"):
         got.reply(b"z")
-    eventually(lambda: worker.stats.forwards == 1)
+    until(lambda: worker.stats.forwards == 1)
 
 
 @pytest.mark.req("DCP-37")
@@ -269,7 +270,7 @@ def test_dials_a_silent_broker_again(router, work, caplog):
     router.send(register(b"echo"), request(b"echo", client=b"D"))
     worker.receive(timeout_s=20).reply(b"z")
     assert router.reply() == reply(b"D", b"z")
-    eventually(lambda: any("broker is silent" in record.message for record in caplog.records))
+    until(lambda: any("broker is silent" in record.message for record in caplog.records))
 
 
 @pytest.mark.req("DCP-41", "DCP-42")
@@ -298,7 +299,7 @@ def test_a_request_nobody_answers_frees_its_place(router, work, caplog):
     got = worker.receive(timeout_s=20)
     assert got.client == b"B"
     assert worker.stats.failed == 1
-    eventually(lambda: any("unanswered" in record.message for record in caplog.records))
+    until(lambda: any("unanswered" in record.message for record in caplog.records))
 
 
 def test_one_answer_a_request(router, work):
@@ -352,7 +353,7 @@ def test_stopping_answers_what_is_in_hand_and_gives_back_the_rest(router, work):
     assert router.reply() == reply(b"A", b"one", metadata=[b"m"])
     router.send(request(b"echo", b"3", client=b"C", metadata=[b"n"]))
     # Known to have come in, and not handed out.
-    eventually(lambda: worker.stats.requests == 3)
+    until(lambda: worker.stats.requests == 3)
     held[1].reply(b"two")
     assert router.reply() == reply(b"B", b"two")
     assert router.next(b"\x04") == request(b"echo", b"3", client=b"C", metadata=[b"n"])
@@ -363,7 +364,7 @@ def test_closing_gives_back_what_nobody_has_begun(router, work):
     worker = work(concurrency=3)
     router.send(*(request(b"echo", client=b"C%d" % number) for number in range(3)))
     got = worker.receive(timeout_s=20)
-    eventually(lambda: worker.stats.held == 3)
+    until(lambda: worker.stats.held == 3)
     del got
     worker.close(drain_s=20)
     given_back = [router.next(b"\x04") for _ in range(2)]
@@ -481,7 +482,7 @@ async def test_asyncio_closing_gives_back_what_nobody_has_begun(router):
     async with dcp.AsyncWorker(b"echo", connect=router.endpoint) as worker:
         router.meet()
         router.send(request(b"echo", client=b"C"))
-        await asyncio.to_thread(eventually, lambda: worker.stats.held == 1)
+        await asyncio.to_thread(until, lambda: worker.stats.held == 1)
     assert router.next(b"\x04") == request(b"echo", client=b"C")
     with pytest.raises(ClosedError):
         await worker.receive()

@@ -11,7 +11,7 @@ from typing import Literal, Unpack
 from trunkline import _notices
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, opened, until
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, until
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncBroker", "Broker", "BrokerStats", "ClientAddress", "QueueOverflow", "ServiceStats"]
@@ -72,7 +72,7 @@ class BrokerStats:
     refused: int
 
 
-class _Brokering:
+class _Brokering(Role):
     """What a broker does apart from waiting."""
 
     _native: _Broker | None = None
@@ -115,6 +115,7 @@ class _Brokering:
         }
         self._on_drop = on_drop
         self._options = options
+        self._made()
 
     def _open(self) -> None:
         _raise_file_limit()
@@ -125,10 +126,8 @@ class _Brokering:
 
     @property
     def _broker(self) -> _Broker:
-        if self._native is None:
-            message = f"{type(self).__name__} is not open yet: use `async with`"
-            raise LocalProtocolError(message)
-        return self._native
+        native: _Broker = self._opened()
+        return native
 
     @property
     def stats(self) -> BrokerStats:
@@ -212,40 +211,6 @@ class Broker(_Brokering, BlockingRole):
     ...     len(broker.endpoints), broker.services()
     (2, ())
     """
-
-    def __init__(
-        self,
-        *,
-        max_queue: int = 10_000,
-        max_queue_bytes: int = 256 << 20,
-        queue_ttl_s: float = 60.0,
-        overflow: QueueOverflow = "reject-newest",
-        heartbeat_interval_s: float = 2.5,
-        liveness: int = 3,
-        requeue: bool = False,
-        busy_ping_grants: bool = True,
-        client_address: ClientAddress = "any",
-        compat_dagbox: bool = False,
-        allowed_services: Iterable[bytes] | None = None,
-        on_drop: Callable[[Dropped], object] | None = None,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        super().__init__(
-            max_queue=max_queue,
-            max_queue_bytes=max_queue_bytes,
-            queue_ttl_s=queue_ttl_s,
-            overflow=overflow,
-            heartbeat_interval_s=heartbeat_interval_s,
-            liveness=liveness,
-            requeue=requeue,
-            busy_ping_grants=busy_ping_grants,
-            client_address=client_address,
-            compat_dagbox=compat_dagbox,
-            allowed_services=allowed_services,
-            on_drop=on_drop,
-            **options,
-        )
-        self._open()
 
     def wait(self, *, timeout_s: float | None = None) -> None:
         """Waits until the broker is closed, by another thread: it needs nobody to run.

@@ -16,7 +16,7 @@ from trunkline import _notices
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Outgoing, Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, RoleOptions, native_options, opened, until
+from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOptions, native_options, opened, until
 from trunkline.dcp.worker import Frame, Parts
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
@@ -50,7 +50,7 @@ class ClientStats:
     capture_lost: int
 
 
-class _Asking:
+class _Asking(Role):
     """What a client does apart from waiting."""
 
     _native: _Client | None = None
@@ -75,6 +75,7 @@ class _Asking:
         self._liveness = liveness
         self._on_drop = on_drop
         self._options = options
+        self._made()
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
@@ -90,10 +91,8 @@ class _Asking:
 
     @property
     def _client(self) -> _Client:
-        if self._native is None:
-            message = f"{type(self).__name__} is not open yet: use `async with`"
-            raise LocalProtocolError(message)
-        return self._native
+        native: _Client = self._opened()
+        return native
 
     @property
     def stats(self) -> ClientStats:
@@ -243,23 +242,8 @@ class Client(_Asking, BlockingRole):
         CaptureError: The capture cannot be opened.
     """
 
-    def __init__(
-        self,
-        *,
-        overflow: Overflow = "block",
-        heartbeat_interval_s: float = 2.5,
-        liveness: int = 3,
-        on_drop: Callable[[Dropped], object] | None = None,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        super().__init__(
-            overflow=overflow,
-            heartbeat_interval_s=heartbeat_interval_s,
-            liveness=liveness,
-            on_drop=on_drop,
-            **options,
-        )
-        self._open()
+    def _open(self) -> None:
+        super()._open()
         self._calls = _Calls(self._client)
 
     def request(
@@ -334,24 +318,12 @@ class Client(_Asking, BlockingRole):
 class AsyncClient(_Asking, AsyncRole):
     """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
 
-    def __init__(
-        self,
-        *,
-        overflow: Overflow = "block",
-        heartbeat_interval_s: float = 2.5,
-        liveness: int = 3,
-        on_drop: Callable[[Dropped], object] | None = None,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        super().__init__(
-            overflow=overflow,
-            heartbeat_interval_s=heartbeat_interval_s,
-            liveness=liveness,
-            on_drop=on_drop,
-            **options,
-        )
+    # The loop that completes the futures, from the first request on.
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def _open(self) -> None:
+        super()._open()
         self._futures: dict[int, tuple[asyncio.Future[Reply], float | None]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def request(
         self,
@@ -390,7 +362,6 @@ class AsyncClient(_Asking, AsyncRole):
         return future
 
     def _listen(self) -> asyncio.AbstractEventLoop:
-        """The loop that completes the futures, from the first request on."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import inspect
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -14,9 +13,9 @@ from typing import Any, Unpack
 from trunkline._native.dcp import Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, RoleOptions, native_options, opened, readable
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, readable, taken
 from trunkline.dcp._pool import Pool
-from trunkline.errors import ClosedError, DecodeError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
 __all__ = ["AsyncWorker", "Frame", "Parts", "Worker", "WorkerStats"]
 
@@ -57,7 +56,7 @@ class WorkerStats:
     capture_lost: int
 
 
-class _Working:
+class _Working(Role):
     """What a worker does apart from waiting."""
 
     _native: _Worker | None = None
@@ -81,6 +80,7 @@ class _Working:
         self._liveness = liveness
         self._options = options
         self._notices = Notices("dcp", f"worker of {service[:200]!r}", on_drop)
+        self._made()
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
@@ -97,10 +97,8 @@ class _Working:
 
     @property
     def _worker(self) -> _Worker:
-        if self._native is None:
-            message = f"{type(self).__name__} is not open yet: use `async with`"
-            raise LocalProtocolError(message)
-        return self._native
+        native: _Worker = self._opened()
+        return native
 
     @property
     def stats(self) -> WorkerStats:
@@ -194,26 +192,6 @@ class Worker(_Working, BlockingRole):
         CaptureError: The capture cannot be opened.
     """
 
-    def __init__(
-        self,
-        service: bytes,
-        *,
-        concurrency: int = 1,
-        heartbeat_interval_s: float = 2.5,
-        liveness: int = 3,
-        on_drop: Callable[[Dropped], object] | None = None,
-        **options: Unpack[RoleOptions],
-    ) -> None:
-        super().__init__(
-            service,
-            concurrency=concurrency,
-            heartbeat_interval_s=heartbeat_interval_s,
-            liveness=liveness,
-            on_drop=on_drop,
-            **options,
-        )
-        self._open()
-
     def receive(self, *, timeout_s: float | None = None) -> Request:
         """Waits for a request.
 
@@ -267,16 +245,7 @@ class AsyncWorker(_Working, AsyncRole):
     async def receive(self, *, timeout_s: float | None = None) -> Request:
         """See `Worker.receive`."""
         worker = self._worker
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        while (request := worker.poll()) is None:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                text = f"no request came within {timeout_s} s"
-                raise TimeoutError(text)
-            if not worker.arm():
-                await readable(worker.fileno(), left)
-            worker.disarm()
-        return request
+        return await taken(worker, worker.poll, timeout_s, "no request came")
 
     async def __aiter__(self) -> AsyncIterator[Request]:
         """Every request until the worker is closed."""
