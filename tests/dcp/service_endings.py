@@ -22,6 +22,8 @@ ANY = "tcp://127.0.0.1:*"
 ending, style, directory = sys.argv[1:]
 warnings.simplefilter("ignore", ResourceWarning)
 logging.getLogger("trunkline").addHandler(logging.NullHandler())
+# A busy machine is no news.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 numbers = iter(range(10**6))
 
 

@@ -244,3 +244,90 @@ impl Drop for Calls {
         self.outcomes.signal.latch();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trunkline_wire::dcp::{ClientSettings, encode_reply};
+    use trunkline_wire::{Output, SendId};
+
+    use super::*;
+
+    const NOW: Nanos = Nanos(0);
+
+    fn calls(bounds: Bounds) -> (Calls, Arc<Outcomes>) {
+        let outcomes = Arc::new(Outcomes::new(bounds).expect("there are descriptors"));
+        let client = Client::new(ClientSettings::default(), [7; 32]);
+        (Calls::new(client, Arc::clone(&outcomes)), outcomes)
+    }
+
+    fn call(calls: &mut Calls, number: u64, slot: Option<&Arc<Slot>>, timeout: Duration) {
+        let call = CallId(number);
+        let request = ClientVerb::Request {
+            call,
+            service: Bytes::from_static(b"echo"),
+            metadata: vec![],
+            data: vec![],
+            timeout: Some(timeout),
+            retries: 0,
+        };
+        calls.handle_verb(NOW, CallVerb::Call { call, request, slot: slot.cloned() });
+    }
+
+    /// Sends what is to be sent, and answers it.
+    fn answer(calls: &mut Calls) {
+        while let Some(output) = calls.poll_output() {
+            let Output::Send { frames, .. } = output else { continue };
+            let frames = encode_reply(Bytes::from_static(b"C"), &frames[5..6], &[]);
+            calls.handle_message(NOW, Incoming { socket: Asking, peer: None, user_id: None, frames });
+        }
+        assert_eq!(calls.poll_event(), None);
+    }
+
+    #[test]
+    fn an_outcome_goes_to_who_waits_for_it() {
+        let (mut calls, outcomes) = calls(Bounds::default());
+        let slot = Arc::new(Slot::default());
+        call(&mut calls, 0, Some(&slot), Duration::MAX);
+        call(&mut calls, 1, None, Duration::MAX);
+        assert_eq!(slot.wait(Duration::ZERO), None);
+        answer(&mut calls);
+        assert!(matches!(slot.wait(Duration::ZERO), Some(Outcome::Reply { .. })));
+        assert!(matches!(&outcomes.take().0[..], [(CallId(1), Outcome::Reply { .. })]));
+        assert!(outcomes.is_empty());
+    }
+
+    #[test]
+    fn one_that_is_cancelled_goes_to_nobody() {
+        let (mut calls, outcomes) = calls(Bounds::default());
+        call(&mut calls, 0, None, Duration::MAX);
+        calls.handle_verb(NOW, CallVerb::Cancel(CallId(0)));
+        answer(&mut calls);
+        drop(calls);
+        assert!(outcomes.is_empty());
+    }
+
+    #[test]
+    fn outcomes_nobody_takes_stop_the_reading() {
+        let (mut calls, outcomes) = calls(Bounds { messages: 2, bytes: usize::MAX });
+        call(&mut calls, 0, None, Duration::ZERO);
+        call(&mut calls, 1, None, Duration::ZERO);
+        assert!(calls.reads(Asking));
+        calls.handle_timeout(NOW);
+        assert_eq!(calls.poll_event(), None);
+        assert!(!calls.reads(Asking));
+        assert_eq!(outcomes.take(), (vec![(CallId(0), Outcome::TimedOut), (CallId(1), Outcome::TimedOut)], true));
+        assert!(calls.reads(Asking));
+    }
+
+    #[test]
+    fn nobody_waits_for_what_has_ended() {
+        let (mut calls, outcomes) = calls(Bounds::default());
+        let slot = Arc::new(Slot::default());
+        call(&mut calls, 0, Some(&slot), Duration::MAX);
+        call(&mut calls, 1, None, Duration::MAX);
+        calls.handle_socket(NOW, Asking, SocketEvent::Sent(SendId(0)));
+        drop(calls);
+        assert_eq!(slot.wait(Duration::ZERO), Some(Outcome::Unanswered));
+        assert_eq!(outcomes.take().0, [(CallId(1), Outcome::Unanswered)]);
+    }
+}

@@ -150,19 +150,20 @@ impl Message {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let mut text = format!("Message({:?}", self.r#type());
+        let mut said = vec![format!("{:?}", self.r#type())];
         if let Some(service) = self.service(py) {
-            text += &format!(", service={}", service.repr()?);
+            said.push(format!("service={}", service.repr()?));
         }
         if let Some(client) = self.client(py) {
-            text += &format!(", client={}", client.repr()?);
+            said.push(format!("client={}", client.repr()?));
         }
         if let Some(body) = self.body() {
-            let bytes: usize = self.frames[body.data()].iter().map(|frame| frame.len()).sum();
-            let parts = self.frames.len() - body.data().start;
-            text += &format!(", metadata={}, data=<{parts} parts, {bytes} bytes>", self.metadata(py)?.repr()?);
+            let data = &self.frames[body.data()];
+            let bytes: usize = data.iter().map(|frame| frame.len()).sum();
+            said.push(format!("metadata={}", self.metadata(py)?.repr()?));
+            said.push(format!("data=<{} parts, {bytes} bytes>", data.len()));
         }
-        Ok(text + ")")
+        Ok(format!("Message({})", said.join(", ")))
     }
 }
 
@@ -241,11 +242,9 @@ impl PyReply {
         hasher.finish()
     }
 
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>, Bound<'py, PyTuple>))> {
-        let py = slf.py();
-        Ok((slf.get_type().into_any(), (slf.get().data(py)?, slf.get().metadata(py)?)))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let (this, py) = (slf.get(), slf.py());
+        Ok((slf.get_type().into_any(), PyTuple::new(py, [this.data(py)?, this.metadata(py)?])?))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
