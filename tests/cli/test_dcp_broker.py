@@ -144,3 +144,20 @@ def test_people_read_what_it_does(start):
     out, err = command.end()
     assert out == ""
     assert err == "trunkline: stopped (signal): received 0\n"
+
+
+def test_a_broken_pipe_ends_it_quietly(start):
+    command = start(*BROKER, "--stats-interval", "0.05")
+    command.ready()
+    command.process.stdout.close()
+    assert command.process.wait() == 0
+    assert command.process.stderr.read() == ""
+    command.process.stdout = None
+
+
+def test_an_endpoint_that_is_taken_is_one_line(start, run):
+    (endpoint,) = start(*BROKER).ready()["endpoints"]
+    out, err = run("dcp", "broker", "--bind", endpoint, returncode=1)
+    assert out == ""
+    (line,) = err.splitlines()
+    assert "choose another port" in line

@@ -337,6 +337,14 @@ def test_what_is_no_message_is_told_and_the_next_one_arrives(router, work):
     assert worker.stats.requests == 1
 
 
+def test_a_coroutine_function_is_for_the_twin(work):
+    async def handle(_):
+        return b""
+
+    with pytest.raises(TypeError, match="AsyncWorker"):
+        work().serve(handle)
+
+
 def test_waits_only_so_long(work):
     worker = work()
     for timeout_s in (0, 0.05):

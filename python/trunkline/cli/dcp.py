@@ -116,8 +116,9 @@ def broker(
     from trunkline import dcp
 
     output = Output(json=as_json)
-    with Stopping() as stopping:
-        role = dcp.Broker(
+    with (
+        Stopping() as stopping,
+        dcp.Broker(
             bind=bind,
             curve=security,
             max_queue=max_queue,
@@ -130,7 +131,8 @@ def broker(
             busy_ping_grants=not no_busy_ping_grants,
             client_address=client_address.value,
             compat_dagbox=compat_dagbox,
-        )
+        ) as role,
+    ):
         output.ready("dcp.broker", role.endpoints, "brokering at")
         pace = Pace(lambda: output.stats(role.stats), stats_interval)
         try:

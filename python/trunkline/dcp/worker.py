@@ -217,6 +217,9 @@ class Worker(_Working, BlockingRole):
             on_error: Takes a request and what its handler raised; returns the reply. Without it the reply has the
                 metadata of the request and no data at all.
         """
+        if inspect.iscoroutinefunction(handler):
+            message = "a coroutine function is served by AsyncWorker"
+            raise TypeError(message)
         pool = Pool(self.concurrency, "trunkline-handler")
         try:
             for request in self._worker:
