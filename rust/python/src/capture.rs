@@ -16,7 +16,7 @@ use trunkline_capture::{
     Batches, Capture, CaptureError as CaptureFault, Direction, Import, Protocol, Row, Rows, RunRecord,
     recover as recover_capture, run_schema as capture_run_schema, schema as capture_schema,
 };
-use trunkline_wire::cdtp;
+use trunkline_wire::{cdtp, dcp};
 
 use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
@@ -277,7 +277,8 @@ impl PyImport {
             let Some(import) = import.as_mut() else { return Err(closed()) };
             let error = match row.protocol {
                 Protocol::Cdtp => cdtp::decode(row.frames, &cdtp::Settings::default()).err(),
-                Protocol::Cdt | Protocol::Dcp | Protocol::Mc0 | Protocol::MtlControl | Protocol::MtlData => None,
+                Protocol::Dcp => dcp::decode(row.frames, dcp::Settings::default()).err(),
+                Protocol::Cdt | Protocol::Mc0 | Protocol::MtlControl | Protocol::MtlData => None,
             };
             import
                 .append(&Row { error: error.map(|error| error.kind.slug()), ..row })
