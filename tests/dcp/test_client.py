@@ -80,7 +80,11 @@ def test_says_nothing_until_it_asks(router):
 
 @pytest.mark.req("DCP-02", "DCP-18", "DCP-24", "DCP-25")
 @pytest.mark.parametrize("metadata", [[], [b"m"], [b"%d" % n for n in range(100)]], ids=len)
-@pytest.mark.parametrize("data", [b"one", [], [b""], [b"a", b"", memoryview(b"c")], [b"", b""]], ids=str)
+@pytest.mark.parametrize(
+    "data",
+    [b"one", [], [b""], [b"a", b"", memoryview(b"c")], [b"", b""]],
+    ids=["bytes", "none", "empty", "three", "two-empty"],
+)
 def test_asks_and_is_answered(router, client, pool, metadata, data):
     future = pool.submit(client.request, b"echo", data, metadata=metadata, timeout_s=20)
     asked = router.receive()
