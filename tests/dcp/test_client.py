@@ -83,7 +83,7 @@ def test_says_nothing_until_it_asks(router):
 @pytest.mark.parametrize(
     "data",
     [b"one", [], [b""], [b"a", b"", memoryview(b"c")], [b"", b""]],
-    ids=["bytes", "none", "empty", "three", "two empty"],
+    ids=["bytes", "none", "empty", "three", "two-empty"],
 )
 def test_asks_and_is_answered(router, client, pool, metadata, data):
     future = pool.submit(client.request, b"echo", data, metadata=metadata, timeout_s=20)
