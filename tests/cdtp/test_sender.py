@@ -11,6 +11,7 @@ import zmq
 import wire
 from trunkline import cdtp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
+from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -267,7 +268,7 @@ def test_counts_what_was_at_risk_when_a_receiver_went(open_socket, caplog):
             sender.send(b"y")
             again = open_socket(zmq.PULL, connect=sender.endpoints[0])
             assert again.recv_multipart()[1] == b"y"
-    assert any("up to 11 messages" in record.message for record in caplog.records)
+    until(lambda: any("up to 11 messages" in record.message for record in caplog.records))
 
 
 @pytest.mark.req("CDTP-19")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -58,6 +60,26 @@ def test_the_examples_of_cdtp_work_together(start, run):
     run(*words[1:], stdin="hello\n")
     message = receive.event("message")
     assert (message["sender"], message["tags"], message["payload_sizes"]) == ("Detector.one", {"run": 7}, [5])
+
+
+def test_the_examples_of_dcp_work_together(start, run):
+    def words(role, endpoint):
+        (example,) = examples(run("dcp", role, "--help")[0])
+        return shlex.split(example.replace("tcp://127.0.0.1:23990", endpoint))[1:]
+
+    broker = start(*words("broker", "tcp://127.0.0.1:*"), "--json")
+    (endpoint,) = broker.ready()["endpoints"]
+    worker = start(*words("worker", endpoint), "--json")
+    worker.ready()
+    out, err = run(*words("request", endpoint))
+    assert err == ""
+    *replies, stopped = map(json.loads, out.splitlines())
+    assert [reply["data"] for reply in replies] == [["HELLO"]] * 1000
+    assert (stopped["stats"]["replies"], stopped["stats"]["timeouts"]) == (1000, 0)
+    for command in (worker, broker):
+        command.signal(signal.SIGTERM)
+        assert command.event("stopped")["reason"] == "signal"
+        command.end()
 
 
 @pytest.mark.parametrize("room", [[], ["cdtp"], ["chirp"], ["dcp"], ["capture"], ["spark"]], ids=" ".join)

@@ -123,7 +123,9 @@ class _Working(Role):
         """Answers for a handler that did not: with the metadata of the request and no data, or with what `on_error` says."""
         if isinstance(error, ClosedError):
             return
-        self._notices.log(logging.ERROR, "handler", f"the handler failed: {type(error).__name__}: {error}", error)
+        # What is cancelled has not failed by itself.
+        if not isinstance(error, asyncio.CancelledError):
+            self._notices.log(logging.ERROR, "handler", f"the handler failed: {type(error).__name__}: {error}", error)
         if request.answered:
             return
         data: Parts = ()
