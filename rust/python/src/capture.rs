@@ -16,7 +16,7 @@ use trunkline_capture::{
     Batches, Capture, CaptureError as CaptureFault, Direction, Import, Protocol, Row, Rows, RunRecord,
     recover as recover_capture, run_schema as capture_run_schema, schema as capture_schema,
 };
-use trunkline_wire::cdtp;
+use trunkline_wire::{cdtp, dcp};
 
 use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
@@ -250,7 +250,8 @@ impl PyImport {
     }
 
     /// Adds a message. What is wrong with it, if anything, is found out here.
-    #[pyo3(signature = (received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None))]
+    #[pyo3(signature = (received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None, peer = None))]
+    #[allow(clippy::too_many_arguments)] // Python's
     fn append(
         &self,
         py: Python<'_>,
@@ -259,13 +260,14 @@ impl PyImport {
         protocol: &str,
         direction: &str,
         endpoint: Option<&str>,
+        peer: Option<&[u8]>,
     ) -> PyResult<()> {
         let frames = frames(message)?;
         let row = Row {
             received_at_ns,
             protocol: named("protocol", protocol, &Protocol::ALL, Protocol::name)?,
             endpoint,
-            peer: None,
+            peer,
             direction: named("direction", direction, &Direction::ALL, Direction::name)?,
             topic: None,
             reply_to: None,
@@ -277,7 +279,8 @@ impl PyImport {
             let Some(import) = import.as_mut() else { return Err(closed()) };
             let error = match row.protocol {
                 Protocol::Cdtp => cdtp::decode(row.frames, &cdtp::Settings::default()).err(),
-                Protocol::Cdt | Protocol::Dcp | Protocol::Mc0 | Protocol::MtlControl | Protocol::MtlData => None,
+                Protocol::Dcp => dcp::decode(row.frames, dcp::Settings::default()).err(),
+                Protocol::Cdt | Protocol::Mc0 | Protocol::MtlControl | Protocol::MtlData => None,
             };
             import
                 .append(&Row { error: error.map(|error| error.kind.slug()), ..row })
