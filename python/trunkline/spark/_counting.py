@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trunkline._decoding import Decoding
+from trunkline._decoding import CdtpDecoding
 from trunkline.errors import LocalProtocolError
-from trunkline.spark.columns import ACCEPT, decode_keeping
+from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import RunReport, SenderReport
 from trunkline.spark.runs import followed, runs
 
@@ -97,7 +97,7 @@ def count(rows: DataFrame) -> Counts:
 def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    decoding = Decoding.of(tags=None, mode="PERMISSIVE", accept=ACCEPT, strict=True)
+    decoding = CdtpDecoding.of(tags=None)
     decoded = decode_keeping(rows, decoding, kept, kept + only)
     return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
 
