@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.classic.dataframe import DataFrame
 
 from trunkline import capture, spark
 from trunkline.errors import DecodeError, LocalProtocolError
