@@ -173,6 +173,22 @@ def test_data_stays_in_the_jvm(session, captured, monkeypatch):
     assert [row[0] for row in sent] == [[1, 0, 0, 1, 0], [1, 1, 1, 0, 0], [1, 1, 0, 1, 1, 0]]
 
 
+def test_what_is_no_message_keeps_its_data(session):
+    data = b"x" * 1000
+    bad = {
+        "bad_type": [b"", H, b"\x04\0\0\0", b"s", b"", b"", data],
+        "bad_protocol": [b"", b"DGBZ\x01", b"\x04", b"s", b"", b"", data],
+        "bad_delimiter": [b"hop", b"", H, b"\x04", b"s", b"", b"", data],
+        "missing_delimiter": [b"", H, b"\x04", b"s", b"c", b"m", b"", b"", data],
+        "missing_client": [b"", H, b"\x05", b"", b"", b"", data],
+        "bad_frame_count": [b"", H, b"\x01", b"s", b"", b"", data],
+    }
+    rows = session.createDataFrame([(at, *split(each)) for at, each in enumerate(bad.values())], SCHEMA)
+    expected = [{"error": kind, "_corrupt_record": frames} for kind, frames in bad.items()]
+    found = spark.decode(rows, "dcp").orderBy("seq").collect()
+    assert [plain(row, expected[0]) for row in found] == expected
+
+
 def test_modes(session):
     bad, good = [b"", b"DGBX\x02", b"\x02"], [b"", H, b"\x02"]
     rows = session.createDataFrame([(at, *split(each)) for at, each in enumerate([good, bad, good])], SCHEMA)

@@ -27,6 +27,9 @@ _TYPES = {
     "protocol": ("string",),
 }
 
+# The columns that nothing but one column of numbers is made of. Of CDTP the number of frames says what is a message.
+_COUNTED = {"cdtp": {"payload_bytes": "n_bytes"}, "dcp": {"data_parts": "n_frames", "data_bytes": "n_bytes"}}
+
 
 @needs_extra
 def decode(
@@ -215,10 +218,10 @@ def dcp_frames(
     found = {name: F.col(column) if isinstance(column, str) else column for name, column in given.items()}
     if decoding.payload:
         return found
-    envelope, header, payload = found.values()
-    n_frames = F.size(envelope) + F.size(payload) + F.when(header.isNull(), 0).otherwise(1)
-    n_bytes = _bytes(envelope) + _bytes(payload) + F.coalesce(F.octet_length(header), F.lit(0))
-    return found | {"payload": _before_data(found), "n_frames": n_frames, "n_bytes": n_bytes}
+    before, frame, after = found.values()
+    n_frames = F.size(before) + F.size(after) + F.when(frame.isNull(), 0).otherwise(1)
+    n_bytes = _bytes(before) + _bytes(after) + F.coalesce(F.octet_length(frame), F.lit(0))
+    return found | {"payload": _before_data(decoding, found), "n_frames": n_frames, "n_bytes": n_bytes}
 
 
 def _bytes(frames: Column) -> Column:
@@ -227,7 +230,7 @@ def _bytes(frames: Column) -> Column:
     return F.aggregate(frames, F.lit(0).cast("bigint"), lambda total, frame: total + F.octet_length(frame))
 
 
-def _before_data(found: Mapping[str, Column]) -> Column:
+def _before_data(decoding: DcpDecoding, found: Mapping[str, Column]) -> Column:
     """The payload frames up to the delimiter before the data, of requests and replies; of all others all frames.
 
     Behind the type and a frame that may be empty come two delimiters: one that ends the client's address, which is the
@@ -242,15 +245,17 @@ def _before_data(found: Mapping[str, Column]) -> Column:
         lambda at: at.isNotNull(),
     )
     first, second, kind = F.get(empty, F.lit(0)), F.get(empty, F.lit(1)), F.get(payload, F.lit(0))
-    is_request = (F.substring(kind, 1, 1) == F.lit(b"\x04")) & first.isin(2, 3)
-    is_reply = (
-        (F.substring(kind, 1, 1) == F.lit(b"\x05")) & (first == 2) & (F.octet_length(F.get(payload, F.lit(1))) > 0)
-    )
+    widths = (b"", bytes(3)) if decoding.compat_dagbox else (b"",)
+
+    def is_of(number: bytes) -> Column:
+        return kind.isin(*(number + rest for rest in widths))
+
+    is_request = is_of(b"\x04") & first.isin(2, 3)
+    is_reply = is_of(b"\x05") & (first == 2) & (F.octet_length(F.get(payload, F.lit(1))) > 0)
     is_good = (
         (F.size(envelope) == 1)
         & (F.octet_length(F.get(envelope, F.lit(0))) == 0)
         & (header == F.lit(b"DGBX\x01"))
-        & F.octet_length(kind).isin(1, 4)
         & (is_request | is_reply)
     )
     return F.when(is_good & second.isNotNull(), F.slice(payload, 1, second + 1)).otherwise(payload)
@@ -279,8 +284,9 @@ def decode_keeping(
     stay = {name: df[fields[name].name] for name in there if name in wanted}
     only = [name for name in decoded.names if name in wanted]
     frames = _frames(df, fields, decoding)
-    if not wanted & {"payload_bytes", "data_bytes"}:
-        frames.pop("n_bytes", None)
+    for name, counted in _COUNTED[decoding.protocol].items():
+        if name not in wanted:
+            frames.pop(counted, None)
     schema = StructType()
     for name in stay:
         schema.add(name, fields[name].dataType)
@@ -309,9 +315,11 @@ def _frames(df: DataFrame, fields: dict[str, StructField], decoding: Decoding) -
     """The columns that the decoder needs: sizes are counted here, so that payloads stay in the JVM."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    if decoding.protocol == "dcp":
-        frames = ("envelope", "header", "payload")
-        found = dcp_frames(decoding, *(df[fields[name].name] for name in frames))
+    from trunkline._decoding import DcpDecoding
+
+    if isinstance(decoding, DcpDecoding):
+        envelope, header, payload = (df[fields[name].name] for name in ("envelope", "header", "payload"))
+        found = dcp_frames(decoding, envelope, header, payload)
         counted = {name: df[fields[name].name] for name in ("n_frames", "n_bytes") if name in found and name in fields}
         return found | counted
     frames = ("header", "payload") if decoding.payload else ("header", "n_frames", "n_bytes")

@@ -108,9 +108,9 @@ def _at_broker(messages: DataFrame) -> DataFrame:
 
     comes, asks = F.col("comes"), F.col("asks")
     call = ("capture_id", "address", "metadata")
-    named = messages.withColumn(
-        "address", F.when(comes & asks, F.coalesce("client", "peer")).otherwise(F.col("client"))
-    )
+    address = F.when(comes & asks, F.coalesce("client", "peer")).otherwise(F.col("client"))
+    # Each step below looks at parts of such a call, so this is the only time that messages move.
+    named = messages.withColumn("address", address).repartition(*call)
     # Broker to worker: the requests of one service leave in the order they came.
     queued = _paired(named, (*call, "service"), opens=asks & comes, closes=asks & ~comes, name="taken")
     # A dispatch of none that waits is a request given to another worker, the last one that there was.
@@ -216,7 +216,8 @@ def _at_peers(messages: DataFrame) -> DataFrame:
 
     comes, asks = F.col("comes"), F.col("asks")
     responds = ~comes & (~asks | F.col("client").isNotNull())
-    worked = _paired(messages, ("capture_id", "client", "metadata"), opens=comes & asks, closes=responds, name="job")
+    together = messages.repartition("capture_id", "metadata")
+    worked = _paired(together, ("capture_id", "client", "metadata"), opens=comes & asks, closes=responds, name="job")
     sends_on = ~comes & asks & F.col("job").isNotNull()
     # A DEALER is told of no address but in the replies to its requests, all of which are to itself.
     own = ~comes & asks & ~sends_on
