@@ -5,7 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHES = ["benches.cdtp.decode", "benches.cdtp.live", "benches.cdtp.constellation", "benches.spark.decode"]
+BENCHES = [
+    "benches.cdtp.decode",
+    "benches.cdtp.live",
+    "benches.cdtp.constellation",
+    "benches.dcp.broker",
+    "benches.spark.decode",
+]
 
 
 def main() -> None:

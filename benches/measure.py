@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,8 +45,15 @@ class Case:
         return statistics.median(self.cpu_us)
 
 
-def native() -> Path:
-    """The native load generator, built on first use."""
+def cpu_s(process: int) -> float:
+    """The CPU seconds that a process has taken so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+@functools.cache
+def native(name: str = "push") -> Path:
+    """A native load generator, built on first use."""
     command = [
         "cargo",
         "build",
@@ -55,11 +63,11 @@ def native() -> Path:
         "--package",
         "trunkline-engine",
         "--example",
-        "push",
+        name,
     ]
     subprocess.run(command, check=True, cwd=ROOT)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / "release" / "examples" / "push"
+    return target / "release" / "examples" / name
 
 
 def environment() -> dict[str, str]:
@@ -95,7 +103,6 @@ def machine() -> str:
 
 def write(name: str, title: str, method: str, tables: Sequence[tuple[str, Sequence[Case], str]], head: str) -> None:
     """Writes `NAME.md` and `NAME.json`; every ratio is to the case named as baseline of its table."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
     lines = [f"# {title}", "", head, "", method, ""]
     data: dict[str, object] = {"machine": head}
     for caption, cases, baseline in tables:
@@ -111,6 +118,13 @@ def write(name: str, title: str, method: str, tables: Sequence[tuple[str, Sequen
             lines.append(f"| {case.name} | {span} | {case.rate / base.rate:.2f} | {case.cpu:.2f} |")
         lines.append("")
         data[caption] = {case.name: {"rates": case.rates, "cpu_us": case.cpu_us} for case in cases}
-    (RESULTS / f"{name}.md").write_text("\n".join(lines))
+    save(name, lines, data)
+
+
+def save(name: str, lines: Sequence[str], data: Mapping[str, object]) -> None:
+    """Writes `NAME.md` for people and `NAME.json` for programs."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(lines).rstrip() + "\n"
+    (RESULTS / f"{name}.md").write_text(text)
     (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
-    print("\n".join(lines))
+    print(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,18 +13,12 @@ from pathlib import Path
 
 from tests.live.satellite import Satellite
 
-from benches.measure import Case, machine, write
+from benches.measure import Case, cpu_s, machine, write
 from trunkline import cdtp
 
 PAYLOAD = bytes(1024)
 NAME = "Bench.one"
 HEADERS: dict[str, cdtp.Header] = {"0.5.1": "B", "1.0.2": "2"}
-
-
-def cpu_s(process: int) -> float:
-    """The CPU seconds that a process has taken so far."""
-    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def stream(sender: cdtp.Sender, count: int) -> None:

@@ -28,7 +28,7 @@ from trunkline.errors import (
 )
 
 if TYPE_CHECKING:
-    from trunkline import capture, cdtp, chirp, msgpack, spark
+    from trunkline import capture, cdtp, chirp, dcp, msgpack, spark
 
 __all__ = [
     "CaptureError",
@@ -48,12 +48,13 @@ __all__ = [
     "capture",
     "cdtp",
     "chirp",
+    "dcp",
     "error_kinds",
     "msgpack",
     "spark",
 ]
 
-_ROOMS = frozenset({"capture", "cdtp", "chirp", "msgpack", "spark"})
+_ROOMS = frozenset({"capture", "cdtp", "chirp", "dcp", "msgpack", "spark"})
 
 if build_profile == "debug":
     warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)

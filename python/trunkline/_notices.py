@@ -20,6 +20,9 @@ __all__ = ["Dropped", "Notices", "stop", "unwatch", "watch"]
 
 _INTERVAL_S = 1.0
 
+# How long the end of a role waits for a callback that is under way.
+_PATIENCE_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
@@ -58,8 +61,8 @@ class Notices:
         except Exception:
             self._logger.exception("%s: on_drop raised", self._who)
 
-    def log(self, level: int, kind: str, text: str) -> None:
-        """Logs, unless something of this kind was logged within the last second."""
+    def log(self, level: int, kind: str, text: str, error: BaseException | None = None) -> None:
+        """Logs, with the traceback of an error, unless something of this kind was logged within the last second."""
         now = time.monotonic()
         if now < self._next.get(kind, 0.0):
             self._silent[kind] = self._silent.get(kind, 0) + 1
@@ -67,7 +70,7 @@ class Notices:
         self._next[kind] = now + _INTERVAL_S
         silent = self._silent.pop(kind, 0)
         more = f" (and {silent} more like it)" if silent else ""
-        _thread.log(self._logger, level, f"{self._who}: {text}{more}")
+        _thread.log(self._logger, level, f"{self._who}: {text}{more}", error)
 
 
 class _Watched(Protocol):
@@ -78,6 +81,30 @@ class _Watched(Protocol):
     def fileno(self) -> int: ...
     def arm(self) -> bool: ...
     def disarm(self) -> None: ...
+
+
+class _Watch:
+    """A role, and what reads its notices."""
+
+    def __init__(self, role: _Watched, read: Callable[[], None]) -> None:
+        self.role = role
+        self._read = read
+        # Who ends a role waits until its last notices are told; a callback may end its own.
+        self._telling = threading.RLock()
+
+    def tell(self) -> None:
+        """Tells what there is, after what is being told; not for ever: a callback may wait for whoever waits here."""
+        is_alone = self._telling.acquire(timeout=_PATIENCE_S)
+        try:
+            self._read()
+        except TrunklineError:
+            # The role is over; why is for its user to be told.
+            pass
+        except Exception:
+            logging.getLogger("trunkline").exception("a notice could not be told")
+        finally:
+            if is_alone:
+                self._telling.release()
 
 
 class _Thread:
@@ -91,15 +118,15 @@ class _Thread:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
-        self._watched: dict[int, tuple[_Watched, Callable[[], None]]] = {}
-        self._records: deque[tuple[logging.Logger, int, str]] = deque(maxlen=65_536)
+        self._watched: dict[int, _Watch] = {}
+        self._records: deque[tuple[logging.Logger, int, str, BaseException | None]] = deque(maxlen=65_536)
         self._wake: tuple[int, int] | None = None
         self._stopping = False
 
     def watch(self, role: _Watched, read: Callable[[], None]) -> None:
         self._start()
         with self._lock:
-            self._watched[id(role)] = (role, read)
+            self._watched[id(role)] = _Watch(role, read)
         self._notify()
 
     def unwatch(self, role: _Watched) -> None:
@@ -108,14 +135,14 @@ class _Thread:
         with self._lock:
             watched = self._watched.pop(id(role), None)
         if watched is not None:
-            _read(watched[1])
+            watched.tell()
             self._notify()
 
-    def log(self, logger: logging.Logger, level: int, text: str) -> None:
+    def log(self, logger: logging.Logger, level: int, text: str, error: BaseException | None) -> None:
         if not logger.isEnabledFor(level):
             return
         self._start()
-        self._records.append((logger, level, text))
+        self._records.append((logger, level, text, error))
         if threading.current_thread() is not self._thread:
             self._notify()
 
@@ -154,39 +181,29 @@ class _Thread:
             poll = select.poll()
             poll.register(wake, select.POLLIN)
             ready = False
-            for role, _ in watched:
+            for one in watched:
                 try:
-                    ready |= role.arm()
-                    poll.register(role.fileno(), select.POLLIN)
+                    ready |= one.role.arm()
+                    poll.register(one.role.fileno(), select.POLLIN)
                 except ClosedError:
                     continue
             if not ready:
                 poll.poll()
             with suppress(BlockingIOError):
                 os.read(wake, 4096)
-            for role, read in watched:
+            for one in watched:
                 # One that is over has its last notices read, and would be readable for ever.
-                is_over = role.closed
-                role.disarm()
-                _read(read)
+                is_over = one.role.closed
+                one.role.disarm()
+                one.tell()
                 if is_over:
                     with self._lock:
-                        self._watched.pop(id(role), None)
+                        self._watched.pop(id(one.role), None)
 
     def _write(self) -> None:
         while self._records:
-            logger, level, text = self._records.popleft()
-            logger.log(level, text)
-
-
-def _read(read: Callable[[], None]) -> None:
-    try:
-        read()
-    except TrunklineError:
-        # The role is over; why is for its user to be told.
-        pass
-    except Exception:
-        logging.getLogger("trunkline").exception("a notice could not be told")
+            logger, level, text, error = self._records.popleft()
+            logger.log(level, text, exc_info=error)
 
 
 _thread = _Thread()

@@ -292,12 +292,16 @@ class AsyncRole(Role):
             await asyncio.get_running_loop().run_in_executor(None, self._open)
         return self
 
-    async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
-        try:
+    async def _abandon(self) -> None:
+        """Closes after an exception, which is not to be hidden."""
+        with suppress(TimeoutError):
             await self.close()
-        except TimeoutError:
-            if exc_type is None:
-                raise
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        if exc_type is None:
+            await self.close()
+        else:
+            await self._abandon()
 
     async def _join(self) -> None:
         """Waits until the engine has ended."""

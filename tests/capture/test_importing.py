@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 import wire
-from trunkline import capture, cdtp
+from trunkline import capture, cdtp, dcp
 from trunkline.errors import CaptureError
 
 FILES = [wire.DATA / f"{release}.jsonl.gz" for release in wire.RELEASES]
@@ -67,7 +67,8 @@ def test_plain_lines_and_what_they_say(tmp_path):
     assert (other["protocol"], other["envelope"], other["topic"]) == ("dcp", [b""], "echo")
     assert (other["peer"], other["error"], worse["peer"], worse["error"]) == (b"\x00\xff", None, None, "bad_type")
     recorded = capture.open(tmp_path / "capture")
-    assert (len(list(recorded)), recorded.skipped) == (1, 3)
+    messages = list(recorded)
+    assert ([type(message) for message in messages], recorded.skipped) == ([cdtp.Message, dcp.Message], 2)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from conftest import spec
 ROLES = {
     "receive": ["cdtp", "receive", "--bind", "tcp://127.0.0.1:*"],
     "record": ["cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*"],
+    "broker": ["dcp", "broker", "--bind", "tcp://127.0.0.1:*"],
+    "worker": ["dcp", "worker", "echo", "--echo", "--connect", "tcp://127.0.0.1:9"],
     "send": ["cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*", "-"],
 }
 

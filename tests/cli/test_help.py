@@ -16,6 +16,9 @@ COMMANDS = [
     ["cdtp", "record"],
     ["chirp", "watch"],
     ["chirp", "offer"],
+    ["dcp", "broker"],
+    ["dcp", "worker"],
+    ["dcp", "request"],
     ["capture", "info"],
     ["capture", "cat"],
     ["capture", "decode"],
@@ -57,7 +60,7 @@ def test_the_examples_of_cdtp_work_together(start, run):
     assert (message["sender"], message["tags"], message["payload_sizes"]) == ("Detector.one", {"run": 7}, [5])
 
 
-@pytest.mark.parametrize("room", [[], ["cdtp"], ["chirp"], ["capture"], ["spark"]], ids=" ".join)
+@pytest.mark.parametrize("room", [[], ["cdtp"], ["chirp"], ["dcp"], ["capture"], ["spark"]], ids=" ".join)
 def test_rooms_list_their_commands(run, room):
     out, _ = run(*room, "--help")
     for command in COMMANDS:
@@ -100,6 +103,12 @@ def test_completion_is_there(run):
         ["chirp", "offer", "--group", "g", "--name", "D", "--service", "data", "--port", "0"],
         ["chirp", "offer", "--group", "g", "--name", "D", "--service", "cdtp", "--port", "1"],
         ["chirp", "offer", "--group", "g", "--service", "data", "--port", "1"],
+        ["dcp", "broker"],
+        ["dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--overflow", "newest"],
+        ["dcp", "worker", "echo", "--echo"],
+        ["dcp", "worker", "--connect", "tcp://127.0.0.1:1", "--echo"],
+        ["dcp", "request", "echo"],
+        ["dcp", "request", "echo", "--connect", "tcp://127.0.0.1:1", "--count", "0"],
         ["capture", "info"],
         ["capture", "replay", "c"],
         ["spark", "decode", "c", "out"],

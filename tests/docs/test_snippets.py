@@ -15,6 +15,8 @@ DOCTESTED = [
     "trunkline.cdtp.receiver",
     "trunkline.chirp",
     "trunkline.chirp.datagram",
+    "trunkline.dcp",
+    "trunkline.dcp.broker",
     "trunkline.msgpack",
 ]
 

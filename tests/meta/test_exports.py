@@ -8,7 +8,15 @@ import pytest
 import trunkline
 from trunkline import _native, errors
 
-ROOMS = ["trunkline", "trunkline.capture", "trunkline.cdtp", "trunkline.chirp", "trunkline.errors", "trunkline.msgpack"]
+ROOMS = [
+    "trunkline",
+    "trunkline.capture",
+    "trunkline.cdtp",
+    "trunkline.chirp",
+    "trunkline.dcp",
+    "trunkline.errors",
+    "trunkline.msgpack",
+]
 
 
 @pytest.mark.parametrize("name", ROOMS)
@@ -22,23 +30,23 @@ def test_every_exported_name_exists_and_is_documented(name):
 
 
 def test_every_public_method_is_documented():
-    from trunkline import cdtp, chirp
+    from trunkline import cdtp, chirp, dcp
 
     seen = 0
-    for room in (cdtp, chirp):
+    for room in (cdtp, chirp, dcp):
         for name in room.__all__:
             for attribute, value in inspect.getmembers(getattr(room, name)):
                 if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
                     seen += 1
                     assert inspect.getdoc(value), f"{room.__name__}.{name}.{attribute}"
-    assert seen > 60
+    assert seen > 100
 
 
 def test_blocking_and_asyncio_have_the_same_names():
-    from trunkline import cdtp, chirp
+    from trunkline import cdtp, chirp, dcp
 
-    pairs = [(room, name) for room in (cdtp, chirp) for name in room.__all__ if f"Async{name}" in room.__all__]
-    assert [name for _, name in pairs] == ["Receiver", "Recorder", "Sender", "Beacon"]
+    pairs = [(room, name) for room in (cdtp, chirp, dcp) for name in room.__all__ if f"Async{name}" in room.__all__]
+    assert [name for _, name in pairs] == ["Receiver", "Recorder", "Sender", "Beacon", "Broker", "Client", "Worker"]
     for room, name in pairs:
         blocking, twin = getattr(room, name), getattr(room, f"Async{name}")
         public = {attribute for attribute in dir(blocking) if not attribute.startswith("_")}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 from differential import naive, ours, theirs
 
 from trunkline import DecodeError, cdtp, error_kinds, msgpack
@@ -87,6 +89,21 @@ def test_messages_say_what_the_vectors_say(vector: dict[str, Any]) -> None:
 def test_decoded_messages_are_written_as_they_were_read(vector: dict[str, Any]) -> None:
     frames = _frames(vector)
     assert [bytes(frame) for frame in cdtp.encode(cdtp.decode(frames, **_settings(vector)))] == frames
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview, zmq.Frame])
+def test_frames_may_be_anything_like_bytes(kind: Any) -> None:
+    for vector in VECTORS:
+        if "decoded" in vector:
+            frames = _frames(vector)
+            message = cdtp.decode([kind(frame) for frame in frames], **_settings(vector))
+            assert [bytes(frame) for frame in cdtp.encode(message)] == frames
+
+
+@pytest.mark.parametrize("vector", [_requirements(vector) for vector in VECTORS if "decoded" in vector])
+def test_decoded_messages_survive_pickling(vector: dict[str, Any]) -> None:
+    message = cdtp.decode(_frames(vector), **_settings(vector))
+    assert cdtp.encode(pickle.loads(pickle.dumps(message))) == cdtp.encode(message)
 
 
 @pytest.mark.parametrize("vector", [_requirements(vector) for vector in VECTORS if "error" in vector])

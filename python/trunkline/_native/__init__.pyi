@@ -14,13 +14,14 @@ __all__ = [
     "cdtp",
     "chirp",
     "columns",
+    "dcp",
     "error_kinds",
     "msgpack",
     "shutdown",
     "use_libzmq",
 ]
 
-from trunkline._native import capture, cdtp, chirp, columns, msgpack
+from trunkline._native import capture, cdtp, chirp, columns, dcp, msgpack
 
 __version__: str
 build_profile: Literal["debug", "release"]

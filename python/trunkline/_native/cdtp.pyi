@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 
 from trunkline._native import Role
 
-__all__ = ["Batch", "Message", "Outgoing", "Receiver", "Sender", "_restore", "decode", "encode"]
+__all__ = ["Batch", "Message", "Outgoing", "Receiver", "Sender", "_restore", "_restore_batch", "decode", "encode"]
 
 _Header: TypeAlias = Literal["S", "A", "B", "2"]
 _Type: TypeAlias = Literal["BOR", "DAT", "EOR"]
@@ -112,6 +112,9 @@ def encode(message: Message | Batch) -> tuple[bytes, ...]:
 
 def _restore(frames: Iterable[Buffer]) -> Message:
     """A pickled message."""
+
+def _restore_batch(frames: Iterable[Buffer]) -> Batch:
+    """A pickled batch."""
 
 @final
 class Outgoing:

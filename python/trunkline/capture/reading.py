@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trunkline import cdtp
+from trunkline import cdtp, dcp
 from trunkline._native import capture as _native
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from trunkline._decoding import Mode, Tags
 
 __all__ = ["Capture", "CaptureInfo", "Run", "open", "schema"]
+
+# As lenient as any recorder may have been.
+_DECODERS: Mapping[str, Callable[[Sequence[bytes]], cdtp.Message | cdtp.Batch | dcp.Message]] = {
+    "cdtp": functools.partial(cdtp.decode, strict=False),
+    "dcp": functools.partial(dcp.decode, compat_dagbox=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +118,15 @@ class Capture:
         """The published segments, oldest first."""
         return self._native.segments
 
-    def __iter__(self) -> Iterator[cdtp.Message]:
+    def __iter__(self) -> Iterator[cdtp.Message | dcp.Message]:
         """The messages, oldest first; `skipped` counts from 0 again."""
         self.skipped = 0
         for protocol, error, frames in self._native.messages():
-            if error is not None or protocol != "cdtp":
+            if error is not None or protocol not in _DECODERS:
                 self.skipped += 1
                 continue
             try:
-                # As lenient as any recorder may have been.
-                message = cdtp.decode(frames, strict=False)
+                message = _DECODERS[protocol](frames)
             except DecodeError:
                 self.skipped += 1
                 continue

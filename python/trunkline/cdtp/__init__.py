@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from trunkline._native.cdtp import Batch, Message, decode, encode
 from trunkline._native.cdtp import _restore as _restore
+from trunkline._native.cdtp import _restore_batch as _restore_batch
 from trunkline.cdtp.receiver import AsyncReceiver, Receiver, ReceiverStats, SenderCount
 from trunkline.cdtp.recorder import AsyncRecorder, Recorder, RecorderStats
 from trunkline.cdtp.sender import AsyncSender, Sender, SenderStats

@@ -138,7 +138,13 @@ def _log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     if os.environ.get("TRUNKLINE_DEBUG") != "1":
         handler.addFilter(logging.Filter("trunkline"))
+        handler.addFilter(_without_traceback)
     logging.basicConfig(format="trunkline: %(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
 
 
 def cut_off_on_signals() -> None:

@@ -1,5 +1,6 @@
 //! Runs the machines of `trunkline-wire` over real sockets: one thread a role, a queue to and from its user.
 
+mod calls;
 mod discovery;
 mod engine;
 mod guard;
@@ -15,6 +16,7 @@ mod udp;
 #[cfg(feature = "zeromq")]
 pub mod zeromq;
 
+pub use calls::{CallVerb, Calls, Outcome, Outcomes, Slot};
 pub use discovery::{Announcing, Finding};
 pub use guard::Guard;
 pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::Frames;
 
@@ -81,14 +81,19 @@ pub(crate) fn frame(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(shared(bytes));
     }
-    let buffer = PyBuffer::<u8>::get(object)
-        .map_err(|_| PyTypeError::new_err("a frame is a bytes-like object of single bytes"))?;
+    let buffer = buffer(object).map_err(|_| PyTypeError::new_err("a frame is a bytes-like object of single bytes"))?;
     Ok(buffer.to_vec(object.py())?.into())
+}
+
+/// What a bytes-like object holds. `zmq.Frame` leaves out what only a view of Python's own fills in.
+fn buffer(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    PyBuffer::get(object).or_else(|_| PyBuffer::get(PyMemoryView::from(object)?.as_any()))
 }
 
 /// One frame, or a sequence of them.
 pub(crate) fn one_or_more(object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Bytes; 2]>> {
-    if object.is_instance_of::<PyBytes>() || PyBuffer::<u8>::get(object).is_ok() {
+    let is_sequence = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
+    if !is_sequence && (object.is_instance_of::<PyBytes>() || buffer(object).is_ok()) {
         return Ok(smallvec::smallvec![frame(object)?]);
     }
     sequence(object, frame)

@@ -6,6 +6,7 @@ mod capture;
 mod cdtp;
 mod chirp;
 mod columns;
+mod dcp;
 mod errors;
 mod frames;
 mod msgpack;
@@ -16,6 +17,7 @@ mod role;
 #[pymodule(gil_used = false)]
 mod _native {
     use pyo3::prelude::*;
+    use pyo3::types::PyCFunction;
 
     #[pymodule_export]
     use crate::role::{PyGuard, Role, shutdown, use_libzmq};
@@ -45,7 +47,7 @@ mod _native {
     #[pymodule]
     mod cdtp {
         #[pymodule_export]
-        use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore};
+        use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore, restore_batch};
     }
 
     #[pymodule]
@@ -65,17 +67,33 @@ mod _native {
     }
 
     #[pymodule]
+    mod dcp {
+        #[pymodule_export]
+        use crate::dcp::{
+            Message, Outgoing, PyBroker, PyClient, PyReply, PyRequest, PyWorker, decode, encode, restore,
+        };
+    }
+
+    #[pymodule]
     mod msgpack {
         #[pymodule_export]
         use crate::msgpack::{decode, encode};
     }
 
-    /// Makes `import trunkline._native.cdtp` work as for any package.
+    /// Makes `import trunkline._native.cdtp` work as for any package, and what is in it known by that name: to pickle, say.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdtp", "chirp", "columns", "msgpack"] {
-            modules.set_item(format!("trunkline._native.{name}"), module.getattr(name)?)?;
+        for name in ["capture", "cdtp", "chirp", "columns", "dcp", "msgpack"] {
+            let room = module.getattr(name)?.cast_into::<PyModule>()?;
+            let path = format!("trunkline._native.{name}");
+            room.setattr("__name__", &path)?;
+            for member in room.dict().values() {
+                if member.is_instance_of::<PyCFunction>() {
+                    member.setattr("__module__", &path)?;
+                }
+            }
+            modules.set_item(path, room)?;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use trunkline_wire::{Curve, Machine, OptionValue, SocketOptions};
 use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
 
 /// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
-const SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
 static ROLES: Mutex<Vec<Weak<dyn AnyRole>>> = Mutex::new(vec![]);

@@ -266,6 +266,14 @@ fn a_stopping_worker_finishes_and_gives_back_what_it_never_began() {
 }
 
 #[test]
+fn a_worker_that_closes_leaves_heartbeats_unsent() {
+    let mut bench = Bench::new(1);
+    bench.worker.handle_close(bench.now, INTERVAL);
+    bench.names();
+    assert_eq!(bench.dials, ["close"]);
+}
+
+#[test]
 fn an_abandoned_job_frees_its_place() {
     let mut bench = Bench::new(1);
     bench.sent();

@@ -42,8 +42,16 @@ pub struct Socket {
     adopted: bool,
     /// A failed handshake is followed by a disconnection of somebody who never was connected.
     refused: usize,
+    /// When a peer last could not be let in for want of something of ours, as descriptors.
+    wanting: Option<Instant>,
     bound: Vec<String>,
 }
+
+/// libzmq tries again and again without a pause: what comes within so long of the last is no news.
+const SAME_WANT: Duration = Duration::from_secs(1);
+
+/// Old news that is read at one time.
+const OLD_NEWS: usize = 256;
 
 impl LibzmqTransport {
     /// A transport whose sockets live in `context`. The first sockets it is asked for are the `adopted` ones.
@@ -208,6 +216,7 @@ impl Transport for LibzmqTransport {
                 authenticated: matches!(options.curve, Some(Curve::Server { .. })),
                 adopted: adopted.is_some(),
                 refused: 0,
+                wanting: None,
                 bound: vec![],
             })
         };
@@ -275,7 +284,8 @@ impl Transport for LibzmqTransport {
     }
 
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
-        loop {
+        let mut old = 0;
+        while old < OLD_NEWS {
             let (head, more) = self.reader.receive(socket.monitor).ok()??;
             let endpoint = if more { self.reader.receive(socket.monitor).ok()??.0 } else { Bytes::new() };
             let (Some(&[low, high]), Some(value)) = (head.first_chunk::<2>(), head.get(2..6)) else { continue };
@@ -289,7 +299,13 @@ impl Transport for LibzmqTransport {
                     continue;
                 }
                 event::DISCONNECTED => SocketEvent::Disconnected(endpoint),
-                event::ACCEPT_FAILED => refused(std::io::Error::from_raw_os_error(value).to_string()),
+                event::ACCEPT_FAILED => {
+                    if socket.wanting.replace(Instant::now()).is_some_and(|last| last.elapsed() < SAME_WANT) {
+                        old += 1;
+                        continue;
+                    }
+                    refused(std::io::Error::from_raw_os_error(value).to_string())
+                }
                 event::HANDSHAKE_FAILED_NO_DETAIL => {
                     socket.refused += 1;
                     refused("the peer hung up during the handshake".to_owned())
@@ -305,6 +321,7 @@ impl Transport for LibzmqTransport {
                 _ => continue,
             });
         }
+        None
     }
 
     fn wait(

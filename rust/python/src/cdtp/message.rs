@@ -353,7 +353,7 @@ impl PyBatch {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyTuple>,))> {
         let frames = frames::tuple(py, std::iter::once(&self.frame))?;
-        Ok((py.import("trunkline.cdtp")?.getattr("decode")?, (frames,)))
+        Ok((py.import("trunkline.cdtp")?.getattr("_restore_batch")?, (frames,)))
     }
 
     fn __repr__(&self) -> String {
@@ -420,4 +420,16 @@ pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
     let settings = Settings { strict: false, ..Settings::default() };
     let layout = decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))?;
     messages(frames, layout).next().ok_or_else(|| PyValueError::new_err("no message"))
+}
+
+/// A pickled batch.
+#[pyfunction]
+#[pyo3(name = "_restore_batch")]
+pub(crate) fn restore_batch(frames: &Bound<'_, PyAny>) -> PyResult<PyBatch> {
+    let frames = frames::frames(frames)?;
+    let settings = Settings { strict: false, ..Settings::default() };
+    match decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))? {
+        Layout::Batch(batch) => Ok(PyBatch::new(frames[0].clone(), batch)),
+        Layout::Single(_) => Err(PyValueError::new_err("no batch")),
+    }
 }

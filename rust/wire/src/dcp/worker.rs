@@ -122,6 +122,8 @@ pub enum WorkerEvent {
         /// Where everything is in it.
         body: Body,
     },
+    /// Nobody will answer a job any more.
+    Abandoned(JobId),
     /// The broker has confirmed the service.
     Registered,
     /// The broker owes an answer for too long and is dialled again.
@@ -151,9 +153,12 @@ impl Event for WorkerEvent {
         match self {
             Self::Request { frames, .. } | Self::Reply { frames, .. } => Weight::Lossless(size(frames)),
             Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
-            Self::Registered | Self::Lost | Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => {
-                Weight::Notice(0)
-            }
+            Self::Abandoned(_)
+            | Self::Registered
+            | Self::Lost
+            | Self::Connected(_)
+            | Self::Disconnected(_)
+            | Self::Failed { .. } => Weight::Notice(0),
         }
     }
 }
@@ -401,8 +406,10 @@ impl Worker {
                 self.forward(now, job, self.settings.service.clone(), &frames[body.data()]);
             }
         }
-        let is_done = self.held() == 0 && self.queue.is_empty() && self.in_flight.is_empty();
-        if is_done || now >= until {
+        // Nobody misses the last heartbeat.
+        let mut unsent = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames));
+        let is_owed = unsent.any(|frames| is_of(frames, &[MessageType::Reply, MessageType::Request]));
+        if (self.held() == 0 && !is_owed) || now >= until {
             self.state = State::Closing;
             self.outputs.push_back(Output::Close { socket: Back, linger: until - now });
         }
@@ -519,7 +526,12 @@ impl Machine for Worker {
                     self.forward(now, job, service, &data);
                 }
             }
-            WorkerVerb::Abandon(job) => self.stats.failed += u64::from(self.jobs.remove(&job).is_some()),
+            WorkerVerb::Abandon(job) => {
+                if self.jobs.remove(&job).is_some() {
+                    self.stats.failed += 1;
+                    self.events.push_back(WorkerEvent::Abandoned(job));
+                }
+            }
             WorkerVerb::Request { service, metadata, data } => {
                 self.push(now, encode_request(service, None, &metadata, &data));
             }

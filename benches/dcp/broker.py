@@ -1,0 +1,150 @@
+"""The broker beside a bare proxy and a broker in Python, under the same native load: `python -m benches.dcp.broker [--fast]`."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import zmq
+
+from benches.measure import cpu_s, environment, machine, native, save
+
+PROXY = "zmq.proxy"
+OURS = "trunkline dcp broker"
+PLAIN = "100 lines of pyzmq"
+CREDIT = 64
+
+_PROXY = (
+    "import sys, zmq; context = zmq.Context(); front, back = context.socket(zmq.ROUTER), context.socket(zmq.DEALER); "
+    "front.bind(sys.argv[1]); back.bind(sys.argv[2]); zmq.proxy(front, back)"
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients and workers do: so many requests on their way at one time."""
+
+    window: int
+    workers: int = 1
+    clients: int = 1
+    size: int = 32
+
+    def __str__(self) -> str:
+        """For a row of a table."""
+        return f"window {self.window}, workers {self.workers}, clients {self.clients}, {self.size} B"
+
+
+LOADS = [
+    Load(1),
+    Load(16),
+    Load(256),
+    Load(1000),
+    Load(256, workers=10, clients=10),
+    Load(1000, workers=100, clients=100),
+    Load(256, size=1024),
+    Load(64, size=65536),
+]
+
+
+@dataclass
+class Measured:
+    """Rounds of one broker under one load."""
+
+    rates: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    p50_us: list[float] = field(default_factory=list)
+    p99_us: list[float] = field(default_factory=list)
+
+    def medians(self) -> tuple[float, float, float, float]:
+        """Requests a second, CPU microseconds a request, latencies."""
+        rate, cpu, p50, p99 = map(statistics.median, (self.rates, self.cpu_us, self.p50_us, self.p99_us))
+        return rate, cpu, p50, p99
+
+
+def free_endpoint() -> str:
+    """Where nobody listens now."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as probe:
+        return f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
+
+
+@contextmanager
+def running(name: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """A broker in a process of its own: that, and where clients and workers dial."""
+    front, back = free_endpoint(), free_endpoint()
+    if name == PROXY:
+        command = [sys.executable, "-c", _PROXY, front, back]
+    elif name == PLAIN:
+        command, back = [sys.executable, "-m", "benches.dcp.plain_broker", front], front
+    else:
+        command, back = [sys.executable, "-m", "trunkline", "dcp", "broker", "--bind", front, "--json"], front
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        if name == OURS:
+            assert process.stdout is not None
+            process.stdout.readline()
+        else:
+            time.sleep(1)
+        yield process, front, back
+        process.kill()
+
+
+def measure(name: str, load: Load, count: int, into: Measured) -> None:
+    """One round."""
+    with running(name) as (process, front, back):
+        numbers = (load.workers, CREDIT, load.clients, load.window, count, load.size)
+        protocol = "proxy" if name == PROXY else "dcp"
+        before = cpu_s(process.pid)
+        command = [native("service"), protocol, front, back, *map(str, numbers)]
+        ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(), timeout=300)
+        rate, p50, p99, _ = map(float, ran.stdout.split())
+        into.rates.append(rate)
+        into.cpu_us.append((cpu_s(process.pid) - before) / count * 1e6)
+        into.p50_us.append(p50)
+        into.p99_us.append(p99)
+
+
+def requests(name: str, load: Load) -> int:
+    """So many that a round takes a few seconds."""
+    count = 10_000 if load.window == 1 else 200_000 if load.size <= 1024 else 30_000
+    return count // 10 if name == PLAIN else count
+
+
+def main(*, fast: bool) -> None:
+    """Runs the cases in turn, several rounds, and writes what came out."""
+    head = machine()
+    loads, rounds = ([Load(16)], 1) if fast else (LOADS, 3)
+    names = [PROXY, OURS, PLAIN]
+    results = {load: {name: Measured() for name in names} for load in loads}
+    for load in loads:
+        for _ in range(rounds):
+            for name in names:
+                measure(name, load, 1000 if fast else requests(name, load), results[load][name])
+    method = (
+        "Native clients and workers of one service in one process, over loopback TCP; workers answer at once and take up "
+        f"to {CREDIT} requests at one time; the proxy passes the same frames on. {rounds} rounds, the cases in turn; medians."
+    )
+    lines = ["# DCP: the broker", "", head, "", method, ""]
+    lines += [
+        "| load | broker | requests/s | to the proxy | CPU µs a request | p50 µs | p99 µs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    data = {}
+    for load, by_name in results.items():
+        base = by_name[PROXY].medians()[0]
+        for name, measured in by_name.items():
+            rate, cpu, p50, p99 = measured.medians()
+            lines.append(f"| {load} | {name} | {rate:,.0f} | {rate / base:.2f} | {cpu:.1f} | {p50:,.0f} | {p99:,.0f} |")
+        data[str(load)] = {name: vars(measured) for name, measured in by_name.items()}
+    if not fast:
+        save("dcp", lines, {"machine": head, "loads": data})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    main(fast=parser.parse_args().fast)

@@ -1,0 +1,269 @@
+"""DCP messages, and the engines of its roles."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, Self, TypeAlias, final
+
+from typing_extensions import Buffer
+
+from trunkline._native import Role
+
+__all__ = [
+    "Broker",
+    "Client",
+    "Message",
+    "Outgoing",
+    "Reply",
+    "Request",
+    "Worker",
+    "_restore",
+    "decode",
+    "encode",
+]
+
+_Type: TypeAlias = Literal["register", "ping", "pong", "request", "reply", "reconnect"]
+_Reader: TypeAlias = Literal["broker", "worker", "client"]
+_Parts: TypeAlias = Buffer | Iterable[Buffer]
+
+@final
+class Message:
+    """One message, of any of the six types. Frozen, comparable, picklable; a decoded one keeps its bytes.
+
+    Args:
+        type: What it is for (DCP-11).
+        service: The service; a registration and a request name one, the others do not.
+        client: The client's address: a reply has one, a request may lack it (DCP-20).
+        metadata: The parts that a reply copies of its request, none of them empty.
+        data: The parts of what is asked or answered.
+
+    Raises:
+        LocalProtocolError: The type has no such part, or needs one that is not given.
+    """
+
+    def __new__(
+        cls,
+        type: _Type,
+        *,
+        service: Buffer | None = None,
+        client: Buffer | None = None,
+        metadata: _Parts | None = None,
+        data: _Parts | None = None,
+    ) -> Self: ...
+    @property
+    def type(self) -> _Type:
+        """What it is for (DCP-11)."""
+
+    @property
+    def service(self) -> bytes | None:
+        """The service of a registration or request; None for the others."""
+
+    @property
+    def client(self) -> bytes | None:
+        """The client's address in a reply or request; None where there is none (DCP-20)."""
+
+    @property
+    def metadata(self) -> tuple[bytes, ...]:
+        """The parts that a reply copies of its request (DCP-22)."""
+
+    @property
+    def data(self) -> tuple[bytes, ...]:
+        """The parts of what is asked or answered, empty ones included (DCP-25)."""
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[tuple[bytes, ...]]]: ...
+
+def decode(frames: Iterable[Buffer], *, role: _Reader | None = None, compat_dagbox: bool = False) -> Message:
+    """The message in these frames, without the address that a ROUTER puts in front.
+
+    Args:
+        frames: Bytes-like objects, as any socket gives them.
+        role: Who reads it: types that this role is never sent are errors; all are messages if None.
+        compat_dagbox: Whether types of four bytes, as the original implementation writes them, are messages (DCP-11).
+
+    Raises:
+        DecodeError: They are no message.
+    """
+
+def encode(message: Message) -> tuple[bytes, ...]:
+    """The frames of a message, without the address that a ROUTER puts in front; of a decoded one, bit for bit."""
+
+def _restore(frames: Iterable[Buffer]) -> Message:
+    """A pickled message."""
+
+@final
+class Reply:
+    """What came back for a request. Frozen, comparable, picklable.
+
+    Args:
+        data: The parts of the answer: one, or a sequence of them.
+        metadata: The parts of metadata.
+    """
+
+    def __new__(cls, data: _Parts, metadata: _Parts | None = None) -> Self: ...
+    @property
+    def data(self) -> tuple[bytes, ...]:
+        """The parts of the answer; none where the work failed."""
+
+    @property
+    def metadata(self) -> tuple[bytes, ...]:
+        """The parts of metadata that the request had (DCP-23)."""
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[type[Reply], tuple[tuple[bytes, ...], tuple[bytes, ...]]]: ...
+
+@final
+class Request:
+    """A request that a worker is to answer, once, from any thread.
+
+    One that is let go of unanswered frees its place at the worker; its client waits in vain.
+    """
+
+    @property
+    def service(self) -> bytes:
+        """The service it asks."""
+
+    @property
+    def client(self) -> bytes:
+        """The address of the client that its reply goes to (DCP-20)."""
+
+    @property
+    def metadata(self) -> tuple[bytes, ...]:
+        """The parts that its reply will bear as well (DCP-23)."""
+
+    @property
+    def data(self) -> tuple[bytes, ...]:
+        """The parts of what is asked."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether it has been answered, or handed on."""
+
+    def reply(self, data: _Parts) -> None:
+        """Answers it; never waits.
+
+        Args:
+            data: The parts of the answer: one, or a sequence of them.
+
+        Raises:
+            LocalProtocolError: It has been answered, or a part is larger than ``max_message_bytes``.
+            ClosedError: Its worker is closed.
+        """
+
+    def fail(self, data: _Parts | None = None) -> None:
+        """Answers that the work failed; counted in `WorkerStats.failed`.
+
+        Args:
+            data: What the client is told; no data at all unless given.
+
+        Raises:
+            LocalProtocolError: It has been answered, or a part is larger than ``max_message_bytes``.
+            ClosedError: Its worker is closed.
+        """
+
+    def forward(self, service: Buffer, data: _Parts) -> None:
+        """Hands it on, with its metadata: the reply of the other service goes to the client (DCP-34).
+
+        Args:
+            service: The other service.
+            data: What that is asked.
+
+        Raises:
+            LocalProtocolError: It has been answered, or a part is larger than ``max_message_bytes``.
+            ClosedError: Its worker is closed.
+        """
+
+@final
+class Broker(Role):
+    """A broker's engine."""
+
+    def __new__(cls, options: Mapping[str, Any], settings: Mapping[str, Any]) -> Self: ...
+    def notices(self) -> list[tuple[Any, ...]]:
+        """Notices since the last call, each ``(kind, *details)``."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""
+
+@final
+class Worker(Role):
+    """A worker's engine."""
+
+    def __new__(
+        cls,
+        options: Mapping[str, Any],
+        on_notice: Callable[..., None],
+        service: Buffer,
+        *,
+        concurrency: int,
+        heartbeat_interval_s: float,
+        liveness: int,
+        max_message_bytes: int,
+    ) -> Self: ...
+    def receive(self, timeout_s: float | None = None) -> Request:
+        """Waits for a request."""
+
+    def poll(self) -> Request | None:
+        """The next request if there is one now; tells notices on the way."""
+
+    def __iter__(self) -> Iterator[Request]: ...
+    def __next__(self) -> Request: ...
+    def give_back(self) -> None:
+        """Gives back to the broker what has come in and nobody has begun."""
+
+    def finish(self, grace_s: float) -> None:
+        """Ends, gives back what nobody has begun, and waits for the rest, for so long at most."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""
+
+@final
+class Outgoing:
+    """A request on its way to the engine."""
+
+    @property
+    def call(self) -> int:
+        """The number of the call."""
+
+@final
+class Client(Role):
+    """A client's engine."""
+
+    def __new__(
+        cls, options: Mapping[str, Any], *, heartbeat_interval_s: float, liveness: int, max_message_bytes: int
+    ) -> Self: ...
+    def outgoing(
+        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
+    ) -> Outgoing:
+        """A request."""
+
+    def offer(self, outgoing: Outgoing) -> bool:
+        """Hands a request to the engine; false when there is no room."""
+
+    def put(self, outgoing: Outgoing, timeout_s: float | None = None) -> None:
+        """Hands a request to the engine, waiting for room."""
+
+    def request(self, outgoing: Outgoing, *, room_s: float | None, timeout_s: float | None) -> Reply:
+        """Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue."""
+
+    def cancel(self, call: int) -> None:
+        """Waits for a call no more."""
+
+    def outcomes(self) -> list[tuple[int, Reply | Literal["timed_out", "unanswered"]]]:
+        """The calls that have ended since the last time: the number and the reply, or what there was instead."""
+
+    def outcomes_fileno(self) -> int:
+        """The descriptor that is readable when calls have ended."""
+
+    def arm_outcomes(self) -> bool:
+        """Announces a wait on `outcomes_fileno`; true when there is no reason to wait."""
+
+    def disarm_outcomes(self) -> None:
+        """Ends a wait on `outcomes_fileno`."""
+
+    def notices(self) -> list[tuple[Any, ...]]:
+        """Notices since the last call, each ``(kind, *details)``."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""

@@ -1,0 +1,424 @@
+"""`trunkline dcp`: broker, work and ask."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import inspect
+import os
+import queue
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trunkline import errors
+from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.options import (
+    CurveAllow,
+    CurveSecret,
+    CurveServerKey,
+    DrainSeconds,
+    Json,
+    Pace,
+    StatsInterval,
+    curve,
+    example,
+)
+from trunkline.cli.output import Output, plain
+from trunkline.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from trunkline.dcp import Client, Reply, Request
+
+app = typer.Typer(
+    help="DCP: clients ask services of a broker, and workers do the work.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_LOOK_S = 0.2
+
+Endpoints = Annotated[
+    list[str],
+    typer.Option("--connect", metavar="ENDPOINT", help="Where the broker listens, as tcp://127.0.0.1:23990."),
+]
+HeartbeatInterval = Annotated[
+    float, typer.Option("--heartbeat-interval", min=0.001, metavar="S", help="How often a worker says that it lives.")
+]
+Liveness = Annotated[
+    int, typer.Option("--liveness", min=1, metavar="N", help="Intervals of silence after which a peer is gone.")
+]
+
+
+class Overflow(StrEnum):
+    """Which request goes when a queue is full."""
+
+    REJECT_NEWEST = "reject-newest"
+    DROP_OLDEST = "drop-oldest"
+
+
+class ClientAddress(StrEnum):
+    """Whose client addresses are believed."""
+
+    ANY = "any"
+    WORKERS_ONLY = "workers-only"
+
+
+@app.command(epilog=example("trunkline dcp broker --bind tcp://127.0.0.1:23990 --queue-ttl 10"))
+def broker(
+    *,
+    bind: Annotated[
+        list[str], typer.Option("--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.")
+    ],
+    max_queue: Annotated[
+        int, typer.Option("--max-queue", min=0, metavar="N", help="Requests that may wait for one service.")
+    ] = 10_000,
+    max_queue_bytes: Annotated[
+        int, typer.Option("--max-queue-bytes", min=0, metavar="N", help="Bytes that may wait in all.")
+    ] = 256 << 20,
+    queue_ttl: Annotated[
+        float, typer.Option("--queue-ttl", min=0, metavar="S", help="How long a request may wait.")
+    ] = 60.0,
+    overflow: Annotated[
+        Overflow, typer.Option("--overflow", help="Which request goes when a queue is full.")
+    ] = Overflow.REJECT_NEWEST,
+    heartbeat_interval: HeartbeatInterval = 2.5,
+    liveness: Liveness = 3,
+    requeue: Annotated[
+        bool, typer.Option("--requeue", help="Give what a dead worker had in hand to another: it may be done twice.")
+    ] = False,
+    no_busy_ping_grants: Annotated[
+        bool, typer.Option("--no-busy-ping-grants", help="Give a worker one request at a time, whatever it asks for.")
+    ] = False,
+    client_address: Annotated[
+        ClientAddress, typer.Option("--client-address", help="Whose client addresses are believed.")
+    ] = ClientAddress.ANY,
+    compat_dagbox: Annotated[
+        bool, typer.Option("--compat-dagbox", help="Understand the four-byte types of the original as well.")
+    ] = False,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    curve_allow: CurveAllow = None,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+    drain_seconds: DrainSeconds = 5.0,
+) -> None:
+    """Keeps a queue for each service and gives it to workers as they become free."""
+    security = curve(curve_secret, curve_server_key, curve_allow)
+    from trunkline import dcp
+
+    output = Output(json=as_json)
+    with (
+        Stopping() as stopping,
+        dcp.Broker(
+            bind=bind,
+            curve=security,
+            max_queue=max_queue,
+            max_queue_bytes=max_queue_bytes,
+            queue_ttl_s=queue_ttl,
+            overflow=overflow.value,
+            heartbeat_interval_s=heartbeat_interval,
+            liveness=liveness,
+            requeue=requeue,
+            busy_ping_grants=not no_busy_ping_grants,
+            client_address=client_address.value,
+            compat_dagbox=compat_dagbox,
+        ) as role,
+    ):
+        output.ready("dcp.broker", role.endpoints, "brokering at")
+        pace = Pace(lambda: output.stats(role.stats), stats_interval)
+        try:
+            with stopping.interrupting():
+                while not _is_over(lambda: role.wait(timeout_s=pace.wait_s())):
+                    pace.look_up()
+        except Stopped:
+            pass
+        role.close(drain_s=drain_seconds)
+        output.stopped("signal", role.stats)
+
+
+def _is_over(wait: Callable[[], object]) -> bool:
+    try:
+        wait()
+    except errors.TimeoutError:
+        return False
+    return True
+
+
+@app.command(
+    epilog=example("trunkline dcp worker upper --connect tcp://127.0.0.1:23990 --concurrency 4 --exec 'tr a-z A-Z'")
+)
+def worker(
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service it offers.")],
+    *,
+    connect: Endpoints,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, metavar="N", help="Requests that are worked on at a time.")
+    ] = 1,
+    heartbeat_interval: HeartbeatInterval = 2.5,
+    liveness: Liveness = 3,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec", metavar="CMD", help="Run this, without a shell, for each request: data on stdin, reply on stdout."
+        ),
+    ] = None,
+    call: Annotated[
+        str | None,
+        typer.Option("--call", metavar="MODULE:FUNCTION", help="Call this with each request; it returns the reply."),
+    ] = None,
+    echo: Annotated[bool, typer.Option("--echo", help="Reply with the data of the request.")] = False,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+    drain_seconds: DrainSeconds = 5.0,
+) -> None:
+    """Does what clients ask of a service."""
+    security = curve(curve_secret, curve_server_key, None)
+    programs = _Programs(command) if command is not None else None
+    handler = _one_handler(programs, call, echo=echo)
+    from trunkline import dcp
+
+    output = Output(json=as_json)
+    pace = Pace(lambda: output.stats(role.stats), stats_interval)
+    with (
+        Stopping() as stopping,
+        concurrent.futures.ThreadPoolExecutor(1) as threads,
+        dcp.Worker(
+            os.fsencode(service),
+            connect=connect,
+            curve=security,
+            concurrency=concurrency,
+            heartbeat_interval_s=heartbeat_interval,
+            liveness=liveness,
+        ) as role,
+    ):
+        serving = threads.submit(role.serve, handler)
+        output.ready("dcp.worker", connect, f"working on {service} for")
+        stopping.calls(lambda: role.stop(drain_s=drain_seconds))
+        while not serving.done():
+            concurrent.futures.wait([serving], pace.wait_s())
+            pace.look_up()
+        if programs is not None:
+            programs.end()
+        serving.result()
+        output.stopped("signal", role.stats)
+
+
+def _one_handler(programs: _Programs | None, call: str | None, *, echo: bool) -> Callable[[Request], Any]:
+    given: list[Callable[[Request], Any]] = []
+    if programs is not None:
+        given.append(programs)
+    if call is not None:
+        given.append(_function(call))
+    if echo:
+        given.append(lambda request: request.data)
+    if len(given) != 1:
+        message = "Give one of --exec, --call and --echo."
+        raise typer.BadParameter(message)
+    return given[0]
+
+
+def _function(name: str) -> Callable[[Request], Any]:
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        message = f"--call takes MODULE:FUNCTION, not {name!r}."
+        raise typer.BadParameter(message)
+    # As `python -m` has it.
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        function: Any = importlib.import_module(module_name)
+        for attribute in path.split("."):
+            function = getattr(function, attribute)
+    except (ImportError, AttributeError) as error:
+        message = f"--call: {error}."
+        raise typer.BadParameter(message) from None
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        message = f"--call: {name} is no function that takes a request and returns its reply."
+        raise typer.BadParameter(message)
+    checked: Callable[[Request], Any] = function
+    return checked
+
+
+class _Programs:
+    """A handler that runs a program for each request."""
+
+    def __init__(self, command: str) -> None:
+        try:
+            self._arguments = shlex.split(command)
+        except ValueError as error:
+            message = f"--exec: {error}."
+            raise typer.BadParameter(message) from None
+        if not self._arguments or shutil.which(self._arguments[0]) is None:
+            message = f"--exec: {command!r} is no program that can be found."
+            raise typer.BadParameter(message)
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def __call__(self, request: Request) -> bytes:
+        # In a session of its own: Ctrl-C is for us, who let it finish.
+        program = subprocess.Popen(  # noqa: S603 - it is what the user asks for
+            self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        with self._lock:
+            self._running.add(program)
+        try:
+            reply, _ = program.communicate(b"".join(request.data))
+        finally:
+            with self._lock:
+                self._running.discard(program)
+        if program.returncode:
+            raise subprocess.CalledProcessError(program.returncode, self._arguments[0])
+        return reply
+
+    def end(self) -> None:
+        """Ends what still runs: nobody can be told the result any more."""
+        with self._lock:
+            for program in self._running:
+                program.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class _Latency:
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    requests: int
+    replies: int
+    timeouts: int
+    rate: float
+    latency_ms: _Latency
+
+
+@app.command(
+    epilog=example(
+        "trunkline dcp request upper hello --connect tcp://127.0.0.1:23990 --count 1000 --in-flight 100 --json"
+    )
+)
+def request(
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service to ask.")],
+    data: Annotated[
+        list[str] | None, typer.Argument(metavar="[DATA...]", help="The parts of what is asked.", show_default=False)
+    ] = None,
+    *,
+    connect: Endpoints,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, metavar="S", help="How long each try may take.")] = 5.0,
+    retries: Annotated[
+        int, typer.Option("--retries", min=0, metavar="N", help="How often to ask again when no reply came in time.")
+    ] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many times to ask.")] = 1,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, metavar="N", help="How many requests to have waiting at a time.")
+    ] = 1,
+    curve_secret: CurveSecret = None,
+    curve_server_key: CurveServerKey = None,
+    as_json: Json = False,
+) -> None:
+    """Asks a service, prints the replies, and says how long they took."""
+    security = curve(curve_secret, curve_server_key, None)
+    from trunkline import dcp
+
+    output = Output(json=as_json)
+    asking = _Asking(service, data or [], timeout, retries)
+    with dcp.Client(connect=connect, curve=security) as client, Progress(f"asking {service}", count) as progress:
+        asked = asking.ask_all(client, count, in_flight, output, progress)
+    if as_json:
+        output.stopped("count", asked)
+    else:
+        output.note(_summary(asked))
+    if asked.timeouts:
+        raise typer.Exit(1)
+
+
+class _Asking:
+    """The same request, many times."""
+
+    def __init__(self, service: str, data: Sequence[str], timeout_s: float, retries: int) -> None:
+        self._service = os.fsencode(service)
+        self._data = [os.fsencode(part) for part in data]
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._done: queue.SimpleQueue[tuple[int, concurrent.futures.Future[Reply], float]] = queue.SimpleQueue()
+        self._latencies_ms: list[float] = []
+        self._timeouts = 0
+
+    def ask_all(self, client: Client, count: int, in_flight: int, output: Output, progress: Progress) -> _Asked:
+        begun, ended, start = 0, 0, time.monotonic()
+        while ended < count:
+            while begun < count and begun - ended < in_flight:
+                self._ask(client, begun)
+                begun += 1
+            try:
+                index, future, latency_s = self._done.get(timeout=_LOOK_S)
+            except queue.Empty:
+                progress.at(ended)
+                continue
+            ended += 1
+            self._tell(index, future, latency_s * 1000, output)
+            progress.at(ended)
+        took_s = time.monotonic() - start
+        return self._asked(count, took_s)
+
+    def _ask(self, client: Client, index: int) -> None:
+        start = time.perf_counter()
+
+        def done(future: concurrent.futures.Future[Reply]) -> None:
+            self._done.put((index, future, time.perf_counter() - start))
+
+        asked = client.submit(self._service, self._data, timeout_s=self._timeout_s, retries=self._retries)
+        asked.add_done_callback(done)
+
+    def _tell(self, index: int, future: concurrent.futures.Future[Reply], latency_ms: float, output: Output) -> None:
+        try:
+            reply = future.result()
+        except errors.TimeoutError:
+            self._timeouts += 1
+            if output.json:
+                output.event("timeout", index=index)
+            else:
+                output.note(f"request {index} was not replied to within {self._timeout_s:g} s")
+            return
+        self._latencies_ms.append(latency_ms)
+        if output.json:
+            output.event(
+                "reply", index=index, data=reply.data, metadata=reply.metadata, latency_ms=round(latency_ms, 3)
+            )
+        else:
+            output.line(" ".join(_shown(part) for part in reply.data))
+
+    def _asked(self, count: int, took_s: float) -> _Asked:
+        ordered = sorted(self._latencies_ms)
+
+        def at(share: float) -> float | None:
+            """The latency that so many of the replies did not exceed."""
+            return round(ordered[max(-int(-share * len(ordered) // 1) - 1, 0)], 3) if ordered else None
+
+        latency = _Latency(at(0.5), at(0.9), at(0.99), at(1))
+        return _Asked(count, len(ordered), self._timeouts, round(len(ordered) / took_s, 1), latency)
+
+
+def _shown(part: bytes) -> str:
+    text = plain(part)
+    return text if isinstance(text, str) else part.hex()
+
+
+def _summary(asked: _Asked) -> str:
+    text = f"{asked.replies:,} of {asked.requests:,} replied to, {asked.rate:,.0f} a second"
+    latency = asked.latency_ms
+    if latency.max is None:
+        return text
+    return f"{text}; after {latency.p50} ms (half), {latency.p90} (90 %), {latency.p99} (99 %), {latency.max} at most"

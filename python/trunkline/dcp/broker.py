@@ -1,0 +1,263 @@
+"""The brokering role."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, Unpack
+
+from trunkline import _notices
+from trunkline._native.dcp import Broker as _Broker
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, until
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["AsyncBroker", "Broker", "BrokerStats", "ClientAddress", "QueueOverflow", "ServiceStats"]
+
+QueueOverflow = Literal["reject-newest", "drop-oldest"]
+ClientAddress = Literal["any", "workers-only"]
+
+_DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStats:
+    """Counters of one service.
+
+    Attributes:
+        service: Its name, cut at 200 bytes.
+        queued: Requests that wait.
+        workers: Workers that offer it.
+        free: Workers that wait for a request.
+        requests: Requests that came in.
+        replies: Requests that were replied to.
+        expired: Requests that waited for too long.
+    """
+
+    service: bytes
+    queued: int
+    workers: int
+    free: int
+    requests: int
+    replies: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStats:
+    """Counters of a broker since its start.
+
+    Attributes:
+        received: Whole messages off the socket.
+        sent: Messages given to the transport.
+        dropped: Messages that came to nothing, by kind; only kinds that occurred.
+        peers: Peers connected now; those over ``inproc://`` are not seen.
+        queued: Requests that wait; once closed, those that were dropped.
+        lost: Requests that were with a worker when it went.
+        services: One entry a service, at most 1000.
+        capture_lost: Rows the capture could not keep up with.
+        refused: CURVE clients that were not let in.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    peers: int
+    queued: int
+    lost: int
+    services: Sequence[ServiceStats]
+    capture_lost: int
+    refused: int
+
+
+class _Brokering(Role):
+    """What a broker does apart from waiting."""
+
+    _native: _Broker | None = None
+
+    def __init__(
+        self,
+        *,
+        max_queue: int = 10_000,
+        max_queue_bytes: int = 256 << 20,
+        queue_ttl_s: float = 60.0,
+        overflow: QueueOverflow = "reject-newest",
+        heartbeat_interval_s: float = 2.5,
+        liveness: int = 3,
+        requeue: bool = False,
+        busy_ping_grants: bool = True,
+        client_address: ClientAddress = "any",
+        compat_dagbox: bool = False,
+        allowed_services: Iterable[bytes] | None = None,
+        on_drop: Callable[[Dropped], object] | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        if options.get("connect"):
+            message = "a broker listens: use bind="
+            raise LocalProtocolError(message)
+        if min(max_queue, max_queue_bytes, queue_ttl_s) < 0:
+            message = "max_queue, max_queue_bytes and queue_ttl_s are 0 or more"
+            raise ValueError(message)
+        self._settings = {
+            "max_queue": max_queue,
+            "max_queue_bytes": max_queue_bytes,
+            "queue_ttl_s": queue_ttl_s,
+            "overflow": overflow,
+            "heartbeat_interval_s": heartbeat_interval_s,
+            "liveness": liveness,
+            "requeue": requeue,
+            "busy_ping_grants": busy_ping_grants,
+            "client_address": client_address,
+            "compat_dagbox": compat_dagbox,
+            "services": None if allowed_services is None else list(allowed_services),
+        }
+        self._on_drop = on_drop
+        self._options = options
+        self._made()
+
+    def _open(self) -> None:
+        _raise_file_limit()
+        native = _Broker(native_options(self._options, grace_s=0.0), self._settings)
+        notices = Notices("dcp", "broker", self._on_drop)
+        _notices.watch(native, lambda: _read_notices(native, notices))
+        self._native = opened(native, self._options, notices)
+
+    @property
+    def _broker(self) -> _Broker:
+        native: _Broker = self._opened()
+        return native
+
+    @property
+    def stats(self) -> BrokerStats:
+        """Counters of this moment; the last ones once closed."""
+        counts = self._broker.stats()
+        services = tuple(ServiceStats(**service) for service in counts["services"])
+        return BrokerStats(**{**counts, "services": services})
+
+    def services(self) -> Sequence[ServiceStats]:
+        """The services that are offered, asked for or remembered, with their counters; at most 1000."""
+        return self.stats.services
+
+
+def _raise_file_limit() -> None:
+    """A connection is a file: as many as the system allows."""
+    try:
+        import resource
+    except ImportError:  # Windows, where there is no such limit
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _read_notices(native: _Broker, notices: Notices) -> None:
+    for kind, *details in native.notices():
+        if kind == "dropped":
+            error, slug, frames, peer = details
+            notices.dropped(Dropped(error, slug, frames, peer))
+        elif kind in ("capture", "failed"):
+            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+        elif kind == "gone":
+            worker, service, lost = details
+            level = logging.WARNING if lost else logging.INFO
+            notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, and {lost} requests with it")
+        elif kind == "registered":
+            notices.log(logging.INFO, kind, f"worker {details[0].hex()} offers {_shown(details[1])}")
+        elif kind == "refused":
+            notices.log(logging.WARNING, kind, f"worker {details[0].hex()} may not offer {_shown(details[1])}")
+        else:
+            notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+
+
+def _still_runs(timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"the broker still runs after {timeout_s} s")
+
+
+def _shown(service: bytes) -> str:
+    return repr(service[:200])
+
+
+class Broker(_Brokering, BlockingRole):
+    """Keeps a queue for each service and gives it to the workers that are free, the oldest of both first (DCP-29).
+
+    It runs on a thread of its own until it is closed. What it cannot use, and what it has to drop, is silent on the wire
+    (DCP has no message for it), counted in `stats`, logged and handed to `on_drop`. Peers that do not read cost the others
+    nothing. The limit of open files is raised to what the system allows: a connection is a file.
+
+    Args:
+        max_queue: Requests that may wait for one service.
+        max_queue_bytes: Bytes that may wait for all services together.
+        queue_ttl_s: How long a request may wait.
+        overflow: Which request goes when a queue is full: the one that came last, or those that have waited longest.
+        heartbeat_interval_s: How often a worker is to be heard (DCP-37).
+        liveness: Intervals of silence after which a worker is gone (DCP-42).
+        requeue: Whether requests of a dead worker go to another one; they may then be done twice.
+        busy_ping_grants: Whether a worker that is busy may ask for one more request by a ping (DCP-33).
+        client_address: Whose client addresses are believed (DCP-20): everybody's, as the specification has it, or those of
+            workers alone, so that nobody else can have a reply sent to a stranger.
+        compat_dagbox: Whether to understand the types of four bytes that the original implementation writes (DCP-11).
+        allowed_services: The services that may be registered; all if None (DCP-14).
+        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
+        **options: See `trunkline._roles.RoleOptions`; a broker has no ``connect``.
+
+    Raises:
+        OSError: An endpoint cannot be bound.
+        LocalProtocolError: The options contradict each other.
+        CaptureError: The capture cannot be opened.
+
+    >>> with Broker(bind=["tcp://127.0.0.1:*", "tcp://127.0.0.1:*"], queue_ttl_s=5) as broker:
+    ...     len(broker.endpoints), broker.services()
+    (2, ())
+    """
+
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until the broker is closed, by another thread: it needs nobody to run.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: It still runs.
+            ClosedError: It has ended by itself, as when its ZeroMQ context was terminated.
+        """
+        if not self._broker.join(timeout_s):
+            raise _still_runs(timeout_s)
+        self._broker.raise_failure()
+
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Gives out nothing more, waits for the replies of what workers have in hand, at most for `drain_s`, and ends.
+
+        What is queued is dropped; `stats.queued` says how much that was.
+        """
+        self._broker.close(drain_s)
+        self._broker.join()
+        _notices.unwatch(self._broker)
+        self._broker.raise_failure()
+
+    def _abandon(self) -> None:
+        self.close(drain_s=0.0)
+
+
+class AsyncBroker(_Brokering, AsyncRole):
+    """`Broker` for asyncio: opened by ``async with``."""
+
+    async def wait(self, *, timeout_s: float | None = None) -> None:
+        """See `Broker.wait`."""
+        broker = self._broker
+        if not await until(broker, lambda: broker.closed, timeout_s):
+            raise _still_runs(timeout_s)
+        broker.raise_failure()
+
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """See `Broker.close`."""
+        if self._native is None:
+            return
+        self._native.close(drain_s)
+        await self._join()
+        _notices.unwatch(self._native)
+        self._native.raise_failure()
+
+    async def _abandon(self) -> None:
+        await self.close(drain_s=0.0)

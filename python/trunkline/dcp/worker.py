@@ -1,0 +1,310 @@
+"""The working role."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from trunkline._native.dcp import Request
+from trunkline._native.dcp import Worker as _Worker
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, readable, taken
+from trunkline.dcp._pool import Pool
+from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
+
+__all__ = ["AsyncWorker", "Frame", "Parts", "Worker", "WorkerStats"]
+
+Frame = bytes | bytearray | memoryview
+Parts = Frame | Sequence[Frame]
+
+_DRAIN_S = 5.0
+
+Handler = Callable[[Request], Parts | None]
+AsyncHandler = Callable[[Request], Awaitable[Parts | None] | Parts | None]
+OnError = Callable[[Request, BaseException], Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """Counters of a worker since its start.
+
+    Attributes:
+        received: Whole messages off the socket.
+        sent: Messages the transport has taken.
+        dropped: Bad ones by kind; only kinds that occurred.
+        requests: Requests that came.
+        replies: Replies, those of failed requests as well.
+        forwards: Requests that were handed on.
+        failed: Requests whose work failed, or that nobody answered.
+        held: Requests in hand.
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    requests: int
+    replies: int
+    forwards: int
+    failed: int
+    held: int
+    capture_lost: int
+
+
+class _Working(Role):
+    """What a worker does apart from waiting."""
+
+    _native: _Worker | None = None
+
+    def __init__(
+        self,
+        service: bytes,
+        *,
+        concurrency: int = 1,
+        heartbeat_interval_s: float = 2.5,
+        liveness: int = 3,
+        on_drop: Callable[[Dropped], object] | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        if options.get("bind"):
+            message = "a worker dials its broker: use connect="
+            raise LocalProtocolError(message)
+        self.service = service
+        self.concurrency = concurrency
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._liveness = liveness
+        self._options = options
+        self._notices = Notices("dcp", f"worker of {service[:200]!r}", on_drop)
+        self._made()
+
+    def _open(self) -> None:
+        options = native_options(self._options, grace_s=0.0)
+        native = _Worker(
+            options,
+            _notify(self._notices),
+            self.service,
+            concurrency=self.concurrency,
+            heartbeat_interval_s=self._heartbeat_interval_s,
+            liveness=self._liveness,
+            max_message_bytes=options["max_message_bytes"],
+        )
+        self._native = opened(native, self._options, self._notices)
+
+    @property
+    def _worker(self) -> _Worker:
+        native: _Worker = self._opened()
+        return native
+
+    @property
+    def stats(self) -> WorkerStats:
+        """Counters of this moment; the last ones once closed."""
+        return WorkerStats(**self._worker.stats())
+
+    def stop(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Lets iteration and `serve` end by themselves: takes nothing more, and waits for the answers to what is in hand.
+
+        Args:
+            drain_s: For how long, at most.
+        """
+        self._worker.close(drain_s)
+
+    def _answer(self, handler: Handler, on_error: OnError | None, request: Request) -> None:
+        try:
+            _reply(request, handler(request))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the client is not to wait for ever
+            self._fail(request, on_error, error)
+
+    def _fail(self, request: Request, on_error: OnError | None, error: BaseException) -> None:
+        """Answers for a handler that did not: with the metadata of the request and no data, or with what `on_error` says."""
+        if isinstance(error, ClosedError):
+            return
+        self._notices.log(logging.ERROR, "handler", f"the handler failed: {type(error).__name__}: {error}", error)
+        if request.answered:
+            return
+        data: Parts = ()
+        if on_error is not None:
+            try:
+                data = on_error(request, error)
+            except Exception as another:  # noqa: BLE001 - as above
+                self._notices.log(logging.ERROR, "on_error", f"on_error failed: {another}", another)
+        try:
+            request.fail(data)
+        except ClosedError:
+            pass
+        except (TypeError, LocalProtocolError) as another:
+            self._notices.log(logging.ERROR, "on_error", f"on_error gave no reply: {another}", another)
+            request.fail()
+
+
+def _reply(request: Request, data: Parts | None) -> None:
+    # None: the handler has answered itself, or nobody will.
+    if data is not None:
+        request.reply(data)
+
+
+def _notify(notices: Notices) -> Callable[..., None]:
+    """What the native role calls for everything that is no request."""
+
+    def on_notice(kind: str, *details: Any) -> None:
+        if kind == "dropped":
+            error, frames = details
+            assert isinstance(error, DecodeError)
+            notices.dropped(Dropped(error, error.kind, frames))
+        elif kind == "reply":
+            notices.log(logging.WARNING, kind, "a reply came that nobody waits for")
+        elif kind == "abandoned":
+            notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
+        elif kind == "lost":
+            notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
+        elif kind in ("capture", "failed"):
+            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+        else:
+            notices.log(logging.INFO, kind, " ".join([*details, kind]))
+
+    return on_notice
+
+
+class Worker(_Working, BlockingRole):
+    """Does what clients ask of a service (DCP-12).
+
+    Iterate over it and answer each request, or give `serve` a function. Heartbeats go on whatever you do meanwhile, a
+    broker that is gone is dialled again, and a reply that comes late is delivered after that (DCP-37, DCP-41). With
+    `concurrency` it has several requests in hand at a time; it asks its broker for no more than it can take (DCP-33).
+
+    A `Request` that is let go of unanswered frees its place and is logged; its client waits in vain.
+
+    Args:
+        service: The service it offers.
+        concurrency: Requests in hand at a time.
+        heartbeat_interval_s: How often the broker is to hear of it; the broker's setting (DCP-37).
+        liveness: Intervals after which a broker that owes an answer is dialled again (DCP-42).
+        on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
+        **options: See `trunkline._roles.RoleOptions`; a worker has no ``bind``.
+
+    Raises:
+        OSError: An endpoint cannot be connected.
+        LocalProtocolError: The options contradict each other.
+        CaptureError: The capture cannot be opened.
+    """
+
+    def receive(self, *, timeout_s: float | None = None) -> Request:
+        """Waits for a request.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: None came.
+            ClosedError: The worker is closed.
+        """
+        return self._worker.receive(timeout_s)
+
+    def __iter__(self) -> Iterator[Request]:
+        """Every request until the worker is closed."""
+        return self._worker
+
+    def serve(self, handler: Handler, *, on_error: OnError | None = None) -> None:
+        """Lets a function do all requests, on `concurrency` threads, until the worker is stopped or closed.
+
+        Args:
+            handler: Takes a `Request`; returns the reply, one part or several, or None where it answers, or has
+                answered, itself.
+            on_error: Takes a request and what its handler raised; returns the reply. Without it the reply has the
+                metadata of the request and no data at all.
+        """
+        if inspect.iscoroutinefunction(handler):
+            message = "a coroutine function is served by AsyncWorker"
+            raise TypeError(message)
+        pool = Pool(self.concurrency, "trunkline-handler")
+        try:
+            for request in self._worker:
+                pool.run(functools.partial(self._answer, handler, on_error, request))
+                # Another thread's now: kept here it would be held until the next one comes.
+                del request
+        finally:
+            pool.end()
+
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Gives back what nobody has begun, waits for the answers to what is in hand, and ends.
+
+        Args:
+            drain_s: How long to wait for answers, and for the transport to take them, at most.
+        """
+        self._worker.finish(drain_s)
+        self._worker.raise_failure()
+
+    def _abandon(self) -> None:
+        self.close(drain_s=0.0)
+
+
+class AsyncWorker(_Working, AsyncRole):
+    """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``."""
+
+    async def receive(self, *, timeout_s: float | None = None) -> Request:
+        """See `Worker.receive`."""
+        worker = self._worker
+        return await taken(worker, worker.poll, timeout_s, "no request came")
+
+    async def __aiter__(self) -> AsyncIterator[Request]:
+        """Every request until the worker is closed."""
+        while True:
+            try:
+                request = await self.receive()
+            except ClosedError:
+                self._worker.raise_failure()
+                return
+            yield request
+            del request
+
+    async def serve(self, handler: AsyncHandler, *, on_error: OnError | None = None) -> None:
+        """See `Worker.serve`; a coroutine function runs in this loop, any other on `concurrency` threads."""
+        if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(type(handler).__call__):
+            pool = Pool(self.concurrency, "trunkline-handler")
+            try:
+                async for request in self:
+                    pool.run(functools.partial(self._answer, handler, on_error, request))  # type: ignore[arg-type]
+                    del request
+            finally:
+                pool.end()
+            return
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            async for request in self:
+                task = asyncio.ensure_future(self._answer_async(handler, on_error, request))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                del request
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _answer_async(self, handler: AsyncHandler, on_error: OnError | None, request: Request) -> None:
+        try:
+            result = handler(request)
+            _reply(request, await result if inspect.isawaitable(result) else result)
+        except BaseException as error:
+            self._fail(request, on_error, error)
+            if not isinstance(error, Exception):
+                raise
+
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """See `Worker.close`."""
+        worker = self._native
+        if worker is None:
+            return
+        worker.close(drain_s)
+        while not worker.closed:
+            worker.give_back()
+            if not worker.arm():
+                await readable(worker.fileno(), None)
+            worker.disarm()
+        await self._join()
+        worker.raise_failure()
+
+    async def _abandon(self) -> None:
+        await self.close(drain_s=0.0)

@@ -1,0 +1,162 @@
+//! The brokering role.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use trunkline_capture::Protocol;
+use trunkline_engine::{CaptureOverflow, Handle};
+use trunkline_wire::dcp::{
+    Broker, BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, DropReason, Overflow, ServiceStats,
+};
+
+use super::{heartbeat, kinds};
+use crate::errors::decode_error;
+use crate::frames;
+use crate::role::{Role, RoleOptions, seconds, start, words};
+
+/// A broker's engine.
+#[pyclass(frozen, extends = Role, module = "trunkline._native.dcp", name = "Broker")]
+pub(crate) struct PyBroker {
+    handle: Arc<Handle<Broker>>,
+}
+
+/// What a broker is told beyond what every role is.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Given<'py> {
+    max_queue: usize,
+    max_queue_bytes: usize,
+    queue_ttl_s: f64,
+    overflow: String,
+    heartbeat_interval_s: f64,
+    liveness: u32,
+    requeue: bool,
+    busy_ping_grants: bool,
+    client_address: String,
+    compat_dagbox: bool,
+    services: Option<Bound<'py, PyAny>>,
+}
+
+impl Given<'_> {
+    fn settings(self, options: &RoleOptions) -> PyResult<BrokerSettings> {
+        let overflow = match self.overflow.as_str() {
+            "reject-newest" => Overflow::RejectNewest,
+            "drop-oldest" => Overflow::DropOldest,
+            other => {
+                let text = format!("overflow is 'reject-newest' or 'drop-oldest', not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let client_address = match self.client_address.as_str() {
+            "any" => ClientAddress::Any,
+            "workers-only" => ClientAddress::WorkersOnly,
+            other => {
+                let text = format!("client_address is 'any' or 'workers-only', not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let (heartbeat_interval, liveness) = heartbeat(self.heartbeat_interval_s, self.liveness)?;
+        let services = self.services.map(|services| frames::frames(&services)).transpose()?;
+        Ok(BrokerSettings {
+            bind: options.bind.clone(),
+            options: options.socket.clone(),
+            max_queue: self.max_queue,
+            max_queue_bytes: self.max_queue_bytes,
+            queue_ttl: seconds(self.queue_ttl_s)?,
+            overflow,
+            heartbeat_interval,
+            liveness,
+            requeue: self.requeue,
+            busy_ping_grants: self.busy_ping_grants,
+            client_address,
+            services: services.map(|services| services.into_iter().collect()),
+            compat_dagbox: self.compat_dagbox,
+            ..BrokerSettings::default()
+        })
+    }
+}
+
+#[pymethods]
+impl PyBroker {
+    #[new]
+    fn new(py: Python<'_>, options: RoleOptions, settings: Given<'_>) -> PyResult<PyClassInitializer<Self>> {
+        let machine = Broker::new(settings.settings(&options)?);
+        let (handle, role) =
+            start(py, machine, options, Protocol::Dcp, CaptureOverflow::Count, "trunkline-dcp-broker")?;
+        Ok(PyClassInitializer::from(role).add_subclass(Self { handle }))
+    }
+
+    /// Notices since the last call, each `(kind, *details)`.
+    fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let mut events = VecDeque::new();
+        self.handle.read(&mut events);
+        let mut all = Vec::with_capacity(events.len());
+        for event in events {
+            all.push(told(py, event)?);
+        }
+        for trouble in self.handle.read_troubles() {
+            all.push(("capture", words(trouble)).into_pyobject(py)?);
+        }
+        Ok(all)
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
+        let BrokerStats { received, sent, dropped, peers, queued, lost, services } = &snapshot.machine;
+        let stats = PyDict::new(py);
+        stats.set_item("received", received)?;
+        stats.set_item("sent", sent)?;
+        stats.set_item("dropped", kinds(py, dropped)?)?;
+        stats.set_item("peers", peers)?;
+        stats.set_item("queued", queued)?;
+        stats.set_item("lost", lost)?;
+        let services = services.iter().map(|service| service_dict(py, service)).collect::<PyResult<Vec<_>>>()?;
+        stats.set_item("services", PyList::new(py, services)?)?;
+        stats.set_item("capture_lost", snapshot.capture_lost)?;
+        stats.set_item("refused", slf.as_super().get().refused(py))?;
+        Ok(stats)
+    }
+}
+
+fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
+    let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+    match event {
+        BrokerEvent::Registered { worker, service } => {
+            ("registered", bytes(&worker), bytes(&service)).into_pyobject(py)
+        }
+        BrokerEvent::Refused { worker, service } => ("refused", bytes(&worker), bytes(&service)).into_pyobject(py),
+        BrokerEvent::Gone { worker, service, lost } => {
+            ("gone", bytes(&worker), bytes(&service), lost).into_pyobject(py)
+        }
+        BrokerEvent::Dropped { reason, peer, frames } => {
+            let error = match reason {
+                DropReason::Malformed(error) => decode_error("dcp", error).into_value(py).into_bound_py_any(py)?,
+                DropReason::Undelivered(_) => py.None().into_bound(py),
+            };
+            let peer = peer.map(|peer| bytes(&peer));
+            ("dropped", error, reason.slug(), frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
+        }
+        BrokerEvent::Connected(endpoint) => ("connected", endpoint).into_pyobject(py),
+        BrokerEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
+        BrokerEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
+    }
+}
+
+fn service_dict<'py>(py: Python<'py>, stats: &ServiceStats) -> PyResult<Bound<'py, PyDict>> {
+    let ServiceStats { service, queued, workers, free, requests, replies, expired } = stats;
+    let dict = PyDict::new(py);
+    dict.set_item("service", PyBytes::new(py, service))?;
+    dict.set_item("queued", queued)?;
+    dict.set_item("workers", workers)?;
+    dict.set_item("free", free)?;
+    dict.set_item("requests", requests)?;
+    dict.set_item("replies", replies)?;
+    dict.set_item("expired", expired)?;
+    Ok(dict)
+}

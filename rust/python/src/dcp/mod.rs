@@ -1,0 +1,77 @@
+//! DCP: messages, and the roles that broker, do and ask for work.
+
+mod broker;
+mod client;
+mod message;
+mod request;
+mod worker;
+
+pub(crate) use broker::PyBroker;
+pub(crate) use client::{Outgoing, PyClient};
+pub(crate) use message::{Message, PyReply, decode, encode, restore};
+pub(crate) use request::PyRequest;
+pub(crate) use worker::PyWorker;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use trunkline_wire::dcp::Dropped;
+
+use crate::errors::LocalProtocolError;
+use crate::frames;
+
+/// A seed for what is to differ between any two roles.
+fn seed() -> PyResult<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Ok(seed)
+}
+
+/// How often, and how many times that a peer may be silent.
+fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
+    let interval = crate::role::seconds(interval_s)?;
+    // libzmq counts milliseconds.
+    let longest = Duration::from_millis(i32::MAX as u64);
+    if interval < Duration::from_millis(1) || liveness == 0 || interval.saturating_mul(liveness) > longest {
+        return Err(PyValueError::new_err(
+            "heartbeat_interval_s is 0.001 or more, liveness 1 or more, both within weeks",
+        ));
+    }
+    Ok((interval, liveness))
+}
+
+/// One part, or a sequence of them, none larger than a peer takes.
+fn parts(object: &Bound<'_, PyAny>, max_message_bytes: u64) -> PyResult<Vec<Bytes>> {
+    let parts = frames::one_or_more(object)?.into_vec();
+    within(parts.iter(), max_message_bytes)?;
+    Ok(parts)
+}
+
+fn within<'a>(parts: impl Iterator<Item = &'a Bytes>, max_message_bytes: u64) -> PyResult<()> {
+    match parts.map(Bytes::len).max() {
+        Some(largest) if largest as u64 > max_message_bytes => Err(LocalProtocolError::new_err(format!(
+            "a frame of {largest} bytes is larger than max_message_bytes, {max_message_bytes}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Parts of metadata, which are told from what follows by not being empty (DCP-22).
+fn metadata(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+    let parts = frames::one_or_more(object)?.into_vec();
+    if parts.iter().any(Bytes::is_empty) {
+        return Err(LocalProtocolError::new_err("a part of metadata must not be empty"));
+    }
+    Ok(parts)
+}
+
+fn kinds<'py>(py: Python<'py>, dropped: &Dropped) -> PyResult<Bound<'py, PyDict>> {
+    let kinds = PyDict::new(py);
+    for (kind, count) in dropped {
+        kinds.set_item(kind, count)?;
+    }
+    Ok(kinds)
+}

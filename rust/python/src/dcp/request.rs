@@ -1,0 +1,129 @@
+//! What a worker has in hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use trunkline_engine::Handle;
+use trunkline_wire::Frames;
+use trunkline_wire::dcp::{Body, JobId, Layout, Worker, WorkerVerb};
+
+use super::parts;
+use crate::errors::{LocalProtocolError, ended};
+use crate::frames;
+
+/// A request that a worker is to answer.
+#[pyclass(frozen, weakref, module = "trunkline.dcp", name = "Request")]
+pub(crate) struct PyRequest {
+    handle: Arc<Handle<Worker>>,
+    max_message_bytes: u64,
+    job: JobId,
+    frames: Frames,
+    layout: Layout,
+    answered: AtomicBool,
+}
+
+impl PyRequest {
+    pub(crate) fn new(
+        handle: Arc<Handle<Worker>>,
+        max_message_bytes: u64,
+        job: JobId,
+        frames: Frames,
+        body: Body,
+    ) -> Self {
+        let layout = Layout::Request(body);
+        Self { handle, max_message_bytes, job, frames, layout, answered: AtomicBool::new(false) }
+    }
+
+    /// Gives it back to the broker: another worker may do it.
+    pub(crate) fn give_back(&self) {
+        if let (Some(service), Some(body)) = (self.layout.service(), self.layout.body()) {
+            let data = self.frames[body.data()].to_vec();
+            self.answered.store(true, Ordering::SeqCst);
+            self.handle.ask(WorkerVerb::Forward { job: self.job, service: self.frames[service].clone(), data });
+        }
+    }
+
+    fn answer(&self, verb: WorkerVerb) -> PyResult<()> {
+        if !self.handle.is_ours() || self.handle.is_over() {
+            return Err(ended(if self.handle.is_ours() { self.handle.end() } else { None }.as_ref()));
+        }
+        if self.answered.swap(true, Ordering::SeqCst) {
+            return Err(LocalProtocolError::new_err("this request has been answered"));
+        }
+        self.handle.ask(verb);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl PyRequest {
+    /// The service it asks.
+    #[getter]
+    fn service<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.layout.service().map(|at| PyBytes::new(py, &self.frames[at]))
+    }
+
+    /// The address of the client that its reply goes to (DCP-20).
+    #[getter]
+    fn client<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.layout.body()?.client.map(|at| PyBytes::new(py, &self.frames[at]))
+    }
+
+    /// The parts that its reply will bear as well (DCP-23).
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let parts = self.layout.body().map_or(&[][..], |body| &self.frames[body.metadata.clone()]);
+        frames::tuple(py, parts.iter())
+    }
+
+    /// The parts of what is asked.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let parts = self.layout.body().map_or(&[][..], |body| &self.frames[body.data()]);
+        frames::tuple(py, parts.iter())
+    }
+
+    /// Whether it has been answered, or handed on.
+    #[getter]
+    fn answered(&self) -> bool {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    /// Answers it.
+    fn reply(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data = parts(data, self.max_message_bytes)?;
+        self.answer(WorkerVerb::Reply { job: self.job, data })
+    }
+
+    /// Answers that the work failed.
+    #[pyo3(signature = (data = None))]
+    fn fail(&self, data: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let data = data.map_or_else(|| Ok(vec![]), |data| parts(data, self.max_message_bytes))?;
+        self.answer(WorkerVerb::Fail { job: self.job, data })
+    }
+
+    /// Hands it on: the reply of the other service goes to the client (DCP-34).
+    fn forward(&self, service: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let service = frames::frame(service)?;
+        let data = parts(data, self.max_message_bytes)?;
+        self.answer(WorkerVerb::Forward { job: self.job, service, data })
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let state = if self.answered() { "answered" } else { "in hand" };
+        let client = self.client(py).map(|client| client.repr()).transpose()?;
+        let client = client.map_or_else(String::new, |client| client.to_string());
+        Ok(format!("<trunkline.dcp.Request {state}, of {client}>"))
+    }
+}
+
+impl Drop for PyRequest {
+    /// Frees its place, where nobody answered it.
+    fn drop(&mut self) {
+        if !*self.answered.get_mut() && self.handle.is_ours() && !self.handle.is_over() {
+            self.handle.ask(WorkerVerb::Abandon(self.job));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The working role.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use trunkline_capture::Protocol;
+use trunkline_engine::{CaptureOverflow, Handle};
+use trunkline_wire::Nanos;
+use trunkline_wire::dcp::{Worker, WorkerEvent, WorkerSettings, WorkerStats};
+
+use super::{PyRequest, heartbeat, kinds, seed};
+use crate::errors::{ClosedError, LocalProtocolError, decode_error};
+use crate::frames;
+use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out, words};
+
+/// A worker's engine.
+#[pyclass(frozen, extends = Role, module = "trunkline._native.dcp", name = "Worker")]
+pub(crate) struct PyWorker {
+    handle: Arc<Handle<Worker>>,
+    max_message_bytes: u64,
+    inbox: Mutex<Inbox>,
+    /// Called with `(kind, *details)` for everything that is no request.
+    on_notice: Py<PyAny>,
+}
+
+/// What was taken from the engine and not handed out yet.
+#[derive(Default)]
+struct Inbox {
+    events: VecDeque<WorkerEvent>,
+    over: bool,
+}
+
+enum Next {
+    Request(PyRequest),
+    Notice(WorkerEvent),
+    Nothing,
+    Over,
+}
+
+impl PyWorker {
+    fn next(&self) -> Next {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match inbox.events.pop_front() {
+                Some(WorkerEvent::Request { job, frames, body }) => {
+                    let handle = Arc::clone(&self.handle);
+                    return Next::Request(PyRequest::new(handle, self.max_message_bytes, job, frames, body));
+                }
+                Some(notice) => return Next::Notice(notice),
+                None if inbox.over => return Next::Over,
+                None => {
+                    inbox.over = !self.handle.read(&mut inbox.events);
+                    if inbox.events.is_empty() {
+                        return if inbox.over { Next::Over } else { Next::Nothing };
+                    }
+                }
+            }
+        }
+    }
+
+    fn notify(&self, py: Python<'_>, notice: WorkerEvent) -> PyResult<()> {
+        let on_notice = self.on_notice.bind(py);
+        match notice {
+            WorkerEvent::Request { .. } => return Ok(()),
+            WorkerEvent::Dropped { error, frames } => {
+                let error = decode_error("dcp", error).into_value(py);
+                on_notice.call1(("dropped", error, frames::tuple(py, frames.iter())?))?
+            }
+            WorkerEvent::Reply { frames, .. } => on_notice.call1(("reply", frames::tuple(py, frames.iter())?))?,
+            WorkerEvent::Abandoned(_) => on_notice.call1(("abandoned",))?,
+            WorkerEvent::Registered => on_notice.call1(("registered",))?,
+            WorkerEvent::Lost => on_notice.call1(("lost",))?,
+            WorkerEvent::Connected(endpoint) => on_notice.call1(("connected", endpoint))?,
+            WorkerEvent::Disconnected(endpoint) => on_notice.call1(("disconnected", endpoint))?,
+            WorkerEvent::Failed { endpoint, reason } => on_notice.call1(("failed", endpoint, reason))?,
+        };
+        Ok(())
+    }
+
+    /// The next request without a wait; notices on the way are told. `None` when there is none now.
+    fn take(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
+        loop {
+            match slf.get().next() {
+                Next::Request(request) => return Ok(Some(request)),
+                Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
+                Next::Nothing => {
+                    for trouble in slf.get().handle.read_troubles() {
+                        slf.get().on_notice.call1(slf.py(), ("capture", words(trouble)))?;
+                    }
+                    return Ok(None);
+                }
+                Next::Over => return Err(slf.as_super().get().ended()),
+            }
+        }
+    }
+
+    /// Waits for events; false when the time is up.
+    fn wait(slf: &Bound<'_, Self>, deadline: Option<std::time::Instant>) -> PyResult<bool> {
+        let some = |role: &dyn AnyRole| role.has_events() || role.is_over();
+        slf.as_super().get().wait_until(slf.py(), |role| role.events(), deadline, some)
+    }
+}
+
+#[pymethods]
+impl PyWorker {
+    #[new]
+    #[pyo3(signature = (
+        options, on_notice, service, *, concurrency, heartbeat_interval_s, liveness, max_message_bytes
+    ))]
+    #[allow(clippy::too_many_arguments)] // the settings of a worker
+    fn new(
+        py: Python<'_>,
+        options: RoleOptions,
+        on_notice: Py<PyAny>,
+        service: &Bound<'_, PyAny>,
+        concurrency: usize,
+        heartbeat_interval_s: f64,
+        liveness: u32,
+        max_message_bytes: u64,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        if concurrency == 0 {
+            return Err(LocalProtocolError::new_err("a worker has concurrency for one request at least"));
+        }
+        let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
+        let settings = WorkerSettings {
+            service: frames::frame(service)?,
+            connect: options.connect.clone(),
+            options: options.socket.clone(),
+            concurrency,
+            heartbeat_interval,
+            liveness,
+            ..WorkerSettings::default()
+        };
+        let machine = Worker::new(Nanos::default(), settings, seed()?);
+        let (handle, role) =
+            start(py, machine, options, Protocol::Dcp, CaptureOverflow::Count, "trunkline-dcp-worker")?;
+        let worker = Self { handle, max_message_bytes, inbox: Mutex::default(), on_notice };
+        Ok(PyClassInitializer::from(role).add_subclass(worker))
+    }
+
+    /// Waits for a request.
+    #[pyo3(signature = (timeout_s = None))]
+    fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<PyRequest> {
+        let deadline = deadline(timeout_s)?;
+        slf.as_super().get().ours()?;
+        loop {
+            if let Some(request) = Self::take(slf)? {
+                return Ok(request);
+            }
+            if !Self::wait(slf, deadline)? {
+                return Err(timed_out("no request came", timeout_s));
+            }
+        }
+    }
+
+    /// The next request if there is one now; tells notices on the way.
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
+        slf.as_super().get().ours()?;
+        Self::take(slf)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// The next request; the iteration ends when the role is closed.
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
+        match Self::receive(slf, None) {
+            Ok(request) => Ok(Some(request)),
+            Err(error) if error.is_instance_of::<ClosedError>(slf.py()) => {
+                slf.as_super().get().failure()?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives back to the broker what has come in and nobody has begun.
+    fn give_back(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.as_super().get().ours()?;
+        loop {
+            match slf.get().next() {
+                Next::Request(request) => request.give_back(),
+                Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
+                Next::Nothing | Next::Over => return Ok(()),
+            }
+        }
+    }
+
+    /// Ends, gives back what nobody has begun, and waits for the rest, for so long at most.
+    fn finish(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
+        let role = slf.as_super().get();
+        role.ours()?.close(crate::role::seconds(grace_s)?);
+        while !role.ours()?.is_over() {
+            Self::give_back(slf)?;
+            Self::wait(slf, None)?;
+        }
+        let handle = &slf.get().handle;
+        slf.py().detach(|| handle.join());
+        Ok(())
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
+        let WorkerStats { received, sent, dropped, requests, replies, forwards, failed, held } = &snapshot.machine;
+        let stats = PyDict::new(py);
+        stats.set_item("received", received)?;
+        stats.set_item("sent", sent)?;
+        stats.set_item("dropped", kinds(py, dropped)?)?;
+        stats.set_item("requests", requests)?;
+        stats.set_item("replies", replies)?;
+        stats.set_item("forwards", forwards)?;
+        stats.set_item("failed", failed)?;
+        stats.set_item("held", held)?;
+        stats.set_item("capture_lost", snapshot.capture_lost)?;
+        Ok(stats)
+    }
+}

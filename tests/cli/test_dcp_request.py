@@ -1,0 +1,144 @@
+"""`trunkline dcp request`, at a raw ROUTER that plays broker and workers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+
+import pytest
+import zmq
+
+from conftest import Peer
+
+HEAD = [b"", b"DGBX\x01"]
+
+
+class Broker(Peer):
+    """Answers as it is told to."""
+
+    def ask(self):
+        """The sender, the correlation id and the data of a request."""
+        peer, *frames = self.receive()
+        assert frames[:5] == [*HEAD, b"\x04", b"upper", b""]
+        assert frames[6] == b""
+        return peer, frames[5], frames[7:]
+
+    def reply(self, asked, *data):
+        self.socket.send_multipart([asked[0], *HEAD, b"\x05", asked[0], b"", asked[1], b"", *data])
+
+
+@pytest.fixture
+def broker(context):
+    peer = Broker(context, zmq.ROUTER)
+    peer.socket.rcvtimeo = 20_000
+    yield peer
+    peer.socket.close(linger=0)
+
+
+@pytest.fixture
+def ask(broker):
+    return ("dcp", "request", "upper", "--connect", broker.endpoint)
+
+
+def events(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_prints_the_reply(start, broker, ask):
+    command = start(*ask, "hello", "", "wörld", "--json")
+    asked = broker.ask()
+    assert asked[2] == [b"hello", b"", "wörld".encode()]
+    broker.reply(asked, b"HELLO", b"\xff")
+    reply, stopped = events(command.end()[0])
+    latency = reply.pop("latency_ms")
+    assert reply == {"event": "reply", "index": 0, "data": ["HELLO", {"base64": "/w=="}], "metadata": []}
+    rate = stopped["stats"].pop("rate")
+    assert rate > 0
+    assert stopped == {
+        "event": "stopped",
+        "reason": "count",
+        "stats": {
+            "requests": 1,
+            "replies": 1,
+            "timeouts": 0,
+            "latency_ms": {"p50": latency, "p90": latency, "p99": latency, "max": latency},
+        },
+    }
+
+
+def test_many_in_flight(start, broker, ask):
+    command = start(*ask, "x", "--count", "200", "--in-flight", "50", "--json")
+
+    def answer():
+        for _ in range(4):
+            asked = [broker.ask() for _ in range(50)]
+            for one in reversed(asked):
+                broker.reply(one, b"X")
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    out, err = command.end()
+    answering.join()
+    *replies, stopped = events(out)
+    assert err == ""
+    assert sorted(reply["index"] for reply in replies) == list(range(200))
+    latency = stopped["stats"]["latency_ms"]
+    assert latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
+    assert latency["max"] == max(reply["latency_ms"] for reply in replies)
+    assert (stopped["stats"]["requests"], stopped["stats"]["replies"]) == (200, 200)
+
+
+def test_one_at_a_time_unless_told_otherwise(start, broker, ask):
+    command = start(*ask, "x", "--count", "3")
+    for _ in range(3):
+        asked = broker.ask()
+        assert not broker.socket.poll(100)
+        broker.reply(asked, b"X", b"\xff\x00")
+    out, err = command.end()
+    assert out == "X ff00\n" * 3
+    assert err.startswith("trunkline: 3 of 3 replied to, ")
+
+
+def test_a_time_out_is_told_and_exits_with_1(start, broker, ask):
+    command = start(*ask, "x", "--count", "2", "--timeout", "0.2", "--retries", "1", "--json")
+    first = [broker.ask() for _ in range(2)]
+    assert first[0] == first[1]
+    broker.reply(broker.ask(), b"X")
+    timeout, reply, stopped = events(command.end(returncode=1)[0])
+    assert timeout == {"event": "timeout", "index": 0}
+    assert (reply["event"], reply["index"]) == ("reply", 1)
+    assert (stopped["stats"]["replies"], stopped["stats"]["timeouts"]) == (1, 1)
+
+
+def test_a_broker_that_is_not_there_is_a_time_out(run):
+    arguments = ("dcp", "request", "upper", "--connect", "tcp://127.0.0.1:9", "--timeout", "0.1")
+    out, err = run(*arguments, returncode=1)
+    assert out == ""
+    assert "request 0 was not replied to within 0.1 s" in err
+    out, _ = run(*arguments, "--json", returncode=1)
+    latency = json.loads(out.splitlines()[-1])["stats"]["latency_ms"]
+    assert latency == dict.fromkeys(["p50", "p90", "p99", "max"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_is_cut_off_with_130(start, broker, ask, number):
+    command = start(*ask, "x", "--timeout", "1000", "--json")
+    broker.ask()
+    command.signal(number)
+    assert command.end(returncode=130) == ("", "")
+
+
+def test_speaks_curve(start, context, tmp_path):
+    public, secret = zmq.curve_keypair()
+    (tmp_path / "server.key").write_bytes(public)
+    broker = Broker.__new__(Broker)
+    broker.socket = context.socket(zmq.ROUTER)
+    broker.socket.curve_server, broker.socket.curve_secretkey = True, secret
+    port = broker.socket.bind_to_random_port("tcp://127.0.0.1")
+    command = start(
+        "dcp", "request", "upper", "x", "--connect", f"tcp://127.0.0.1:{port}", "--curve-server-key", "server.key"
+    )
+    broker.reply(broker.ask(), b"X")
+    assert command.end()[0] == "X\n"
+    broker.socket.close(linger=0)

@@ -1,0 +1,65 @@
+"""Every way for DCP's roles to end, in every style: no hang, no crash, nothing on stderr."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("service_endings.py")
+STYLES = ["blocking", "asyncio", "capture"]
+
+
+def start(ending, style, directory):
+    command = [sys.executable, "-X", "dev", str(SCRIPT), ending, style, str(directory / "capture")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    try:
+        out, err = process.communicate(timeout=50)
+    finally:
+        process.kill()
+    assert err == ""
+    assert process.returncode == 0
+    assert out.endswith("ended\n")
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("ending", ["close_in_thread", "collect"])
+def test_ends_cleanly(ending, style, tmp_path):
+    finish(start(ending, style, tmp_path))
+
+
+@pytest.mark.parametrize("style", ["blocking", "capture"])
+@pytest.mark.parametrize("ending", ["fork", "terminate_context"])
+def test_ends_cleanly_with_its_process_or_context(ending, style, tmp_path):
+    finish(start(ending, style, tmp_path))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_interpreter_exit_ends_open_roles(style, tmp_path):
+    for process in [start("leave", style, tmp_path / str(number)) for number in range(3)]:
+        finish(process)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_ctrl_c_ends_every_wait_at_once(style, tmp_path):
+    process = start("interrupt", style, tmp_path)
+    try:
+        for line in process.stdout:
+            if line == "ended\n":
+                break
+            said, name = line.split()
+            assert said == "waiting"
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            assert process.stdout.readline() == f"interrupted {name}\n"
+            assert time.monotonic() - began < 2
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.communicate()

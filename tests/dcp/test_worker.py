@@ -1,0 +1,496 @@
+"""The worker, at a raw ROUTER that plays the broker."""
+
+import asyncio
+import gc
+import threading
+import time
+
+import pytest
+import zmq
+from packed import HEAD, PING, PONG, RECONNECT, bound_again, register, reply, request
+
+from trunkline import Curve, dcp
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
+from waiting import PATIENCE_S, until
+
+SERVER = zmq.curve_keypair()
+
+
+class Router:
+    """The broker's side of one worker, which it knows from its first registration on."""
+
+    def __init__(self, socket):
+        self.socket = socket
+        self.endpoint = socket.last_endpoint.decode()
+        self.peer = None
+
+    def receive(self):
+        self.peer, *frames = self.socket.recv_multipart()
+        return frames
+
+    def meet(self, service=b"echo"):
+        """Takes the registration and confirms it."""
+        assert self.receive() == register(service)
+        self.send(register(service))
+
+    def send(self, *messages):
+        for frames in messages:
+            self.socket.send_multipart([self.peer, *frames])
+
+    def next(self, *types):
+        """The next message of these types; heartbeats in between are answered."""
+        while True:
+            frames = self.receive()
+            if frames[2] in types:
+                return frames
+            assert frames in (PING, PONG)
+            if frames == PING:
+                self.send(PONG)
+
+    def reply(self):
+        return self.next(b"\x05")
+
+    def is_silent(self):
+        return not self.socket.poll(200)
+
+
+@pytest.fixture
+def router(open_socket):
+    return Router(open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*"))
+
+
+@pytest.fixture
+def work(router):
+    """Opens workers, which have registered; what they still hold at the end is given up."""
+    workers = []
+
+    def work(**options):
+        workers.append(dcp.Worker(b"echo", **{"connect": router.endpoint, **options}))
+        router.meet()
+        return workers[-1]
+
+    yield work
+    for worker in workers:
+        worker.close(drain_s=0)
+
+
+@pytest.fixture
+def background():
+    """Runs functions in threads, which are joined and must not have raised."""
+    threads, errors = [], []
+
+    def background(function, *arguments, **options):
+        def run():
+            try:
+                function(*arguments, **options)
+            except Exception as error:  # noqa: BLE001 - shown at the end
+                errors.append(error)
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        return threads[-1]
+
+    yield background
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert errors == []
+
+
+@pytest.mark.req("DCP-05", "DCP-12", "DCP-13")
+@pytest.mark.parametrize("service", [b"echo", b"", b"\x00", b"\xff\xfe", bytes(1 << 20)], ids=len)
+def test_registers_with_a_dealer_first_of_all(router, service):
+    with dcp.Worker(service, connect=router.endpoint):
+        *_, head, name = router.socket.recv_multipart(copy=False)
+        assert (head.bytes, name.bytes) == (b"\x01", service)
+        assert name.get("Socket-Type") == "DEALER"
+
+
+@pytest.mark.req("DCP-02", "DCP-22", "DCP-23", "DCP-25", "DCP-26")
+@pytest.mark.parametrize("metadata", [[], [b"m"], [b"%d" % n for n in range(100)], [b"\x00\xff"]], ids=len)
+@pytest.mark.parametrize("data", [[], [b""], [b"a", b"", b"c"], [b"", b""]], ids=str)
+def test_answers_what_it_is_asked(router, work, metadata, data):
+    worker = work()
+    router.send(request(b"echo", *data, client=b"C", metadata=metadata))
+    got = worker.receive(timeout_s=20)
+    assert (got.service, got.client, got.metadata, got.data) == (b"echo", b"C", tuple(metadata), tuple(data))
+    assert not got.answered
+    got.reply(got.data)
+    assert got.answered
+    assert router.reply() == reply(b"C", *data, metadata=metadata)
+
+
+def test_iteration_ends_when_another_thread_closes(router, work, background):
+    worker = work()
+
+    def loop():
+        for got in worker:
+            got.reply([b"one", memoryview(b"two"), bytearray(b"three")])
+
+    thread = background(loop)
+    router.send(request(b"echo", client=b"C"))
+    assert router.reply() == reply(b"C", b"one", b"two", b"three")
+    worker.close()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert worker.stats.replies == 1
+
+
+def test_serves_with_a_function(router, work, background):
+    worker = work(concurrency=4)
+    gate = threading.Barrier(4)
+
+    def handle(got):
+        # Four at a time, or nobody gets past here.
+        gate.wait(PATIENCE_S)
+        return got.data[0].upper()
+
+    background(worker.serve, handle)
+    clients = {b"C%d" % n for n in range(8)}
+    for client in clients:
+        router.send(request(b"echo", b"x", client=client, metadata=[client]))
+    for _ in clients.copy():
+        frames = router.reply()
+        clients.remove(frames[3])
+        assert frames == reply(frames[3], b"X", metadata=[frames[3]])
+    worker.stop()
+
+
+def test_a_handler_may_answer_by_itself(router, work, background):
+    worker = work(concurrency=2)
+    kept = []
+    background(worker.serve, kept.append)
+    router.send(request(b"echo", client=b"A"), request(b"echo", client=b"B"))
+    until(lambda: len(kept) == 2)
+    answering = threading.Thread(target=kept[1].reply, args=(b"later",))
+    answering.start()
+    assert router.reply() == reply(b"B", b"later")
+    kept[0].reply(b"last")
+    assert router.reply() == reply(b"A", b"last")
+    answering.join()
+    worker.stop()
+
+
+def fail(got):
+    raise ValueError(got.data[0])
+
+
+@pytest.mark.req("DCP-23")
+@pytest.mark.parametrize(
+    ("handler", "on_error", "told"),
+    [
+        (fail, None, []),
+        (fail, lambda _, error: [b"failed", error.args[0]], [b"failed", b"x"]),
+        (fail, lambda *_: None, []),
+        (fail, fail, []),
+        (lambda _: "text", None, []),
+        (lambda _: 7, None, []),
+    ],
+    ids=["raises", "on_error", "on_error-gives-none", "on_error-raises", "str", "int"],
+)
+def test_a_failed_handler_still_answers_with_the_metadata(router, work, background, caplog, handler, on_error, told):
+    worker = work()
+    background(worker.serve, handler, on_error=on_error)
+    for _ in range(2):
+        router.send(request(b"echo", b"x", client=b"C", metadata=[b"m"]))
+        assert router.reply() == reply(b"C", *told, metadata=[b"m"])
+    until(lambda: worker.stats.failed == 2)
+    until(lambda: any("the handler failed" in record.message for record in caplog.records))
+    worker.stop()
+
+
+@pytest.mark.req("DCP-34")
+def test_hands_a_request_on(router, work):
+    worker = work()
+    router.send(request(b"echo", b"x", client=b"C", metadata=[b"m", b"n"]))
+    got = worker.receive(timeout_s=20)
+    got.forward(b"next", [b"y", b""])
+    assert router.next(b"\x04") == request(b"next", b"y", b"", client=b"C", metadata=[b"m", b"n"])
+    with pytest.raises(LocalProtocolError, match="answered"):
+        got.reply(b"z")
+    until(lambda: worker.stats.forwards == 1)
+
+
+@pytest.mark.req("DCP-37")
+def test_heartbeats_go_on_while_a_handler_blocks(router, work, background):
+    worker = work(heartbeat_interval_s=0.2)
+    release = threading.Event()
+    background(worker.serve, lambda _: release.wait(PATIENCE_S) and b"")
+    router.send(request(b"echo", client=b"C"))
+    last = time.monotonic()
+    for _ in range(10):
+        # At its limit it asks for nothing more: pongs.
+        assert router.receive() in (PING, PONG)
+        now = time.monotonic()
+        assert now - last < 0.2 + 0.3
+        last = now
+    release.set()
+    assert router.reply() == reply(b"C", b"")
+    worker.stop()
+
+
+@pytest.mark.req("DCP-33")
+def test_asks_for_as_much_as_it_can_take(router, work):
+    worker = work(concurrency=3)
+    for number in range(3):
+        router.send(request(b"echo", client=b"C%d" % number))
+        if number < 2:
+            assert router.receive() == PING
+            router.send(PONG)
+    held = [worker.receive(timeout_s=20) for _ in range(3)]
+    assert router.is_silent()
+    assert worker.stats.held == 3
+    for got in held:
+        got.reply(b"")
+        router.reply()
+    assert worker.stats.held == 0
+
+
+@pytest.mark.req("DCP-41")
+def test_registers_again_when_told_to_and_answers_what_it_has_in_hand(router, work):
+    worker = work()
+    router.send(request(b"echo", b"x", client=b"C"))
+    got = worker.receive(timeout_s=20)
+    router.send(RECONNECT)
+    assert router.next(b"\x01") == register(b"echo")
+    got.reply(b"y")
+    assert router.reply() == reply(b"C", b"y")
+
+
+@pytest.mark.req("DCP-42")
+def test_dials_a_silent_broker_again(router, work, caplog):
+    worker = work(heartbeat_interval_s=0.1, liveness=2)
+    first = router.peer
+    router.send(request(b"echo", b"x", client=b"C"))
+    got = worker.receive(timeout_s=20)
+    got.reply(b"y")
+    # Nothing is said to it from here on.
+    while router.receive() != register(b"echo") or router.peer == first:
+        pass
+    router.send(register(b"echo"), request(b"echo", client=b"D"))
+    worker.receive(timeout_s=20).reply(b"z")
+    assert router.reply() == reply(b"D", b"z")
+    until(lambda: any("broker is silent" in record.message for record in caplog.records))
+
+
+@pytest.mark.req("DCP-41", "DCP-42")
+def test_a_reply_outlives_its_broker(router, work, open_socket, caplog):
+    caplog.set_level("INFO", "trunkline.dcp")
+    worker = work(heartbeat_interval_s=0.2)
+    router.send(request(b"echo", b"x", client=b"C", metadata=[b"m"]))
+    got = worker.receive(timeout_s=20)
+    router.socket.close(linger=0)
+    # What the transport has taken goes with the connection: only once that is known to be gone is a reply kept.
+    while not any("disconnected" in record.message for record in caplog.records):
+        with pytest.raises(TimeoutError):
+            worker.receive(timeout_s=0.01)
+    got.reply(b"y")
+    again = Router(bound_again(open_socket, zmq.ROUTER, router.endpoint))
+    assert again.receive() == register(b"echo")
+    again.send(register(b"echo"))
+    assert again.reply() == reply(b"C", b"y", metadata=[b"m"])
+
+
+def test_a_request_nobody_answers_frees_its_place(router, work, caplog):
+    worker = work()
+    router.send(request(b"echo", client=b"A"), request(b"echo", client=b"B"))
+    worker.receive(timeout_s=20)
+    gc.collect()
+    got = worker.receive(timeout_s=20)
+    assert got.client == b"B"
+    assert worker.stats.failed == 1
+    until(lambda: any("unanswered" in record.message for record in caplog.records))
+
+
+def test_one_answer_a_request(router, work):
+    worker = work(max_message_bytes=100)
+    router.send(request(b"echo", client=b"C"))
+    got = worker.receive(timeout_s=20)
+    with pytest.raises(LocalProtocolError, match="101 bytes"):
+        got.reply(bytes(101))
+    with pytest.raises(TypeError):
+        got.reply("text")
+    got.fail(b"sorry")
+    assert router.reply() == reply(b"C", b"sorry")
+    for again in (lambda: got.reply(b""), got.fail, lambda: got.forward(b"next", b"")):
+        with pytest.raises(LocalProtocolError, match="answered"):
+            again()
+    assert router.is_silent()
+    assert (worker.stats.replies, worker.stats.failed) == (1, 1)
+
+
+@pytest.mark.req("DCP-10", "DCP-39", "DCP-44")
+def test_what_is_no_message_is_told_and_the_next_one_arrives(router, work):
+    told = []
+    worker = work(on_drop=told.append)
+    bad = {
+        "bad_protocol": [b"", b"XXXX", b"\x04"],
+        "bad_frame_count": [*PONG, b"x"],
+        "unexpected_type": PING,
+        "missing_client": request(b"echo", b"x"),
+        "missing_delimiter": [*HEAD, b"\x04", b"echo", b"C"],
+    }
+    router.send(*bad.values(), request(b"echo", b"good", client=b"C"))
+    assert worker.receive(timeout_s=20).data == (b"good",)
+    assert [(drop.kind, list(drop.frames)) for drop in told] == list(bad.items())
+    assert worker.stats.dropped == dict.fromkeys(bad, 1)
+    assert worker.stats.requests == 1
+
+
+def test_a_coroutine_function_is_for_the_twin(work):
+    async def handle(_):
+        return b""
+
+    with pytest.raises(TypeError, match="AsyncWorker"):
+        work().serve(handle)
+
+
+def test_waits_only_so_long(work):
+    worker = work()
+    for timeout_s in (0, 0.05):
+        with pytest.raises(TimeoutError, match="no request"):
+            worker.receive(timeout_s=timeout_s)
+
+
+def test_stopping_answers_what_is_in_hand_and_gives_back_the_rest(router, work):
+    worker = work(concurrency=2)
+    router.send(request(b"echo", b"1", client=b"A", metadata=[b"m"]), request(b"echo", b"2", client=b"B"))
+    held = [worker.receive(timeout_s=20) for _ in range(2)]
+    worker.stop(drain_s=20)
+    held[0].reply(b"one")
+    assert router.reply() == reply(b"A", b"one", metadata=[b"m"])
+    router.send(request(b"echo", b"3", client=b"C", metadata=[b"n"]))
+    # Known to have come in, and not handed out.
+    until(lambda: worker.stats.requests == 3)
+    held[1].reply(b"two")
+    assert router.reply() == reply(b"B", b"two")
+    assert router.next(b"\x04") == request(b"echo", b"3", client=b"C", metadata=[b"n"])
+    assert list(worker) == []
+
+
+def test_closing_gives_back_what_nobody_has_begun(router, work):
+    worker = work(concurrency=3)
+    router.send(*(request(b"echo", client=b"C%d" % number) for number in range(3)))
+    got = worker.receive(timeout_s=20)
+    until(lambda: worker.stats.held == 3)
+    del got
+    worker.close(drain_s=20)
+    given_back = [router.next(b"\x04") for _ in range(2)]
+    assert given_back == [request(b"echo", client=b"C1"), request(b"echo", client=b"C2")]
+    with pytest.raises(ClosedError):
+        worker.receive()
+    worker.close()
+
+
+def test_an_answer_given_before_the_end_is_sent(router):
+    with dcp.Worker(b"echo", connect=router.endpoint) as worker:
+        router.meet()
+        router.send(request(b"echo", client=b"C"))
+        got = worker.receive(timeout_s=20)
+        got.reply(bytes(1 << 20))
+    assert router.reply() == reply(b"C", bytes(1 << 20))
+    with pytest.raises((LocalProtocolError, ClosedError)):
+        got.reply(b"")
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_not_there():
+    start = time.monotonic()
+    with dcp.Worker(b"echo", connect="tcp://127.0.0.1:9"):
+        pass
+    assert time.monotonic() - start < 4
+
+
+@pytest.mark.req("DCP-43")
+def test_proves_itself_to_a_raw_broker(open_socket):
+    socket = open_socket(zmq.ROUTER, curve_server=1, curve_secretkey=SERVER[1])
+    socket.bind("tcp://127.0.0.1:0")
+    router = Router(socket)
+    with dcp.Worker(b"echo", connect=router.endpoint, curve=Curve(server_key=SERVER[0])) as worker:
+        router.meet()
+        router.send(request(b"echo", client=b"C"))
+        worker.receive(timeout_s=20).reply(b"x")
+        assert router.reply() == reply(b"C", b"x")
+
+
+@pytest.mark.req("DCP-04")
+@pytest.mark.parametrize("transport", ["ipc", "inproc"])
+def test_works_over_any_transport(open_socket, context, tmp_path, transport):
+    endpoint = f"ipc://{tmp_path}/broker" if transport == "ipc" else "inproc://broker"
+    router = Router(open_socket(zmq.ROUTER, bind=endpoint))
+    with dcp.Worker(b"echo", connect=endpoint, context=context) as worker:
+        router.meet()
+        router.send(request(b"echo", client=b"C"))
+        worker.receive(timeout_s=20).reply(b"x")
+        assert router.reply() == reply(b"C", b"x")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"concurrency": 0}, LocalProtocolError),
+        ({"liveness": 0}, ValueError),
+        ({"bind": "tcp://127.0.0.1:*"}, LocalProtocolError),
+        ({"connect": ()}, LocalProtocolError),
+        ({"service": "text"}, TypeError),
+    ],
+    ids=str,
+)
+def test_refuses_settings_that_are_none(wrong, error):
+    with pytest.raises(error):
+        dcp.Worker(**{"service": b"echo", "connect": "tcp://127.0.0.1:9", **wrong})
+
+
+async def receive(router):
+    return await asyncio.to_thread(router.reply)
+
+
+async def test_asyncio_iterates_as_blocking_does(router):
+    async with dcp.AsyncWorker(b"echo", connect=router.endpoint) as worker:
+        router.meet()
+        with pytest.raises(TimeoutError):
+            await worker.receive(timeout_s=0.01)
+        router.send(request(b"echo", b"x", client=b"C"))
+        async for got in worker:
+            got.reply(got.data)
+            worker.stop()
+        assert await receive(router) == reply(b"C", b"x")
+    assert worker.stats.replies == 1
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "plain"])
+async def test_asyncio_serves(router, kind):
+    seen = []
+
+    async def handle(got):
+        seen.append(threading.current_thread())
+        await asyncio.sleep(0)
+        return fail(got) if got.data == (b"bad",) else got.data
+
+    def handle_plainly(got):
+        seen.append(threading.current_thread())
+        return fail(got) if got.data == (b"bad",) else got.data
+
+    handler = handle if kind == "coroutine" else handle_plainly
+    async with dcp.AsyncWorker(b"echo", connect=router.endpoint, concurrency=3) as worker:
+        router.meet()
+        serving = asyncio.create_task(worker.serve(handler, on_error=lambda *_: b"failed"))
+        for number in range(20):
+            router.send(request(b"echo", b"%d" % number, client=b"C", metadata=[b"%d" % number]))
+        replies = [await receive(router) for _ in range(20)]
+        assert {frames[-1] for frames in replies} == {b"%d" % number for number in range(20)}
+        router.send(request(b"echo", b"bad", client=b"C"))
+        assert await receive(router) == reply(b"C", b"failed")
+        worker.stop()
+        await serving
+    is_main = [thread is threading.main_thread() for thread in seen]
+    assert all(is_main) if kind == "coroutine" else not any(is_main)
+
+
+async def test_asyncio_closing_gives_back_what_nobody_has_begun(router):
+    async with dcp.AsyncWorker(b"echo", connect=router.endpoint) as worker:
+        router.meet()
+        router.send(request(b"echo", client=b"C"))
+        await asyncio.to_thread(until, lambda: worker.stats.held == 1)
+    assert router.next(b"\x04") == request(b"echo", client=b"C")
+    with pytest.raises(ClosedError):
+        await worker.receive()
