@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["amount", "moment", "readable", "short", "span"]
+__all__ = ["amount", "latency", "moment", "readable", "short", "span"]
 
 
 def amount(number: float) -> str:
@@ -58,6 +58,19 @@ def span(nanoseconds: int) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def latency(nanoseconds: float) -> str:
+    """A time that is likely to be short.
+
+    >>> latency(850), latency(1_500_000), latency(2_000_000_000)
+    ('850 ns', '1.5 ms', '2 s')
+    """
+    for unit in ("ns", "µs", "ms"):
+        if abs(nanoseconds) < 999.5:
+            return f"{nanoseconds:.3g} {unit}"
+        nanoseconds /= 1000
+    return f"{nanoseconds:.3g} s" if nanoseconds < 999.5 else span(int(nanoseconds * 1e9))
 
 
 def readable(name: str) -> str:

@@ -57,16 +57,18 @@ def test_plain_lines_and_what_they_say(tmp_path):
         line([wire.header_s(), b"x"])
         + "\n"
         + line([b"bad"], endpoint="tcp://127.0.0.1:1", direction="out")
-        + line([b"", b"DGBX\x01", b"\x04", b"echo", b"", b""], protocol="dcp")
+        + line([b"", b"DGBX\x01", b"\x04", b"echo", b"", b""], protocol="dcp", peer="AP8=")
+        + line([b"", b"DGBX\x01", b"\x07"], protocol="dcp")
     )
-    assert capture.import_(str(lines), tmp_path / "capture") == 3
-    good, bad, other = capture.open(tmp_path / "capture").rows()
+    assert capture.import_(str(lines), tmp_path / "capture") == 4
+    good, bad, other, worse = capture.open(tmp_path / "capture").rows()
     assert (good["error"], good["endpoint"], good["direction"]) == (None, None, "in")
     assert (bad["error"], bad["endpoint"], bad["direction"]) == ("bad_header", "tcp://127.0.0.1:1", "out")
     assert (other["protocol"], other["envelope"], other["topic"]) == ("dcp", [b""], "echo")
+    assert (other["peer"], other["error"], worse["peer"], worse["error"]) == (b"\x00\xff", None, None, "bad_type")
     recorded = capture.open(tmp_path / "capture")
     messages = list(recorded)
-    assert ([type(message) for message in messages], recorded.skipped) == ([cdtp.Message, dcp.Message], 1)
+    assert ([type(message) for message in messages], recorded.skipped) == ([cdtp.Message, dcp.Message], 2)
 
 
 @pytest.mark.parametrize(

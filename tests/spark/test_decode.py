@@ -163,8 +163,8 @@ def test_only_what_is_accepted_is_a_message(table):
 
 def test_what_cannot_be_is_refused_when_the_plan_is_made(table):
     rows = table([wire.b(1)])
-    with refused("'dcp'"):
-        spark.decode(rows, "dcp")
+    with refused("'smtp'"):
+        spark.decode(rows, "smtp")
     with refused("LENIENT"):
         spark.decode(rows, "cdtp", mode="LENIENT")
     with refused("int"):

@@ -61,6 +61,7 @@ class Import:
         protocol: str = "cdtp",
         direction: str = "in",
         endpoint: str | None = None,
+        peer: bytes | None = None,
     ) -> None:
         """Adds a message. What is wrong with it, if anything, is found out here."""
 

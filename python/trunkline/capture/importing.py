@@ -29,7 +29,7 @@ def import_(
     """Brings recorded messages into a capture, all of them or, when anything goes wrong, none.
 
     Each line of a file is a JSON object: ``received_at_ns``, ``frames`` in base64, and where known ``endpoint``,
-    ``protocol`` and ``direction`` ("in" or "out").
+    ``protocol``, ``direction`` ("in" or "out") and ``peer``, the routing id of a ROUTER's peer in base64.
 
     Args:
         files: JSON lines, plain or gzipped: one file or several.
@@ -68,6 +68,7 @@ def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
                 protocol=row.get("protocol", protocol),
                 direction=row.get("direction", "in"),
                 endpoint=row.get("endpoint"),
+                peer=None if row.get("peer") is None else base64.b64decode(row["peer"], validate=True),
             )
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             message = f"{file}, line {number}: no recorded message ({_reason(error)})"

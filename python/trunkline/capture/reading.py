@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Capture", "CaptureInfo", "Run", "open", "schema"]
 
-# What a decoded row keeps of the row it comes from.
-_KEPT = ("capture_id", "segment", "seq", "received_at_ns", "endpoint")
-
 # As lenient as any recorder may have been.
 _DECODERS: Mapping[str, Callable[[Sequence[bytes]], cdtp.Message | cdtp.Batch | dcp.Message]] = {
     "cdtp": functools.partial(cdtp.decode, strict=False),
@@ -174,33 +171,45 @@ class Capture:
         mode: Mode = "PERMISSIVE",
         accept: Sequence[str] = ("S", "A", "B", "2"),
         strict: bool = True,
+        compat_dagbox: bool = False,
         payload: bool = False,
     ) -> pa.RecordBatchReader:
         """The messages as a stream of record batches, one row a message, as `trunkline.spark.decode` makes them.
 
         Args:
-            protocol: ``"cdtp"``.
-            tags: Which columns the tags become: one of ``"variant"``, None, or ``{name: type}`` for columns
+            protocol: ``"cdtp"`` or ``"dcp"``.
+            tags: Which columns the tags of CDTP become: one of ``"variant"``, None, or ``{name: type}`` for columns
                 ``tag_<name>``, with ``"*": "variant"`` for the rest.
-            mode: What becomes of a header that is none: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
+            mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
                 raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
-            accept: The headers that are messages.
-            strict: Whether bytes after a header are an error.
-            payload: Whether to add the payload frames; without, they are not read from disk.
+            accept: The CDTP headers that are messages.
+            strict: Whether bytes after a CDTP header are an error.
+            compat_dagbox: Whether DCP types of four bytes are taken as well (DCP-11).
+            payload: Whether to add the payload frames of CDTP, which are not read from disk without, or the parts of
+                the data of DCP.
 
         Raises:
-            LocalProtocolError: pyarrow is not installed, or there is no such protocol, mode or type.
+            LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, or the protocol has
+                no such option.
         """
         pyarrow = _need_pyarrow()
-        from trunkline._decoding import Decoding, rows_of
+        from trunkline._decoding import decoding_of, rows_of
 
-        if protocol != "cdtp":
-            message = f"protocol={protocol!r}: the protocols that can be decoded are 'cdtp'"
-            raise LocalProtocolError(message)
-        decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict, payload=payload)
-        frames = ["header", "n_frames", "n_bytes", *(["payload"] if payload else [])]
-        reader = self._native.reader([*_KEPT, "protocol", *frames])
-        kept = pyarrow.schema([reader.schema.field(name) for name in _KEPT])
+        decoding = decoding_of(
+            protocol,
+            tags=tags,
+            mode=mode,
+            accept=accept,
+            strict=strict,
+            compat_dagbox=compat_dagbox,
+            payload=payload,
+        )
+        if decoding.protocol == "dcp":
+            frames = ["envelope", "header", "payload"]
+        else:
+            frames = ["header", "n_frames", "n_bytes", *(["payload"] if payload else [])]
+        reader = self._native.reader([*decoding.kept, "protocol", *frames])
+        kept = pyarrow.schema([reader.schema.field(name) for name in decoding.kept])
         schema = pyarrow.schema([*kept, *decoding.native().row_schema()])
         spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in reader)
         decoded = rows_of(decoding, kept.names, frames, None)(spoken)

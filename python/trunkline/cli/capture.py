@@ -110,7 +110,7 @@ def decode(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
     *,
-    protocol: Annotated[str, typer.Option("--protocol", help="What to decode.")] = "cdtp",
+    protocol: Annotated[str, typer.Option("--protocol", help="What to decode: cdtp or dcp.")] = "cdtp",
     tags: Tags = None,
     as_json: Json = False,
 ) -> None:

@@ -31,7 +31,7 @@ def decode(
     capture: Capture,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the Parquet table; not there yet.")],
     *,
-    protocol: Annotated[str, typer.Option("--protocol", help="What to decode.")],
+    protocol: Annotated[str, typer.Option("--protocol", help="What to decode: cdtp or dcp.")],
     tags: Tags = None,
     mode: Annotated[
         Mode, typer.Option("--mode", help="What becomes of a header that is none: kept, an error, or left out.")

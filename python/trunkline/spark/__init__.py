@@ -9,15 +9,17 @@ messages = spark.decode(rows, "cdtp", tags={"run": "bigint", "*": "variant"})
 messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 ```
 
-`decode` makes a table of messages and is the fast path. `from_cdtp` is a column function, for a column of headers in a
-table of your own; `pandas_udfs` has the same for pandas. All three give the same values for the same bytes.
+`decode` makes a table of messages and is the fast path. `from_cdtp` and `from_dcp` are column functions, for frames in a
+table of your own; `pandas_udfs` has the same for pandas. All three give the same values for the same bytes. `runs` and
+`pair_requests` put messages together: those of a run, and a request with its reply.
 """
 
 from __future__ import annotations
 
 from trunkline.spark import pandas_udfs
-from trunkline.spark.columns import capture_schema, decode, from_cdtp
-from trunkline.spark.report import Report, RunReport, SenderReport, report
+from trunkline.spark.columns import capture_schema, decode, from_cdtp, from_dcp
+from trunkline.spark.report import Report, RunReport, SenderReport, ServiceReport, report
+from trunkline.spark.requests import pair_requests
 from trunkline.spark.runs import runs
 from trunkline.spark.session import session
 
@@ -25,9 +27,12 @@ __all__ = [
     "Report",
     "RunReport",
     "SenderReport",
+    "ServiceReport",
     "capture_schema",
     "decode",
     "from_cdtp",
+    "from_dcp",
+    "pair_requests",
     "pandas_udfs",
     "report",
     "runs",

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trunkline._decoding import Decoding
+from trunkline._decoding import CdtpDecoding, DcpDecoding
 from trunkline.errors import LocalProtocolError
-from trunkline.spark.columns import ACCEPT, decode_keeping
-from trunkline.spark.report import RunReport, SenderReport
+from trunkline.spark.columns import decode_keeping
+from trunkline.spark.report import RunReport, SenderReport, ServiceReport
+from trunkline.spark.requests import pair_requests
 from trunkline.spark.runs import followed, runs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-__all__ = ["BUCKETS", "Counts", "count", "latest_runs"]
+__all__ = ["BUCKETS", "COLOURS", "OTHERS", "Counts", "RequestCounts", "count", "count_requests", "latest_runs"]
 
 # How finely time is divided.
 BUCKETS = 120
@@ -28,7 +29,10 @@ NAME = 200
 # How many runs are listed.
 RUNS = 200
 
-# How many of them have a colour of their own, and the index of all others together.
+# How many services are listed.
+SERVICES = 200
+
+# How many of the senders have a colour of their own, and the index of all others together.
 COLOURS = 7
 OTHERS = -1
 
@@ -97,7 +101,7 @@ def count(rows: DataFrame) -> Counts:
 def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    decoding = Decoding.of(tags=None, mode="PERMISSIVE", accept=ACCEPT, strict=True)
+    decoding = CdtpDecoding.of(tags=None)
     decoded = decode_keeping(rows, decoding, kept, kept + only)
     return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
 
@@ -152,6 +156,61 @@ def latest_runs(rows: DataFrame) -> tuple[tuple[RunReport, ...], int]:
     finally:
         found.unpersist()
     return tuple(RunReport(**row.asDict()) for row in reversed(latest)), number
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounts:
+    """What was counted of DCP.
+
+    Attributes:
+        services: A row a service and role that saw it, the one with most requests first.
+        service_count: How many such rows there would be.
+        errors: What does not decode, by kind.
+    """
+
+    services: tuple[ServiceReport, ...] = ()
+    service_count: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+
+def count_requests(rows: DataFrame) -> RequestCounts:
+    """Counts the requests of DCP in these rows of a capture."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if "protocol" not in {name.lower() for name in rows.columns}:
+        return RequestCounts()
+    spoken = rows.where(F.col("protocol") == DcpDecoding.protocol)
+    if spoken.isEmpty():
+        return RequestCounts()
+    latency = F.percentile_approx("latency_ns", [0.5, 0.9, 0.99], 10_000)
+    services = (
+        pair_requests(spoken)
+        .groupBy(F.substring("service", 1, NAME).alias("service"), "seen_by")
+        .agg(
+            F.count("*").alias("requests"),
+            F.count_if(F.col("outcome") == "reply").alias("replies"),
+            F.count_if(F.col("outcome") == "forward").alias("forwards"),
+            latency.alias("latency"),
+            F.max("latency_ns").alias("max_ns"),
+        )
+        .persist()
+    )
+    try:
+        largest = services.orderBy(F.desc("requests"), "service", "seen_by").limit(SERVICES).collect()
+        number = len(largest) if len(largest) < SERVICES else services.count()
+    finally:
+        services.unpersist()
+    decoded = decode_keeping(spoken, DcpDecoding.of(), (), ("error",))
+    errors = {
+        row["error"]: row["count"] for row in decoded.where("error IS NOT NULL").groupBy("error").count().collect()
+    }
+    return RequestCounts(tuple(map(_service, largest)), number, _largest_first(errors))
+
+
+def _service(row: Row) -> ServiceReport:
+    p50, p90, p99 = row["latency"] or (None, None, None)
+    counts = {name: row[name] for name in ("seen_by", "requests", "replies", "forwards", "max_ns")}
+    return ServiceReport(bytes(row["service"]), p50_ns=p50, p90_ns=p90, p99_ns=p99, **counts)
 
 
 def _gather(parts: DataFrame, gaps: DataFrame, total: Mapping[str, int | None], bucket_ns: int) -> Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -14,9 +15,12 @@ from trunkline.spark._counting import COLOURS, OTHERS
 
 if TYPE_CHECKING:
     from trunkline.spark._counting import Counts
-    from trunkline.spark.report import Report, RunReport, SenderReport
+    from trunkline.spark.report import Report, RunReport, SenderReport, ServiceReport
 
 __all__ = ["page"]
+
+# How many services are plotted.
+PLOTTED = 12
 
 _PAGE = Path(__file__).with_name("report.html")
 
@@ -32,6 +36,12 @@ _RUN_NOTES = (
     "ABORTED: there is no EOR. All other conditions are what the sender says of itself."
 )
 
+_SERVICE_NOTES = (
+    "Requests of DCP with what came of them, as the role that recorded saw it. Latency is from a request to its reply: at a "
+    "broker received from the client and sent to it, at a client sent and received, at a worker received and sent. A request "
+    "that a worker sent on counts for the service it went to as well."
+)
+
 
 def page(report: Report, counts: Counts, name: str | None) -> str:
     """The page, complete in itself."""
@@ -39,10 +49,7 @@ def page(report: Report, counts: Counts, name: str | None) -> str:
         title=escape("Recorded messages" if name is None else f"Recorded in {readable(name)}"),
         subtitle=escape(_period(report)),
         tiles="\n".join(_tiles(report)),
-        columns="".join(f'<th scope="col"{_left(column)}>{escape(column)}</th>' for column in report.COLUMNS),
-        senders="\n".join(_row(at, sender, report.COLUMNS) for at, sender in enumerate(report.senders)),
-        notes=_NOTES,
-        runs=_runs(report),
+        sections="\n".join(filter(None, (_senders(report), _runs(report), _services(report)))),
         plots="\n".join(_figures(report, counts)),
         version=escape(__version__),
     )
@@ -56,15 +63,29 @@ def _period(report: Report) -> str:
 
 
 def _tiles(report: Report) -> list[str]:
-    senders = sum(sender.others or 1 for sender in report.senders if sender.others or sender.sender is not None)
-    return [
-        _tile("Messages", f"{report.messages:,}"),
-        _tile("Bytes", amount(report.bytes)),
-        _tile("Senders", f"{senders:,}"),
-        _tile("Runs", f"{report.run_count:,}"),
-        _tile("Missing", f"{report.missing:,}", good=not report.missing),
-        _tile("Malformed", f"{report.malformed:,}", good=not report.malformed),
-    ]
+    tiles = [_tile("Bytes", amount(report.bytes))]
+    if _has_cdtp(report):
+        senders = sum(sender.others or 1 for sender in report.senders if sender.others or sender.sender is not None)
+        tiles = [
+            _tile("Messages", f"{report.messages:,}"),
+            *tiles,
+            _tile("Senders", f"{senders:,}"),
+            _tile("Runs", f"{report.run_count:,}"),
+            _tile("Missing", f"{report.missing:,}", good=not report.missing),
+        ]
+    if report.services:
+        unanswered = sum(service.unanswered for service in report.services)
+        tiles += [
+            _tile("Services", f"{len({service.service for service in report.services}):,}"),
+            _tile("Requests", f"{sum(service.requests for service in report.services):,}"),
+            _tile("Unanswered", f"{unanswered:,}", good=not unanswered),
+        ]
+    return [*tiles, _tile("Malformed", f"{report.malformed:,}", good=not report.malformed)]
+
+
+def _has_cdtp(report: Report) -> bool:
+    """Whether the page is about CDTP: a capture of DCP alone has nothing to say of it."""
+    return bool(report.senders) or not (report.services or report.dcp_malformed)
 
 
 def _tile(title: str, value: str, *, good: bool | None = None) -> str:
@@ -87,21 +108,55 @@ def _row(at: int, sender: SenderReport, columns: tuple[str, ...]) -> str:
     )
 
 
+def _senders(report: Report) -> str:
+    """The section about senders, nothing where only others spoke."""
+    if not _has_cdtp(report):
+        return ""
+    rows = [_row(at, sender, report.COLUMNS) for at, sender in enumerate(report.senders)]
+    return _section("senders", "Senders", report.COLUMNS, {"malformed"}, rows, _NOTES)
+
+
 def _runs(report: Report) -> str:
     """The section about runs, nothing where there are none."""
     if not report.runs:
         return ""
     left = {"sender", "run id", "condition"}
-    heads = "".join(
-        f'<th scope="col"{_class(left=column in left)}>{escape(column)}</th>' for column in report.RUN_COLUMNS
-    )
+    rows = [_run(run, report.RUN_COLUMNS, left) for run in report.runs]
     more = report.run_count - len(report.runs)
     notes = _RUN_NOTES + (f" {more:,} earlier runs are not listed." if more else "")
+    return _section("runs", "Runs", report.RUN_COLUMNS, left, rows, notes)
+
+
+def _services(report: Report) -> str:
+    """The section about services, nothing where nobody asked for one."""
+    if not report.services:
+        return ""
+    left = {"service", "seen by"}
+    rows = [_service(service, report.SERVICE_COLUMNS, left) for service in report.services]
+    more = report.service_count - len(report.services)
+    notes = _SERVICE_NOTES + (f" {more:,} services with fewer requests are not listed." if more else "")
+    return _section("services", "Services", report.SERVICE_COLUMNS, left, rows, notes)
+
+
+def _service(service: ServiceReport, columns: tuple[str, ...], left: set[str]) -> str:
+    title, *cells = service.cells()
     return (
-        '<section class="card runs" aria-labelledby="runs"><h2 id="runs">Runs</h2>'
-        '<div class="scroll" tabindex="0" role="region" aria-labelledby="runs"><table>'
+        f'<tr><th scope="row">{escape(title)}</th>'
+        + "".join(
+            f"<td{_class(left=column in left, bad=column == 'unanswered' and service.unanswered > 0)}>{_cell(cell)}</td>"
+            for column, cell in zip(columns[1:], cells, strict=True)
+        )
+        + "</tr>"
+    )
+
+
+def _section(key: str, title: str, columns: tuple[str, ...], left: set[str], rows: Iterable[str], notes: str) -> str:
+    heads = "".join(f'<th scope="col"{_class(left=column in left)}>{escape(column)}</th>' for column in columns)
+    return (
+        f'<section class="card" aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>'
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>"
-        + "".join(_run(run, report.RUN_COLUMNS, left) for run in report.runs)
+        + "\n".join(rows)
         + f"</tbody></table></div><p>{escape(notes)}</p></section>"
     )
 
@@ -134,6 +189,36 @@ def _class(*, left: bool = False, bad: bool = False) -> str:
 
 
 def _figures(report: Report, counts: Counts) -> list[str]:
+    """The plots, each protocol's where it was spoken."""
+    errors = dict(counts.errors)
+    for kind, number in report.dcp_malformed.items():
+        errors[kind] = errors.get(kind, 0) + number
+    return [
+        *(_cdtp_figures(report, counts) if _has_cdtp(report) else []),
+        *([_latencies(report.services)] if report.services else []),
+        _figure(
+            "errors",
+            "Errors",
+            "Messages that do not decode, by kind",
+            _plots.errors(dict(sorted(errors.items(), key=lambda kind: -kind[1]))),
+            "",
+            "Every message decodes.",
+        ),
+    ]
+
+
+def _latencies(services: Sequence[ServiceReport]) -> str:
+    most = services[:PLOTTED]
+    legend = "".join(
+        f'<span><i style="background: var(--s{at})"></i>{name}</span>' for at, name in enumerate(_plots.LATENCIES)
+    )
+    caption = "Percentiles of the time from request to reply" + (
+        f", of the {PLOTTED} services with most requests" if len(services) > PLOTTED else ""
+    )
+    return _figure("latencies", "Latency", caption, _plots.latencies(most), legend, "No request was replied to.")
+
+
+def _cdtp_figures(report: Report, counts: Counts) -> list[str]:
     names = {at: sender.title for at, sender in enumerate(report.senders[:COLOURS]) if sender.sender is not None}
     others = sum(sender.others or 1 for sender in report.senders if sender.sender is not None or sender.others)
     if others > len(names):
@@ -159,14 +244,6 @@ def _figures(report: Report, counts: Counts) -> list[str]:
             _plots.gaps(counts),
             legend,
             "No sequence number is missing.",
-        ),
-        _figure(
-            "errors",
-            "Errors",
-            "Messages that do not decode, by kind",
-            _plots.errors(counts),
-            "",
-            "Every message decodes.",
         ),
     ]
 

@@ -13,20 +13,31 @@ if TYPE_CHECKING:
 
 __all__ = ["frames_of"]
 
+_FRAMES = pa.list_(pa.binary())
+_TYPES = {
+    "envelope": _FRAMES,
+    "header": pa.binary(),
+    "payload": _FRAMES,
+    "n_frames": pa.int64(),
+    "n_bytes": pa.int64(),
+}
+
 
 def frames_of(decoding: Decoding, names: Sequence[str]) -> Callable[..., pd.DataFrame]:
     """A function for `pandas_udf`: columns of frames, called `names`, to a data frame of what they say."""
 
-    def cdtp(*columns: pd.Series) -> pd.DataFrame:
+    def decode(*columns: pd.Series) -> pd.DataFrame:
         arrays = {
-            name: pa.array(column, pa.binary() if name == "header" else pa.int64(), from_pandas=True)
-            for name, column in zip(names, columns, strict=True)
+            name: pa.array(column, _TYPES[name], from_pandas=True) for name, column in zip(names, columns, strict=True)
         }
         decoded = pa.RecordBatch.from_struct_array(decoding.native().decode_structs(**arrays))
         # Arrow's own types: as one of pandas', a column of integers with a null would be one of floats.
         frame = decoded.to_pandas(types_mapper=pd.ArrowDtype)
         # Spark reads what is nested object by object, and knows None but not pandas' NA.
-        frame["records"] = pd.Series(decoded["records"].to_pylist(), index=frame.index, dtype=object)
+        for field in decoded.schema:
+            if pa.types.is_list(field.type):
+                frame[field.name] = pd.Series(decoded[field.name].to_pylist(), index=frame.index, dtype=object)
         return frame
 
-    return cdtp
+    decode.__name__ = decoding.protocol
+    return decode

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from trunkline._text import short
+from trunkline._text import latency, short
 from trunkline.spark._counting import BUCKETS, COLOURS, OTHERS
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
     from trunkline.spark._counting import Counts
+    from trunkline.spark.report import ServiceReport
 
-__all__ = ["errors", "gaps", "rates", "sizes"]
+__all__ = ["LATENCIES", "errors", "gaps", "latencies", "rates", "sizes"]
 
 # What matplotlib is told, and what the page calls it: its variables know of light and dark.
 _COLOURS = {f"#fd00f{number}": f"var(--s{number})" for number in range(COLOURS + 1)} | {
@@ -57,6 +59,9 @@ _STYLE: dict[Any, Any] = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
 }
+
+# What is plotted of latencies, each in the colour of its place.
+LATENCIES = ("p50", "p90", "p99", "max")
 
 # From so many times the smallest to the largest, small ones cannot be seen on a linear axis.
 _STEEP = 50
@@ -127,11 +132,11 @@ def gaps(counts: Counts) -> str | None:
         return _svg(figure, "Sequence numbers that were skipped, over time")
 
 
-def errors(counts: Counts) -> str | None:
+def errors(kinds: Mapping[str, int]) -> str | None:
     """Messages that do not decode, a bar a kind."""
-    if not counts.errors:
+    if not kinds:
         return None
-    totals = list(counts.errors.items())
+    totals = list(kinds.items())
     size = (6.4, max(1.4, 0.6 + 0.36 * len(totals)))
     with mpl.rc_context({**_STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
         figure, axes = _axes()
@@ -143,6 +148,39 @@ def errors(counts: Counts) -> str | None:
         _counted(axes.xaxis)
         axes.tick_params(axis="y", labelcolor=_INK)
         return _svg(figure, "Messages that do not decode, by kind of error")
+
+
+def latencies(services: Sequence[ServiceReport]) -> str | None:
+    """How long replies took, a row a service with a dot a percentile."""
+    rows = [service for service in services if service.max_ns is not None]
+    if not rows:
+        return None
+    size = (6.4, max(1.4, 0.8 + 0.34 * len(rows)))
+    with mpl.rc_context({**_STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
+        figure, axes = _axes()
+        for row, service in enumerate(rows):
+            # What two clocks, or one that was set, make of a reply may be nothing, which has no place on the axis.
+            times = [max(getattr(service, f"{name}_ns"), 1) for name in LATENCIES]
+            axes.plot(times, [row] * len(times), color=_LINE, linewidth=5, solid_capstyle="round", zorder=1)
+            # The largest first, so that where they are one the median is seen.
+            for at, time in reversed(list(enumerate(times))):
+                axes.plot(time, row, "o", color=_colour(at), markersize=8)
+        axes.set_yticks(range(len(rows)), [_cut(service.title) for service in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.tick_params(axis="y", labelcolor=_INK)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if _decades(rows) > 2 else (1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda nanoseconds, _: latency(nanoseconds)))
+        axes.margins(x=0.08)
+        axes.set_xlabel("latency")
+        return _svg(figure, "Latency of replies, a row for each service with its percentiles")
+
+
+def _decades(services: Sequence[ServiceReport]) -> float:
+    """How many powers of ten the latencies span."""
+    times = [max(time, 1) for service in services for time in (service.p50_ns, service.max_ns) if time is not None]
+    return math.log10(max(times) / min(times))
 
 
 def _axes() -> tuple[Figure, Axes]:

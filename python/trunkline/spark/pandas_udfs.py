@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import ACCEPT, headers
+from trunkline.spark.columns import ACCEPT, dcp_frames, headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column
 
-    from trunkline._decoding import Mode
+    from trunkline._decoding import Decoding, Mode
 
-__all__ = ["cdtp"]
+__all__ = ["cdtp", "dcp"]
 
 
 @needs_extra
@@ -46,21 +48,54 @@ def cdtp(
     Raises:
         LocalProtocolError: There is no such mode or type, or the names of two tags are equal but for case.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-    from pyspark.sql.pandas.functions import pandas_udf
+    from trunkline._decoding import CdtpDecoding
 
-    from trunkline._decoding import Decoding
-    from trunkline.spark._pandas_workers import frames_of
-
-    decoding = Decoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
+    decoding = CdtpDecoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
     if decoding.rest:
         message = 'a pandas UDF has typed tags only, as {"run": "bigint"}: from_cdtp has "variant"'
         raise LocalProtocolError(message)
-    named = headers(header, n_frames, n_bytes)
+    return _structs(decoding, headers(header, n_frames, n_bytes), header)
+
+
+@needs_extra
+def dcp(
+    envelope: Column | str,
+    header: Column | str,
+    payload: Column | str,
+    *,
+    mode: Mode = "PERMISSIVE",
+    compat_dagbox: bool = False,
+    data: bool = False,
+) -> Column:
+    """The column of structs that `from_dcp` gives, by way of pandas, which costs a Python object a frame.
+
+    Args:
+        envelope: The frames before the header, an array.
+        header: The frames that name the protocol, binary.
+        payload: The frames after it, an array.
+        mode: PERMISSIVE or FAILFAST.
+        compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
+        data: Whether to add the parts of the data as a field.
+
+    Raises:
+        LocalProtocolError: There is no such mode.
+    """
+    from trunkline._decoding import DcpDecoding
+
+    decoding = DcpDecoding.of(mode=mode, compat_dagbox=compat_dagbox, payload=data)
+    return _structs(decoding, dcp_frames(decoding, envelope, header, payload), envelope, header, payload)
+
+
+def _structs(decoding: Decoding, named: Mapping[str, Column | str], *given: Column | str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    from pyspark.sql.pandas.functions import pandas_udf
+
+    from trunkline.spark._pandas_workers import frames_of
+
     # Its types know nothing of functions of several columns.
     make: Any = pandas_udf
     function = make(frames_of(decoding, list(named)), decoding.native().struct_ddl())
     decoded = function.asNondeterministic()(*named.values())
     # A pandas UDF has no way to say that a struct is null.
-    column = F.col(header) if isinstance(header, str) else header
-    return F.when(column.isNotNull(), decoded)
+    is_there = [(F.col(column) if isinstance(column, str) else column).isNotNull() for column in given]
+    return F.when(functools.reduce(operator.or_, is_there), decoded)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trunkline._text import amount, moment, readable, span
+from trunkline._text import amount, latency, moment, readable, span
 from trunkline.errors import CaptureError
 from trunkline.spark._missing import needs_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Report", "RunReport", "SenderReport", "report"]
+__all__ = ["Report", "RunReport", "SenderReport", "ServiceReport", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,54 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceReport:
+    """What was recorded of the requests of one service of DCP, as one role saw it.
+
+    Attributes:
+        service: Its name, cut at 200 bytes.
+        seen_by: The role that recorded it: ``"broker"``, ``"client"`` or ``"worker"``; see `pair_requests`.
+        requests: Its requests.
+        replies: Those that were replied to.
+        forwards: Those that a worker sent on.
+        p50_ns: The latency of replies that half of them stay below, in nanoseconds; None without a reply.
+        p90_ns: Likewise nine of ten.
+        p99_ns: Likewise 99 of 100.
+        max_ns: The longest.
+    """
+
+    service: bytes
+    seen_by: str
+    requests: int
+    replies: int
+    forwards: int
+    p50_ns: int | None = None
+    p90_ns: int | None = None
+    p99_ns: int | None = None
+    max_ns: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of the service, or what it is if there is none, to read."""
+        return readable(self.service.decode(errors="backslashreplace")) or "(empty name)"
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that nothing came of."""
+        return self.requests - self.replies - self.forwards
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `Report.SERVICE_COLUMNS`."""
+        counts = (self.requests, self.replies, self.forwards, self.unanswered)
+        latencies = (self.p50_ns, self.p90_ns, self.p99_ns, self.max_ns)
+        return (
+            self.title,
+            self.seen_by,
+            *(f"{count:,}" for count in counts),
+            *("" if ns is None else latency(ns) for ns in latencies),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What was recorded.
 
@@ -130,6 +178,11 @@ class Report:
         bytes: Bytes of all their frames.
         first_received_at_ns: When the first was received, in nanoseconds since 1970; None without one.
         last_received_at_ns: When the last was.
+        runs: The latest 200 runs, in the order they began.
+        run_count: How many there are in all.
+        services: The 200 services of DCP with most requests, as each role saw them.
+        service_count: How many there are in all.
+        dcp_malformed: Messages of DCP that do not decode, by kind of error.
     """
 
     path: Path
@@ -140,6 +193,9 @@ class Report:
     last_received_at_ns: int | None
     runs: tuple[RunReport, ...] = ()
     run_count: int = 0
+    services: tuple[ServiceReport, ...] = ()
+    service_count: int = 0
+    dcp_malformed: Mapping[str, int] = field(default_factory=dict)
 
     COLUMNS = (
         "sender",
@@ -166,6 +222,19 @@ class Report:
         "took",
     )
 
+    SERVICE_COLUMNS = (
+        "service",
+        "seen by",
+        "requests",
+        "replies",
+        "sent on",
+        "unanswered",
+        "p50",
+        "p90",
+        "p99",
+        "max",
+    )
+
     @property
     def messages(self) -> int:
         """Messages of all senders."""
@@ -179,7 +248,8 @@ class Report:
     @property
     def malformed(self) -> int:
         """Messages that do not decode."""
-        return sum(sum(sender.malformed.values()) for sender in self.senders)
+        of_senders = sum(sum(sender.malformed.values()) for sender in self.senders)
+        return of_senders + sum(self.dcp_malformed.values())
 
     def table(self) -> str:
         """The senders as lines of text."""
@@ -199,7 +269,8 @@ class Report:
 def report(
     capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathLike[str], *, name: str | None = None
 ) -> Report:
-    """Writes a page with tables and plots of what was recorded of CDTP: rates, payload sizes, gaps, errors.
+    """Writes a page with tables and plots of what was recorded: of CDTP rates, payload sizes, gaps and errors; of DCP
+    the requests of each service, with percentiles of their latency.
 
     Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
     alone: it needs no network. It replaces an older one once it is complete.
@@ -217,7 +288,7 @@ def report(
         LocalProtocolError: A column of a capture is missing.
         OSError: The file cannot be written.
     """
-    from trunkline.spark._counting import count, latest_runs
+    from trunkline.spark._counting import count, count_requests, latest_runs
     from trunkline.spark._page import page
 
     out = Path(out_html)
@@ -229,6 +300,7 @@ def report(
         rows = capture
     counts = count(rows)
     runs, run_count = latest_runs(rows)
+    requests = count_requests(rows)
     result = Report(
         path=out,
         senders=counts.senders,
@@ -238,6 +310,9 @@ def report(
         last_received_at_ns=counts.last_ns,
         runs=runs,
         run_count=run_count,
+        services=requests.services,
+        service_count=requests.service_count,
+        dcp_malformed=requests.errors,
     )
     _write(out, page(result, counts, name))
     return result

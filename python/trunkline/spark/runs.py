@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import ACCEPT, decode_keeping
+from trunkline.spark.columns import decode_keeping
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,9 +53,9 @@ def runs(rows: DataFrame) -> DataFrame:
     if missing:
         message = f"runs take the columns of a capture, and there is no {', '.join(missing)}"
         raise LocalProtocolError(message)
-    from trunkline._decoding import Decoding
+    from trunkline._decoding import CdtpDecoding
 
-    decoding = Decoding.of(tags=None, mode="PERMISSIVE", accept=ACCEPT, strict=True)
+    decoding = CdtpDecoding.of(tags=None)
     kept = ("capture_id", "seq", "received_at_ns", "n_bytes")
     messages = decode_keeping(rows, decoding, kept, (*kept, "record", "sender", "type", "sequence"))
     maps = _maps(rows, messages)
@@ -136,9 +136,9 @@ def _maps(rows: DataFrame, messages: DataFrame) -> DataFrame:
         .join(F.broadcast(boundaries), ["capture_id", "seq"], "left_semi")
         .select("capture_id", "seq", map_header.alias("header"))
     )
-    from trunkline._decoding import Decoding
+    from trunkline._decoding import CdtpDecoding
 
-    decoding = Decoding.of(tags="variant", mode="PERMISSIVE", accept=ACCEPT, strict=True)
+    decoding = CdtpDecoding.of()
     kept = ("capture_id", "seq")
     maps = decode_keeping(headers, decoding, kept, (*kept, "variant", "record", "tags"))
     return maps.where("variant = 'S' AND record = 0 OR variant = '2' AND record = 1").select(

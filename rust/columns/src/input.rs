@@ -28,11 +28,7 @@ impl Headers {
     pub(crate) fn read(&self) -> Result<Inputs<'_>, ColumnError> {
         let rows = self.header.len();
         let others = [("n_frames", &self.n_frames), ("n_bytes", &self.n_bytes), ("payload", &self.payload)];
-        for (name, column) in others {
-            if let Some(column) = column.as_ref().filter(|column| column.len() != rows) {
-                return Err(ColumnError::Input(format!("{name} has {} rows, header has {rows}", column.len())));
-            }
-        }
+        check_rows(rows, others.map(|(name, column)| (name, column.as_ref())))?;
         Ok(Inputs {
             rows,
             header: Binaries::of("header", self.header.as_ref())?,
@@ -43,7 +39,87 @@ impl Headers {
     }
 }
 
+/// The columns of a batch that hold the frames of its messages, as a capture splits them. All have one row a message.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The frames before the header: a list of any kind of binary.
+    pub envelope: ArrayRef,
+    /// The header frames: binary, large binary or binary view. A message that ends before it has none.
+    pub header: ArrayRef,
+    /// The frames after the header. It may leave out data at the end where `n_frames` and `n_bytes` count that.
+    pub payload: ArrayRef,
+    /// The number of frames of each message.
+    pub n_frames: Option<ArrayRef>,
+    /// The bytes of all frames of each message.
+    pub n_bytes: Option<ArrayRef>,
+}
+
+impl Parts {
+    pub(crate) fn read(&self) -> Result<PartInputs<'_>, ColumnError> {
+        let rows = self.header.len();
+        let others = [
+            ("envelope", Some(&self.envelope)),
+            ("payload", Some(&self.payload)),
+            ("n_frames", self.n_frames.as_ref()),
+            ("n_bytes", self.n_bytes.as_ref()),
+        ];
+        check_rows(rows, others)?;
+        Ok(PartInputs {
+            rows,
+            envelope: Lists::of("envelope", self.envelope.as_ref())?,
+            header: Binaries::of("header", self.header.as_ref())?,
+            payload: Lists::of("payload", self.payload.as_ref())?,
+            n_frames: self.n_frames.as_ref().map(|column| integers("n_frames", column)).transpose()?,
+            n_bytes: self.n_bytes.as_ref().map(|column| integers("n_bytes", column)).transpose()?,
+        })
+    }
+}
+
 /// The same, looked into.
+pub(crate) struct PartInputs<'a> {
+    pub(crate) rows: usize,
+    envelope: Lists<'a>,
+    header: Binaries<'a>,
+    payload: Lists<'a>,
+    n_frames: Option<Int64Array>,
+    n_bytes: Option<Int64Array>,
+}
+
+impl<'a> PartInputs<'a> {
+    /// Puts the frames of a message into `frames`, in place of those there. Gives false where there is no message.
+    #[inline]
+    pub(crate) fn gather(&self, row: usize, frames: &mut Vec<&'a [u8]>) -> bool {
+        frames.clear();
+        let (envelope, header, payload) = (self.envelope.get(row), self.header.get(row), self.payload.get(row));
+        let is_there = envelope.is_some() || header.is_some() || payload.is_some();
+        frames.extend(envelope.iter().flat_map(ListedFrames::iter));
+        frames.extend(header);
+        frames.extend(payload.iter().flat_map(ListedFrames::iter));
+        is_there
+    }
+
+    /// The number of frames of a message and their bytes, never fewer than the `frames` that are here.
+    #[inline]
+    pub(crate) fn sizes(&self, row: usize, frames: &[&[u8]]) -> (usize, usize) {
+        let counted = |column| value(column, row).and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
+        let bytes = frames.iter().map(|frame| frame.len()).sum();
+        (counted(self.n_frames.as_ref()).max(frames.len()), counted(self.n_bytes.as_ref()).max(bytes))
+    }
+}
+
+fn check_rows<'a>(
+    rows: usize,
+    others: impl IntoIterator<Item = (&'a str, Option<&'a ArrayRef>)>,
+) -> Result<(), ColumnError> {
+    let uneven =
+        others.into_iter().find_map(|(name, column)| Some((name, column?.len())).filter(|&(_, length)| length != rows));
+    match uneven {
+        Some((name, length)) => Err(ColumnError::Input(format!("{name} has {length} rows, header has {rows}"))),
+        None => Ok(()),
+    }
+}
+
+/// The columns of headers, looked into.
 pub(crate) struct Inputs<'a> {
     pub(crate) rows: usize,
     pub(crate) header: Binaries<'a>,
@@ -77,20 +153,19 @@ impl<'a> Inputs<'a> {
 
     /// The payload frames of a message.
     #[inline]
-    pub(crate) fn payload(&self, row: usize) -> Option<PayloadFrames<'a>> {
-        let payload = self.payload.as_ref()?;
-        Some(PayloadFrames { values: payload.values, range: payload.range(row)? })
+    pub(crate) fn payload(&self, row: usize) -> Option<ListedFrames<'a>> {
+        self.payload.as_ref()?.get(row)
     }
 }
 
-/// The payload frames of one message.
+/// The frames of one message in a list.
 #[derive(Clone)]
-pub(crate) struct PayloadFrames<'a> {
+pub(crate) struct ListedFrames<'a> {
     values: Binaries<'a>,
     range: Range<usize>,
 }
 
-impl<'a> PayloadFrames<'a> {
+impl<'a> ListedFrames<'a> {
     fn len(&self) -> usize {
         self.range.len()
     }
@@ -164,6 +239,11 @@ impl<'a> Lists<'a> {
             return Err(ColumnError::Input(format!("{name} is {data_type}, it must be a list of binaries")));
         };
         Ok(Self { lists, values: Binaries::of(name, values.as_ref())? })
+    }
+
+    #[inline]
+    fn get(&self, row: usize) -> Option<ListedFrames<'a>> {
+        Some(ListedFrames { values: self.values, range: self.range(row)? })
     }
 
     fn range(&self, row: usize) -> Option<Range<usize>> {

@@ -6,7 +6,8 @@
 use std::{mem, ptr, sync::Arc};
 
 use arrow_array::{
-    ArrayRef, BinaryArray, ListArray, PrimitiveArray, StringArray, StructArray, types::ArrowPrimitiveType,
+    ArrayRef, BinaryArray, ListArray, PrimitiveArray, RecordBatch, StringArray, StructArray, UInt32Array,
+    types::ArrowPrimitiveType,
 };
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
@@ -15,6 +16,15 @@ use crate::{
     ColumnError,
     variant::{VariantWriter, variant_fields},
 };
+
+/// The decoded messages of a batch, one a row.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The row of the batch each comes from. It never goes back.
+    pub source: UInt32Array,
+    /// What the messages say.
+    pub columns: RecordBatch,
+}
 
 /// Which rows have a value.
 #[derive(Debug)]
@@ -276,5 +286,30 @@ impl Lists {
         let field = element_field(elements.data_type().clone());
         let ends = OffsetBuffer::new(mem::take(self).ends.into());
         Ok(Arc::new(ListArray::try_new(field, ends, elements, nulls)?))
+    }
+}
+
+/// A column of lists of binaries.
+#[derive(Debug, Default)]
+pub(crate) struct BytesLists {
+    lists: Lists,
+    elements: Bytes,
+}
+
+impl BytesLists {
+    #[inline]
+    pub(crate) fn push<'a>(&mut self, list: impl IntoIterator<Item = &'a [u8]>) -> Result<(), ColumnError> {
+        list.into_iter().try_for_each(|element| self.elements.push(Some(element)))?;
+        self.lists.push(Some(self.elements.rows()))
+    }
+
+    #[inline]
+    pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.lists.push(None)
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
+        let elements = Arc::new(self.elements.finish()?);
+        self.lists.finish(elements)
     }
 }

@@ -250,7 +250,8 @@ impl PyImport {
     }
 
     /// Adds a message. What is wrong with it, if anything, is found out here.
-    #[pyo3(signature = (received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None))]
+    #[pyo3(signature = (received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None, peer = None))]
+    #[allow(clippy::too_many_arguments)] // Python's
     fn append(
         &self,
         py: Python<'_>,
@@ -259,13 +260,14 @@ impl PyImport {
         protocol: &str,
         direction: &str,
         endpoint: Option<&str>,
+        peer: Option<&[u8]>,
     ) -> PyResult<()> {
         let frames = frames(message)?;
         let row = Row {
             received_at_ns,
             protocol: named("protocol", protocol, &Protocol::ALL, Protocol::name)?,
             endpoint,
-            peer: None,
+            peer,
             direction: named("direction", direction, &Direction::ALL, Direction::name)?,
             topic: None,
             reply_to: None,

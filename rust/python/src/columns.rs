@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array as _, ArrayRef, new_empty_array};
+use arrow_array::{Array as _, ArrayRef, StructArray, new_empty_array};
 use arrow_schema::{ArrowError, Field, Fields, Schema};
 use arrow_select::concat::concat;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
-use trunkline_columns::cdtp::{Options, decode_rows, decode_structs, row_fields, struct_fields};
-use trunkline_columns::{ColumnError, ColumnKind, Headers, PlanError, Tags, ddl};
+use trunkline_columns::{ColumnError, ColumnKind, Headers, Parts, PlanError, Rows, Tags, cdtp, dcp, ddl};
+use trunkline_wire::dcp::Settings;
 
 use crate::cdtp::settings;
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
@@ -23,7 +23,7 @@ pub(crate) fn column_kinds() -> Vec<&'static str> {
 
 /// A decoder of CDTP headers.
 #[pyclass(frozen, module = "trunkline._native.columns")]
-pub(crate) struct Cdtp(Options);
+pub(crate) struct Cdtp(cdtp::Options);
 
 #[pymethods]
 impl Cdtp {
@@ -40,7 +40,7 @@ impl Cdtp {
     ) -> PyResult<Self> {
         let tags = tags.into_iter().map(|(name, tag_type)| Ok((name, tag_type.parse()?)));
         let tags = tags.collect::<Result<_, PlanError>>().and_then(|tags| Tags::new(tags, rest)).map_err(plan_error)?;
-        Ok(Self(Options {
+        Ok(Self(cdtp::Options {
             settings: settings(&accept, strict)?,
             mode: mode.parse().map_err(plan_error)?,
             tags,
@@ -49,19 +49,19 @@ impl Cdtp {
     }
 
     fn row_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        schema(py, row_fields(&self.0))
+        schema(py, cdtp::row_fields(&self.0))
     }
 
     fn row_ddl(&self) -> String {
-        ddl(&row_fields(&self.0))
+        ddl(&cdtp::row_fields(&self.0))
     }
 
     fn struct_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        schema(py, struct_fields(&self.0).map_err(plan_error)?)
+        schema(py, cdtp::struct_fields(&self.0).map_err(plan_error)?)
     }
 
     fn struct_ddl(&self) -> PyResult<String> {
-        Ok(ddl(&struct_fields(&self.0).map_err(plan_error)?))
+        Ok(ddl(&cdtp::struct_fields(&self.0).map_err(plan_error)?))
     }
 
     #[pyo3(signature = (header, n_frames=None, n_bytes=None, payload=None))]
@@ -74,9 +74,7 @@ impl Cdtp {
         payload: Option<AnyArray>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         let headers = headers(header, n_frames, n_bytes, payload)?;
-        let rows = py.detach(|| decode_rows(&self.0, &headers)).map_err(|error| column_error(py, &error))?;
-        let source = PyArray::from_array_ref(Arc::new(rows.source));
-        Ok((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?))
+        rows(py, "cdtp", py.detach(|| cdtp::decode_rows(&self.0, &headers)))
     }
 
     #[pyo3(signature = (header, n_frames=None, n_bytes=None, payload=None))]
@@ -89,10 +87,86 @@ impl Cdtp {
         payload: Option<AnyArray>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let headers = headers(header, n_frames, n_bytes, payload)?;
-        let structs = py.detach(|| decode_structs(&self.0, &headers)).map_err(|error| column_error(py, &error))?;
-        let field = Field::new("", structs.data_type().clone(), true);
-        array(py, &PyArray::new(Arc::new(structs), Arc::new(field)))
+        structs(py, "cdtp", py.detach(|| cdtp::decode_structs(&self.0, &headers)))
     }
+}
+
+/// A decoder of DCP messages.
+#[pyclass(frozen, module = "trunkline._native.columns")]
+pub(crate) struct Dcp(dcp::Options);
+
+#[pymethods]
+impl Dcp {
+    #[new]
+    #[pyo3(signature = (*, mode="PERMISSIVE", compat_dagbox=false, data=false))]
+    fn new(mode: &str, compat_dagbox: bool, data: bool) -> PyResult<Self> {
+        let settings = Settings { role: None, compat_dagbox };
+        Ok(Self(dcp::Options { settings, mode: mode.parse().map_err(plan_error)?, data }))
+    }
+
+    fn row_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        schema(py, dcp::row_fields(&self.0))
+    }
+
+    fn row_ddl(&self) -> String {
+        ddl(&dcp::row_fields(&self.0))
+    }
+
+    fn struct_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        schema(py, dcp::struct_fields(&self.0).map_err(plan_error)?)
+    }
+
+    fn struct_ddl(&self) -> PyResult<String> {
+        Ok(ddl(&dcp::struct_fields(&self.0).map_err(plan_error)?))
+    }
+
+    #[pyo3(signature = (envelope, header, payload, n_frames=None, n_bytes=None))]
+    fn decode_rows<'py>(
+        &self,
+        py: Python<'py>,
+        envelope: AnyArray,
+        header: AnyArray,
+        payload: AnyArray,
+        n_frames: Option<AnyArray>,
+        n_bytes: Option<AnyArray>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
+        rows(py, "dcp", py.detach(|| dcp::decode_rows(&self.0, &parts)))
+    }
+
+    #[pyo3(signature = (envelope, header, payload, n_frames=None, n_bytes=None))]
+    fn decode_structs<'py>(
+        &self,
+        py: Python<'py>,
+        envelope: AnyArray,
+        header: AnyArray,
+        payload: AnyArray,
+        n_frames: Option<AnyArray>,
+        n_bytes: Option<AnyArray>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
+        structs(py, "dcp", py.detach(|| dcp::decode_structs(&self.0, &parts)))
+    }
+}
+
+fn rows<'py>(
+    py: Python<'py>,
+    protocol: &'static str,
+    rows: Result<Rows, ColumnError>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let rows = rows.map_err(|error| column_error(py, protocol, &error))?;
+    let source = PyArray::from_array_ref(Arc::new(rows.source));
+    Ok((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?))
+}
+
+fn structs<'py>(
+    py: Python<'py>,
+    protocol: &'static str,
+    structs: Result<StructArray, ColumnError>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let structs = structs.map_err(|error| column_error(py, protocol, &error))?;
+    let field = Field::new("", structs.data_type().clone(), true);
+    array(py, &PyArray::new(Arc::new(structs), Arc::new(field)))
 }
 
 /// As pyarrow's own.
@@ -118,6 +192,22 @@ fn headers(
     })
 }
 
+fn parts(
+    envelope: AnyArray,
+    header: AnyArray,
+    payload: AnyArray,
+    n_frames: Option<AnyArray>,
+    n_bytes: Option<AnyArray>,
+) -> PyResult<Parts> {
+    Ok(Parts {
+        envelope: whole(envelope)?,
+        header: whole(header)?,
+        payload: whole(payload)?,
+        n_frames: n_frames.map(whole).transpose()?,
+        n_bytes: n_bytes.map(whole).transpose()?,
+    })
+}
+
 /// A column in one piece, whatever its chunks were.
 fn whole(column: AnyArray) -> PyResult<ArrayRef> {
     let column = match column {
@@ -139,11 +229,11 @@ fn plan_error(error: PlanError) -> PyErr {
 }
 
 /// What FAILFAST ends with is a `DecodeError`, which a note leads to its row.
-fn column_error(py: Python<'_>, error: &ColumnError) -> PyErr {
+fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> PyErr {
     let text = error.to_string();
     let raised = match error {
-        ColumnError::Decode { error, .. } => decode_error("cdtp", *error),
-        ColumnError::TagType { offset, .. } => DecodeError::new_err(("cdtp", "tag_type", 0, *offset)),
+        ColumnError::Decode { error, .. } => decode_error(protocol, *error),
+        ColumnError::TagType { offset, .. } => DecodeError::new_err((protocol, "tag_type", 0, *offset)),
         ColumnError::Input(_) | ColumnError::TooLarge | ColumnError::Arrow(_) => return PyValueError::new_err(text),
     };
     match raised.value(py).call_method1("add_note", (text,)) {

@@ -59,7 +59,7 @@ mod _native {
     #[pymodule]
     mod columns {
         #[pymodule_export]
-        use crate::columns::Cdtp;
+        use crate::columns::{Cdtp, Dcp};
 
         /// Why a good message has an empty cell, by slug.
         #[pymodule_export]

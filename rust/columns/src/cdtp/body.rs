@@ -12,8 +12,8 @@ use trunkline_wire::cdtp::Record;
 use super::Options;
 use crate::{
     ColumnError, ColumnKind, Mode,
-    input::PayloadFrames,
-    output::{Bytes, Lists, Numbers, list_type},
+    input::ListedFrames,
+    output::{BytesLists, Numbers, list_type},
     tags::{self, TagColumns, TagMap},
 };
 
@@ -53,7 +53,7 @@ impl<'a> Content<'a> {
 /// Where payloads are.
 pub(super) enum Payload<'a> {
     /// In frames of their own.
-    Frames(PayloadFrames<'a>),
+    Frames(ListedFrames<'a>),
     /// In a record of this header.
     Blocks(&'a Record, &'a [u8]),
 }
@@ -64,7 +64,7 @@ pub(super) struct Body {
     tags: TagColumns,
     payload_frames: Numbers<Int32Type>,
     payload_bytes: Numbers<Int64Type>,
-    payload: Option<PayloadColumn>,
+    payload: Option<BytesLists>,
     strict: bool,
 }
 
@@ -75,7 +75,7 @@ impl Body {
             tags: TagColumns::new(&options.tags),
             payload_frames: Numbers::default(),
             payload_bytes: Numbers::default(),
-            payload: options.payload.then(PayloadColumn::default),
+            payload: options.payload.then(BytesLists::default),
             strict: options.mode == Mode::FailFast,
         }
     }
@@ -95,7 +95,7 @@ impl Body {
         self.payload_frames.push(content.payload_frames.and_then(|frames| i32::try_from(frames).ok()));
         self.payload_bytes.push(content.payload_bytes);
         if let Some(column) = &mut self.payload {
-            column.push(content.payload)?;
+            push_payload(column, content.payload)?;
         }
         Ok(exceeds.or(tags_exceed))
     }
@@ -117,25 +117,10 @@ impl Body {
     }
 }
 
-#[derive(Default)]
-struct PayloadColumn {
-    lists: Lists,
-    frames: Bytes,
-}
-
-impl PayloadColumn {
-    fn push(&mut self, payload: Option<Payload<'_>>) -> Result<(), ColumnError> {
-        match &payload {
-            Some(Payload::Frames(frames)) => frames.iter().try_for_each(|frame| self.frames.push(Some(frame)))?,
-            Some(Payload::Blocks(record, header)) => {
-                record.blocks(header).try_for_each(|block| self.frames.push(Some(&header[block])))?;
-            }
-            None => {}
-        }
-        self.lists.push(payload.map(|_| self.frames.rows()))
-    }
-
-    fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
-        self.lists.finish(Arc::new(self.frames.finish()?))
+fn push_payload(column: &mut BytesLists, payload: Option<Payload<'_>>) -> Result<(), ColumnError> {
+    match payload {
+        Some(Payload::Frames(frames)) => column.push(frames.iter()),
+        Some(Payload::Blocks(record, header)) => column.push(record.blocks(header).map(|block| &header[block])),
+        None => column.push_null(),
     }
 }

@@ -5,7 +5,7 @@ mod message;
 mod rows;
 mod structs;
 
-pub use rows::{Rows, decode_rows, row_fields};
+pub use rows::{decode_rows, row_fields};
 pub use structs::{decode_structs, struct_fields};
 
 use trunkline_wire::cdtp::{Head, Settings};

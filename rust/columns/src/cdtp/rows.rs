@@ -2,7 +2,7 @@
 
 use std::{iter, sync::Arc};
 
-use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use trunkline_wire::cdtp::{Layout, decode_header};
 
@@ -12,16 +12,7 @@ use super::{
     message::{self, Messages, Start},
     single,
 };
-use crate::{ColumnError, Headers, Mode, input::Inputs};
-
-/// The decoded messages of a batch, one a row.
-#[derive(Clone, Debug)]
-pub struct Rows {
-    /// The row of the batch each comes from. It never goes back.
-    pub source: UInt32Array,
-    /// The columns of [`row_fields`].
-    pub columns: RecordBatch,
-}
+use crate::{ColumnError, Headers, Mode, Rows, input::Inputs};
 
 /// The columns of [`decode_rows`]: `record`, which is the position in a CDTP2 message, and what the message says.
 pub fn row_fields(options: &Options) -> Fields {

@@ -1,0 +1,130 @@
+"""The report of a capture in which services were asked."""
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import msgpack
+import pytest
+import reference as wire
+
+from trunkline import capture, spark
+
+H = b"DGBX\x01"
+MS = 10**6
+
+
+def request(service, client, *metadata):
+    return [b"", H, b"\x04", service, *([] if client is None else [client]), b"", *metadata, b"", b"x"]
+
+
+def reply(client, *metadata):
+    return [b"", H, b"\x05", client, b"", *metadata, b"", b"y"]
+
+
+class Text(HTMLParser):
+    """The cells of the tables of a page, and all its words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.words = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, _attrs):
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"th", "td"}:
+            self.rows[-1].append("")
+
+    def handle_data(self, data):
+        self.words.append(data)
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data.strip()
+
+
+@pytest.fixture
+def captured(tmp_path):
+    def make(*messages):
+        lines = tmp_path / "messages.jsonl"
+        with lines.open("w") as file:
+            for at, protocol, direction, peer, frames in messages:
+                line = {"received_at_ns": at, "protocol": protocol, "direction": direction}
+                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
+                if peer is not None:
+                    line["peer"] = base64.b64encode(peer).decode()
+                file.write(json.dumps(line) + "\n")
+        capture.import_(lines, tmp_path / "capture")
+        return tmp_path / "capture"
+
+    return make
+
+
+def at_broker(at, service, number, latency, worker=b"w"):
+    metadata = number.to_bytes(4, "big") + b"m"
+    return [
+        (at, "dcp", "in", b"c", request(service, None, metadata)),
+        (at, "dcp", "out", worker, request(service, b"c", metadata)),
+        (at + latency, "dcp", "in", worker, reply(b"c", metadata)),
+        (at + latency, "dcp", "out", b"c", reply(b"c", metadata)),
+    ]
+
+
+@pytest.mark.usefixtures("session")
+def test_a_report_of_services(captured, tmp_path):
+    messages = [row for at in range(100) for row in at_broker(at * MS, b"echo", at, (at + 1) * MS)]
+    messages += at_broker(0, b"<b>\xff", 0, 7 * MS)
+    messages += [(MS, "dcp", "in", b"c", request(b"none", None))] * 2
+    messages += [(MS, "dcp", "in", b"c", [b"", H, b"\x09"])] * 3
+    report = spark.report(captured(*messages), tmp_path / "report.html")
+    echo, none, odd = report.services
+    assert (echo.service, echo.seen_by, echo.requests, echo.replies, echo.unanswered) == (
+        b"echo",
+        "broker",
+        100,
+        100,
+        0,
+    )
+    assert (echo.p50_ns, echo.p90_ns, echo.p99_ns, echo.max_ns) == (50 * MS, 90 * MS, 99 * MS, 100 * MS)
+    assert (none.service, none.requests, none.replies, none.unanswered, none.p50_ns) == (b"none", 2, 0, 2, None)
+    assert (odd.service, odd.title, odd.max_ns) == (b"<b>\xff", "<b>\\xff", 7 * MS)
+    assert (report.malformed, dict(report.dcp_malformed)) == (3, {"bad_type": 3})
+    assert (report.service_count, report.senders, report.rows) == (3, (), 409)
+    text = report.path.read_text()
+    assert "<b>" not in text
+    assert ["echo", "broker", "100", "100", "0", "0", "50 ms", "90 ms", "99 ms", "100 ms"] in Text(text).rows
+    # Nothing of CDTP, which nobody spoke.
+    assert not re.search('id="(senders|runs|rate|sizes|gaps)"', text)
+    assert re.findall(r'<h2 id="(\w+)"', text) == ["services", "latencies", "errors"]
+    assert len(re.findall("<svg", text)) == 2
+
+
+@pytest.mark.usefixtures("session")
+def test_both_protocols_have_their_sections(captured, tmp_path):
+    path = captured(
+        (0, "cdtp", "in", None, [wire.b(0, sender="a", kind=1), msgpack.packb({})]),
+        (MS, "cdtp", "in", None, [b"junk", b""]),
+        *at_broker(0, b"echo", 1, MS),
+        (3 * MS, "dcp", "out", None, request(b"echo", None, b"1")),
+        (5 * MS, "dcp", "in", None, reply(b"me", b"1")),
+        (5 * MS, "dcp", "in", None, [b"", H]),
+    )
+    report = spark.report(path, tmp_path / "report.html")
+    assert [(each.seen_by, each.requests, each.p50_ns) for each in report.services] == [
+        ("broker", 1, MS),
+        ("client", 1, 2 * MS),
+    ]
+    assert report.malformed == 2
+    names = re.findall(r'<h2 id="(\w+)"', report.path.read_text())
+    assert names == ["senders", "runs", "services", "rate", "sizes", "gaps", "latencies", "errors"]
+
+
+@pytest.mark.usefixtures("session")
+def test_services_without_number_are_not_all_listed(captured, tmp_path):
+    messages = [(at, "dcp", "in", b"c", request(f"s{at // 2:03}".encode() * 99, None, b"m")) for at in range(404)]
+    report = spark.report(captured(*messages), tmp_path / "report.html")
+    assert (len(report.services), report.service_count) == (200, 202)
+    assert {len(service.service) for service in report.services} == {200}
+    text = report.path.read_text()
+    assert "2 services with fewer requests are not listed" in text
+    assert "No request was replied to" in text
