@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 import pytest
 from pyspark.sql.functions import rand
 
-from trunkline import capture, spark
+from trunkline import capture, dcp, spark
 from trunkline.errors import LocalProtocolError
 
 H = b"DGBX\x01"
@@ -204,6 +204,33 @@ def test_what_a_worker_sees(paired):
         ("client", 4, b"sub", b"w", "reply", STEP_NS, None, 5),
         ("worker", 8, b"s", b"c", "no_reply", None, None, None),
     ]
+
+
+@pytest.mark.req("DCP-23", "DCP-28")
+def test_what_live_roles_record_of_the_same_requests(session, tmp_path):
+    broker_sees, worker_sees, client_sees = (tmp_path / name for name in ("broker", "worker", "client"))
+    with (
+        dcp.Broker(bind="tcp://127.0.0.1:*", capture=broker_sees) as broker,
+        dcp.Worker(b"echo", connect=broker.endpoints[0], concurrency=3, capture=worker_sees) as worker,
+        dcp.Client(connect=broker.endpoints[0], capture=client_sees) as client,
+    ):
+        calls = [client.submit(b"echo", [bytes([number])]) for number in range(12)]
+        for _ in calls:
+            asked = worker.receive(timeout_s=20)
+            asked.reply(asked.data)
+        for number, call in enumerate(calls):
+            assert call.result(timeout=20).data == (bytes([number]),)
+    seen = {}
+    for path in (broker_sees, worker_sees, client_sees):
+        rows = spark.pair_requests(session.read.parquet(str(path))).collect()
+        assert {(row["seen_by"], row["outcome"]) for row in rows} == {(path.name, "reply")}
+        seen[path.name] = {tuple(map(bytes, row["metadata"])): row for row in rows}
+    assert len(seen["client"]) == 12
+    for call, asked in seen["client"].items():
+        at_broker, at_worker = seen["broker"][call], seen["worker"][call]
+        assert {bytes(row["client"]) for row in (asked, at_broker, at_worker)} == {bytes(asked["client"])}
+        assert 0 < at_worker["latency_ns"] < at_broker["worked_ns"] < at_broker["latency_ns"] < asked["latency_ns"]
+        assert at_broker["queued_ns"] + at_broker["worked_ns"] <= at_broker["latency_ns"]
 
 
 def test_equal_requests_are_answered_in_their_order(paired):

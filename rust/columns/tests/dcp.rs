@@ -28,8 +28,11 @@ fn message(frames: &[&[u8]]) -> Message {
 
 const H: &[u8] = b"DGBX\x01";
 
+/// The envelope, the header and the payload of a message.
+type Split<'a> = (&'a [Vec<u8>], Option<&'a Vec<u8>>, &'a [Vec<u8>]);
+
 /// Splits as a capture does: up to and with the first empty frame, one frame, the rest.
-fn split(message: &Message) -> (&[Vec<u8>], Option<&Vec<u8>>, &[Vec<u8>]) {
+fn split(message: &Message) -> Split<'_> {
     let envelope = message.iter().position(Vec::is_empty).map_or(0, |at| at + 1);
     let payload = message.len().min(envelope + 1);
     (&message[..envelope], message.get(envelope), &message[payload..])
