@@ -162,8 +162,10 @@ class _Thread:
                 self._wake = os.pipe()
                 for end in self._wake:
                     os.set_blocking(end, False)
-                self._thread = threading.Thread(target=self._run, name="trunkline-notices", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="trunkline-notices", daemon=True)
+                thread.start()
+                # A signal may raise before it has started: then there is none.
+                self._thread = thread
 
     def _notify(self) -> None:
         if self._wake is not None:

@@ -20,6 +20,8 @@ ROUNDS = 20
 ending, style, directory = sys.argv[1:]
 warnings.simplefilter("ignore", ResourceWarning)
 logging.getLogger("trunkline").addHandler(logging.NullHandler())
+# A busy machine is no news.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 capture = {"capture": directory} if style == "capture" else {}
 
 
