@@ -101,7 +101,9 @@ def run(start: Callable[..., Command]) -> Callable[..., tuple[str, str]]:
         command = start(*arguments, env=env)
         if feed is not None:
             peer, messages = feed
-            peer.send(*messages)
+            # A command that has read enough goes, and nobody takes the rest.
+            with suppress(zmq.Again):
+                peer.send(*messages)
         out, err = command.process.communicate(stdin)
         assert command.process.returncode == returncode, err
         assert not is_traceback(err)
@@ -137,6 +139,7 @@ class Peer:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> None:
         self.socket = context.socket(kind)
+        self.socket.sndtimeo = 20_000
         self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
 
     def send(self, *messages: list[bytes]) -> None:
