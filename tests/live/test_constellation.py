@@ -2,10 +2,11 @@
 
 import json
 import subprocess
+import uuid
 from pathlib import Path
 
 import pytest
-from satellite import PATIENCE_S, PEERS, RELEASES, SENDER_CLASS, SENDERS
+from satellite import PATIENCE_S, PEERS, RELEASES, SENDER_CLASS, SENDERS, Satellite
 
 from trunkline import capture, cdtp
 from waiting import until
@@ -16,6 +17,27 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("constellation")]
 _TIMEOUTS = {"_bor_timeout": 5000, "_data_timeout": 5000, "_eor_timeout": 5000}
 CONFIG = {"0.3": _TIMEOUTS, "0.5.1": _TIMEOUTS, "1.0.2": {}}
 VARIANT = {"0.3": "A", "0.5.1": "B", "1.0.2": "2"}
+
+
+@pytest.fixture
+def group():
+    """A Constellation of the test's own: the port of CHIRP is shared."""
+    return f"trunkline-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def satellite(group, tmp_path):
+    """Starts satellites; they end with the test."""
+    running = []
+
+    def start(release, command, name="s1"):
+        assert (PEERS / release).is_dir(), "the released peers are missing: run `make peers`"
+        running.append(Satellite(release, command, name, group, tmp_path / f"{name}.log"))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.close()
 
 
 def ended(recorder, path):
