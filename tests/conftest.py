@@ -4,6 +4,8 @@ import pytest
 import zmq
 from peers import Peer
 
+from trunkline import cdtp
+
 
 @pytest.fixture
 def context():
@@ -58,3 +60,22 @@ def listen():
 def peer(listen):
     """A raw peer of CHIRP at a port of the test's own."""
     return listen()
+
+
+@pytest.fixture
+def record(tmp_path, open_socket):
+    """Records messages given as frames, and gives the recorder, still running."""
+    recorders = []
+
+    def record(messages, **options):
+        recorder = cdtp.Recorder(tmp_path, bind="tcp://127.0.0.1:*", **options)
+        recorders.append(recorder)
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for frames in messages:
+            push.send_multipart(frames)
+        recorder.wait(count=len(messages), timeout_s=20)
+        return recorder
+
+    yield record
+    for recorder in recorders:
+        recorder.close()

@@ -15,25 +15,6 @@ from trunkline.errors import CaptureError, LocalProtocolError
 ANY = "tcp://127.0.0.1:*"
 
 
-@pytest.fixture
-def record(tmp_path, open_socket):
-    """Records messages given as frames, and gives the recorder, still running."""
-    recorders = []
-
-    def record(messages, **options):
-        recorder = cdtp.Recorder(tmp_path, bind=ANY, **options)
-        recorders.append(recorder)
-        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
-        for frames in messages:
-            push.send_multipart(frames)
-        recorder.wait(count=len(messages), timeout_s=20)
-        return recorder
-
-    yield record
-    for recorder in recorders:
-        recorder.close()
-
-
 def numbered(count):
     return [[wire.header_b(number), b"payload", bytes(number % 50)] for number in range(count)]
 

@@ -26,25 +26,6 @@ def batch2(kind, *records, name="Det"):
     return [b"\xa5CDTP\x02" + b"".join(map(msgpack.packb, (name, kind, list(records))))]
 
 
-@pytest.fixture
-def record(tmp_path, open_socket):
-    """Records messages given as frames, and gives the recorder, still running."""
-    recorders = []
-
-    def record(messages, **options):
-        recorder = cdtp.Recorder(tmp_path, bind=ANY, **options)
-        recorders.append(recorder)
-        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
-        for frames in messages:
-            push.send_multipart(frames)
-        recorder.wait(count=len(messages), timeout_s=20)
-        return recorder
-
-    yield record
-    for recorder in recorders:
-        recorder.close()
-
-
 def summary(runs):
     return [(run.sender, run.ordinal, run.messages, run.missed, run.condition) for run in runs]
 
