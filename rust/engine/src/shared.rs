@@ -18,8 +18,8 @@ const NOTICES: usize = 65_536;
 /// Bytes of frames that waiting notices may hold.
 const NOTICE_BYTES: usize = 64 << 20;
 
-/// Events a reader takes at one time.
-const READ_AHEAD: usize = 1024;
+/// Bursts are put together up to this many events; a reader takes one at a time.
+const BURST: usize = 512;
 
 /// How much may wait between an engine and its user, either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +83,80 @@ pub(crate) enum Order {
     Snapshot(u64),
 }
 
+/// Events that are handed on together, and never one by one.
+struct Burst<E> {
+    events: Vec<E>,
+    lossless: Backlog,
+    notices: Backlog,
+}
+
 pub(crate) struct Inbox<E> {
-    events: VecDeque<E>,
+    bursts: VecDeque<Burst<E>>,
+    /// The memory of a burst that was read.
+    spare: Vec<E>,
     queued: Backlog,
     /// Events a reader has taken and may not have handed out yet.
     taken: Backlog,
-    notices: usize,
-    notice_bytes: usize,
+    notices: Backlog,
     lost_notices: u64,
+}
+
+impl<E: Event> Inbox<E> {
+    /// Takes a burst in, and leaves memory for the next.
+    fn push(&mut self, events: &mut Vec<E>) {
+        let (mut lossless, mut notices) = (Backlog::default(), Backlog::default());
+        for event in events.iter() {
+            match event.weight() {
+                Weight::Lossless(bytes) => lossless = sum(lossless, Backlog { messages: 1, bytes }),
+                Weight::Notice(bytes) => notices = sum(notices, Backlog { messages: 1, bytes }),
+            }
+        }
+        let waiting = sum(self.notices, notices);
+        if waiting.messages > NOTICES || waiting.bytes > NOTICE_BYTES {
+            notices = self.thin_out(events);
+        }
+        self.queued = sum(self.queued, lossless);
+        self.notices = sum(self.notices, notices);
+        match self.bursts.back_mut() {
+            Some(last) if last.events.len() + events.len() <= BURST => {
+                last.events.append(events);
+                last.lossless = sum(last.lossless, lossless);
+                last.notices = sum(last.notices, notices);
+            }
+            _ => {
+                let events = mem::replace(events, mem::take(&mut self.spare));
+                self.bursts.push_back(Burst { events, lossless, notices });
+            }
+        }
+    }
+
+    /// Loses the notices there is no room for; gives the weight of the others.
+    fn thin_out(&mut self, events: &mut Vec<E>) -> Backlog {
+        let mut kept = Backlog::default();
+        events.retain(|event| {
+            let Weight::Notice(bytes) = event.weight() else { return true };
+            let more = sum(kept, Backlog { messages: 1, bytes });
+            let waiting = sum(self.notices, more);
+            let fits = waiting.messages <= NOTICES && waiting.bytes <= NOTICE_BYTES;
+            if fits {
+                kept = more;
+            } else {
+                self.lost_notices += 1;
+            }
+            fits
+        });
+        kept
+    }
+
+    /// The oldest burst. `events` is empty, and its memory is used again.
+    fn pop(&mut self, events: &mut VecDeque<E>) {
+        self.taken = Backlog::default();
+        let Some(burst) = self.bursts.pop_front() else { return };
+        self.queued = less(self.queued, burst.lossless);
+        self.notices = less(self.notices, burst.notices);
+        self.taken = burst.lossless;
+        self.spare = mem::replace(events, burst.events.into()).into();
+    }
 }
 
 pub(crate) struct Outbox<V> {
@@ -174,11 +240,11 @@ impl<M: Machine> Shared<M> {
         Ok(Self {
             bounds,
             inbox: Mutex::new(Inbox {
-                events: VecDeque::new(),
+                bursts: VecDeque::new(),
+                spare: vec![],
                 queued: Backlog::default(),
                 taken: Backlog::default(),
-                notices: 0,
-                notice_bytes: 0,
+                notices: Backlog::default(),
                 lost_notices: 0,
             }),
             outbox: Mutex::new(Outbox {
@@ -208,22 +274,8 @@ impl<M: Machine> Shared<M> {
     /// Hands a burst of events to the user; gives the room that is left.
     pub(crate) fn publish(&self, burst: &mut Vec<M::Event>) -> Backlog {
         let mut inbox = lock(&self.inbox);
-        for event in burst.drain(..) {
-            match event.weight() {
-                Weight::Lossless(bytes) => {
-                    inbox.queued.messages += 1;
-                    inbox.queued.bytes += bytes;
-                }
-                Weight::Notice(bytes) => {
-                    if inbox.notices >= NOTICES || inbox.notice_bytes + bytes > NOTICE_BYTES {
-                        inbox.lost_notices += 1;
-                        continue;
-                    }
-                    inbox.notices += 1;
-                    inbox.notice_bytes += bytes;
-                }
-            }
-            inbox.events.push_back(event);
+        if !burst.is_empty() {
+            inbox.push(burst);
         }
         let waiting = waiting(&inbox);
         if !self.bounds.hold(waiting) {
@@ -290,31 +342,12 @@ impl<M: Machine> Shared<M> {
 
     // The user's side.
 
-    /// Moves what has come in to `events`, which the user has emptied. False when the role is over and nothing is left.
+    /// Moves the first of what has come in to `events`, which the user has emptied. False when the role is over and nothing is left.
     pub(crate) fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
         let over = self.over.load(Ordering::SeqCst);
         let relieved = {
             let mut inbox = lock(&self.inbox);
-            inbox.taken = Backlog::default();
-            if inbox.events.len() <= READ_AHEAD {
-                mem::swap(&mut inbox.events, events);
-            } else {
-                events.extend(inbox.events.drain(..READ_AHEAD));
-            }
-            for event in events.iter() {
-                match event.weight() {
-                    Weight::Lossless(bytes) => {
-                        inbox.queued.messages -= 1;
-                        inbox.queued.bytes -= bytes;
-                        inbox.taken.messages += 1;
-                        inbox.taken.bytes += bytes;
-                    }
-                    Weight::Notice(bytes) => {
-                        inbox.notices -= 1;
-                        inbox.notice_bytes -= bytes;
-                    }
-                }
-            }
+            inbox.pop(events);
             self.bounds.half_empty(waiting(&inbox))
         };
         if relieved && self.pressed.swap(false, Ordering::SeqCst) {
@@ -324,7 +357,7 @@ impl<M: Machine> Shared<M> {
     }
 
     pub(crate) fn has_events(&self) -> bool {
-        self.has_troubles.load(Ordering::SeqCst) || !lock(&self.inbox).events.is_empty()
+        self.has_troubles.load(Ordering::SeqCst) || !lock(&self.inbox).bursts.is_empty()
     }
 
     pub(crate) fn read_troubles(&self) -> Vec<Trouble> {
@@ -399,4 +432,8 @@ fn waiting<E>(inbox: &Inbox<E>) -> Backlog {
 
 fn sum(one: Backlog, other: Backlog) -> Backlog {
     Backlog { messages: one.messages + other.messages, bytes: one.bytes + other.bytes }
+}
+
+fn less(one: Backlog, other: Backlog) -> Backlog {
+    Backlog { messages: one.messages - other.messages, bytes: one.bytes - other.bytes }
 }

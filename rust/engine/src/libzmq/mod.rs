@@ -46,6 +46,8 @@ pub struct Socket {
     refused: usize,
     /// When a peer last could not be let in for want of something of ours, as descriptors.
     wanting: Option<Instant>,
+    /// Set while its monitor may have more to tell, which the descriptor does not say twice.
+    has_news: bool,
     bound: Vec<String>,
 }
 
@@ -206,6 +208,7 @@ impl Transport for LibzmqTransport {
                 is_drained: false,
                 refused: 0,
                 wanting: None,
+                has_news: true,
                 bound: vec![],
             })
         };
@@ -286,7 +289,10 @@ impl Transport for LibzmqTransport {
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
         let mut old = 0;
         while old < OLD_NEWS {
-            let (head, more) = self.reader.receive(socket.monitor).ok()??;
+            let Ok(Some((head, more))) = self.reader.receive(socket.monitor) else {
+                socket.has_news = false;
+                return None;
+            };
             let endpoint = if more { self.reader.receive(socket.monitor).ok()??.0 } else { Bytes::new() };
             let (Some(&[low, high]), Some(value)) = (head.first_chunk::<2>(), head.get(2..6)) else { continue };
             let value = i32::from_ne_bytes(value.try_into().unwrap_or_default());
@@ -333,6 +339,7 @@ impl Transport for LibzmqTransport {
         let mut any = false;
         for Interest { socket, read, write, readable, writable, .. } in &mut *sockets {
             // The descriptor tells only of what no call has come across yet.
+            any |= socket.has_news;
             if *write || (*read && !socket.is_drained) {
                 let events = self.zmq.int(socket.data, option::EVENTS)?;
                 *readable = *read && events & ffi::POLLIN != 0;
@@ -361,7 +368,8 @@ impl Transport for LibzmqTransport {
         }
         let (others, polled) = self.poll.split_at(others.len());
         for (interest, polled) in sockets.iter_mut().zip(polled.chunks_exact(2)) {
-            interest.monitored = polled[1].revents != 0;
+            interest.socket.has_news |= polled[1].revents != 0;
+            interest.monitored = interest.socket.has_news;
             if polled[0].revents != 0 {
                 interest.socket.is_drained = false;
                 interest.readable = interest.read;

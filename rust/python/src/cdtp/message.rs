@@ -87,7 +87,7 @@ pub(crate) fn encoded_map(map: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
 
 impl Message {
     /// The message in these frames, which hold a single one.
-    fn single(frames: impl IntoIterator<Item = Frame>, head: trunkline_wire::cdtp::Head) -> Self {
+    pub(crate) fn single(frames: impl IntoIterator<Item = Frame>, head: trunkline_wire::cdtp::Head) -> Self {
         let mut frames = frames.into_iter();
         Self {
             header: frames.next().unwrap_or(Frame::Native(Bytes::new())),
@@ -362,18 +362,9 @@ impl PyBatch {
     }
 }
 
-/// The messages a receiver hands out for one wire message.
-pub(crate) fn messages(frames: Frames, layout: Layout) -> impl Iterator<Item = Message> {
-    let (single, batch) = match layout {
-        Layout::Single(head) => (Some(Message::single(frames.into_iter().map(Frame::Native), head)), None),
-        Layout::Batch(batch) => (None, frames.into_iter().next().map(|frame| PyBatch::new(frame, batch))),
-    };
-    let count = batch.as_ref().map_or(0, |batch| batch.batch.records.len());
-    let record = move |at: usize| {
-        let PyBatch { frame, batch } = batch.as_ref()?;
-        Some(Message::record(frame, batch, &batch.records[at]))
-    };
-    single.into_iter().chain((0..count).filter_map(record))
+/// The messages a receiver hands out for one CDTP2 message.
+pub(crate) fn records(frames: &Frames, batch: &Batch) -> impl Iterator<Item = Message> {
+    batch.records.iter().map(|record| Message::record(&frames[0], batch, record))
 }
 
 /// The message in these frames: a `Message`, or a `Batch` for CDTP2.
@@ -419,7 +410,11 @@ pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
     let frames = frames::frames(frames)?;
     let settings = Settings { strict: false, ..Settings::default() };
     let layout = decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))?;
-    messages(frames, layout).next().ok_or_else(|| PyValueError::new_err("no message"))
+    match layout {
+        Layout::Single(head) => Some(Message::single(frames.into_iter().map(Frame::Native), head)),
+        Layout::Batch(batch) => records(&frames, &batch).next(),
+    }
+    .ok_or_else(|| PyValueError::new_err("no message"))
 }
 
 /// A pickled batch.

@@ -8,13 +8,15 @@ use pyo3::types::PyDict;
 use trunkline_capture::{Progress, Protocol};
 use trunkline_engine::{CaptureOverflow, Either, Finding, Handle, Snapshot, Together, Trouble};
 use trunkline_wire::ErrorKind;
-use trunkline_wire::cdtp::{Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
+use trunkline_wire::cdtp::{
+    Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
+};
 use trunkline_wire::chirp::{Beacon, Service};
 
-use super::message::{Message, messages, settings};
+use super::message::{Message, records, settings};
 use crate::chirp::BeaconOptions;
 use crate::errors::decode_error;
-use crate::frames;
+use crate::frames::{self, Frame};
 use crate::role::{Role, RoleOptions, deadline, start, timed_out, trouble_kind, words};
 
 /// A receiver's or recorder's engine.
@@ -77,14 +79,15 @@ impl Engine for Handle<Together<Receiver, Beacon, Finding>> {
 #[derive(Default)]
 struct Inbox {
     events: VecDeque<ReceiverEvent>,
-    /// The messages of the wire message at hand, in order.
-    messages: VecDeque<Message>,
+    /// The messages of the CDTP2 message at hand, in order.
+    records: VecDeque<Message>,
     over: bool,
 }
 
 enum Next {
-    Message(Message),
-    Notice(ReceiverEvent),
+    Event(ReceiverEvent),
+    /// Another record of the CDTP2 message at hand.
+    Record(Message),
     Nothing,
     Over,
 }
@@ -93,19 +96,14 @@ impl PyReceiver {
     fn next(&self) -> Next {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(message) = inbox.messages.pop_front() {
-                return Next::Message(message);
+            if let Some(message) = inbox.records.pop_front() {
+                return Next::Record(message);
             }
             match inbox.events.pop_front() {
-                Some(ReceiverEvent::Message { frames, layout }) => {
-                    let mut all = messages(frames, layout);
-                    let first = all.next();
-                    inbox.messages.extend(all);
-                    if let Some(first) = first {
-                        return Next::Message(first);
-                    }
+                Some(ReceiverEvent::Message { frames, layout: Layout::Batch(batch) }) => {
+                    inbox.records.extend(records(&frames, &batch));
                 }
-                Some(notice) => return Next::Notice(notice),
+                Some(event) => return Next::Event(event),
                 None if inbox.over => return Next::Over,
                 None => {
                     inbox.over = !self.engine.read(&mut inbox.events);
@@ -135,11 +133,16 @@ impl PyReceiver {
     }
 
     /// The next message without a wait; notices on the way are told. `None` when there is none now.
-    fn take(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+    fn take<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         loop {
             match slf.get().next() {
-                Next::Message(message) => return Ok(Some(message)),
-                Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
+                Next::Event(ReceiverEvent::Message { frames, layout: Layout::Single(head) }) => {
+                    return Message::single(frames.into_iter().map(Frame::Native), head)
+                        .into_pyobject(slf.py())
+                        .map(Some);
+                }
+                Next::Event(notice) => slf.get().notify(slf.py(), notice)?,
+                Next::Record(message) => return message.into_pyobject(slf.py()).map(Some),
                 Next::Nothing => {
                     for trouble in slf.get().engine.read_troubles() {
                         slf.get().on_notice.call1(slf.py(), (trouble_kind(&trouble), words(trouble)))?;
@@ -151,7 +154,7 @@ impl PyReceiver {
         }
     }
 
-    fn wait(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Message> {
+    fn wait<'py>(slf: &Bound<'py, Self>, timeout_s: Option<f64>) -> PyResult<Bound<'py, Message>> {
         let deadline = deadline(timeout_s)?;
         let role = slf.as_super().get();
         role.ours()?;
@@ -216,12 +219,12 @@ impl PyReceiver {
 
     /// Waits for a message.
     #[pyo3(signature = (timeout_s = None))]
-    fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Message> {
+    fn receive<'py>(slf: &Bound<'py, Self>, timeout_s: Option<f64>) -> PyResult<Bound<'py, Message>> {
         Self::wait(slf, timeout_s)
     }
 
     /// The next message if there is one now; tells notices on the way.
-    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+    fn poll<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         slf.as_super().get().ours()?;
         Self::take(slf)
     }
@@ -231,7 +234,7 @@ impl PyReceiver {
     }
 
     /// The next message; the iteration ends when the role is closed.
-    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+    fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         match Self::wait(slf, None) {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.is_instance_of::<crate::errors::ClosedError>(slf.py()) => {
