@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod layout;
 mod list;
+pub mod simulation;
 mod slab;
 mod worker;
 
