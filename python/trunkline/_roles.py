@@ -99,13 +99,18 @@ def endpoints(given: Endpoints) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
-    """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
-    _use_pyzmq()
+def need_known(given: RoleOptions) -> None:
+    """Refuses keywords that no role has."""
     unknown = set(given) - set(RoleOptions.__annotations__)
     if unknown:
         message = f"unexpected keyword argument {unknown.pop()!r}"
         raise TypeError(message)
+
+
+def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
+    """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
+    _use_pyzmq()
+    need_known(given)
     socket, context = given.get("socket"), given.get("context")
     bind, connect = endpoints(given.get("bind", ())), endpoints(given.get("connect", ()))
     if finds and (socket is not None or bind or connect):

@@ -14,6 +14,8 @@ __all__ = [
     "Outgoing",
     "Reply",
     "Request",
+    "Simulated",
+    "Simulation",
     "Worker",
     "_restore",
     "decode",
@@ -267,3 +269,73 @@ class Client(Role):
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""
+
+@final
+class Simulation:
+    """A broker, its peers and all that is between them, without sockets, threads and clock."""
+
+    def __new__(cls, seed: int, steps: int) -> Self: ...
+    def set_network(self, *, latency_s: float, jitter_s: float, loss: float, duplication: float, reorder: bool) -> None:
+        """Has messages sent from now on treated like this."""
+
+    @property
+    def now_ns(self) -> int:
+        """The time since the start."""
+
+    def add_broker(self, settings: Mapping[str, Any]) -> Simulated:
+        """Puts the broker in."""
+
+    def add_worker(self, service: Buffer, *, concurrency: int, heartbeat_interval_s: float, liveness: int) -> Simulated:
+        """Puts a worker in."""
+
+    def add_client(self, *, heartbeat_interval_s: float, liveness: int) -> Simulated:
+        """Puts a client in."""
+
+    def add_peer(self) -> Simulated:
+        """Puts a raw DEALER in."""
+
+    def wake(self, after_s: float, token: int) -> None:
+        """Tells ``("woken", token)`` after so long."""
+
+    def run(self, until_ns: int | None, *, once: bool) -> tuple[list[tuple[int | None, tuple[Any, ...]]], bool]:
+        """Lets the next thing happen that is due by then; unless `once`, and on until there is something to tell.
+
+        Gives what is told, whose it is and ``(kind, *details)``, and whether anything was due.
+        """
+
+@final
+class Simulated:
+    """One of those that take part in a simulation."""
+
+    @property
+    def number(self) -> int:
+        """What `Simulation.run` calls it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it crashed or has ended."""
+
+    @property
+    def address(self) -> bytes | None:
+        """The routing id the broker knows it by, while it is connected."""
+
+    def crash(self) -> None:
+        """Takes it out without a word."""
+
+    def restart(self) -> None:
+        """Puts it back in, knowing nothing of its former life."""
+
+    def close(self, grace_s: float) -> None:
+        """Asks it to end in an orderly way within so many seconds."""
+
+    def request(self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int) -> int:
+        """Asks a service; gives the number of the call."""
+
+    def cancel(self, call: int) -> None:
+        """Waits for a call no more."""
+
+    def send(self, frames: Iterable[Buffer]) -> None:
+        """Sends these frames, if it is a raw DEALER."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name, as the live role has them."""

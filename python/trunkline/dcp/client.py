@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 from trunkline import _notices
 from trunkline._native.dcp import Client as _Client
@@ -20,7 +20,7 @@ from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOption
 from trunkline.dcp.worker import Frame, Parts
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
-__all__ = ["AsyncClient", "Client", "ClientStats"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "tell"]
 
 _DRAIN_S = 5.0
 
@@ -50,7 +50,7 @@ class ClientStats:
     capture_lost: int
 
 
-class _Asking(Role):
+class Asking(Role):
     """What a client does apart from waiting."""
 
     _native: _Client | None = None
@@ -105,13 +105,18 @@ class _Asking(Role):
 
 def _read_notices(native: _Client, notices: Notices) -> None:
     for kind, *details in native.notices():
-        if kind == "dropped":
-            error, frames = details
-            notices.dropped(Dropped(error, error.kind, frames))
-        elif kind in ("capture", "failed"):
-            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
-        else:
-            notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+        tell(notices, kind, *details)
+
+
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what a client's engine has to say."""
+    if kind == "dropped":
+        error, frames = details
+        notices.dropped(Dropped(error, error.kind, frames))
+    elif kind in ("capture", "failed"):
+        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+    else:
+        notices.log(logging.INFO, kind, f"{details[0]} {kind}")
 
 
 def _unanswered(native: _Client, timeout_s: float | None, outcome: Reply | str) -> Exception:
@@ -222,7 +227,7 @@ class _Calls:
             future.set_exception(_unanswered(self._native, timeout_s, outcome))
 
 
-class Client(_Asking, BlockingRole):
+class Client(Asking, BlockingRole):
     """Asks services of a broker; many requests at a time, from any number of threads (DCP-28).
 
     Every request ends in its own reply or in a `TimeoutError`, whatever order replies come in. A request that nobody can
@@ -315,7 +320,7 @@ class Client(_Asking, BlockingRole):
             native.close(0.0)
 
 
-class AsyncClient(_Asking, AsyncRole):
+class AsyncClient(Asking, AsyncRole):
     """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
 
     # The loop that completes the futures, from the first request on.

@@ -17,7 +17,7 @@ from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_
 from trunkline.dcp._pool import Pool
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
-__all__ = ["AsyncWorker", "Frame", "Parts", "Worker", "WorkerStats"]
+__all__ = ["AsyncWorker", "Frame", "Handler", "OnError", "Parts", "Worker", "WorkerStats", "Working", "tell"]
 
 Frame = bytes | bytearray | memoryview
 Parts = Frame | Sequence[Frame]
@@ -56,7 +56,7 @@ class WorkerStats:
     capture_lost: int
 
 
-class _Working(Role):
+class Working(Role):
     """What a worker does apart from waiting."""
 
     _native: _Worker | None = None
@@ -79,14 +79,16 @@ class _Working(Role):
         self._heartbeat_interval_s = heartbeat_interval_s
         self._liveness = liveness
         self._options = options
-        self._notices = Notices("dcp", f"worker of {service[:200]!r}", on_drop)
+        self._who = f"worker of {service[:200]!r}"
+        self._on_drop = on_drop
         self._made()
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
+        self._notices = Notices("dcp", self._who, self._on_drop)
         native = _Worker(
             options,
-            _notify(self._notices),
+            functools.partial(tell, self._notices),
             self.service,
             concurrency=self.concurrency,
             heartbeat_interval_s=self._heartbeat_interval_s,
@@ -149,29 +151,25 @@ def _reply(request: Request, data: Parts | None) -> None:
         request.reply(data)
 
 
-def _notify(notices: Notices) -> Callable[..., None]:
-    """What the native role calls for everything that is no request."""
-
-    def on_notice(kind: str, *details: Any) -> None:
-        if kind == "dropped":
-            error, frames = details
-            assert isinstance(error, DecodeError)
-            notices.dropped(Dropped(error, error.kind, frames))
-        elif kind == "reply":
-            notices.log(logging.WARNING, kind, "a reply came that nobody waits for")
-        elif kind == "abandoned":
-            notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
-        elif kind == "lost":
-            notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
-        elif kind in ("capture", "failed"):
-            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
-        else:
-            notices.log(logging.INFO, kind, " ".join([*details, kind]))
-
-    return on_notice
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what a worker's engine has to say that is no request."""
+    if kind == "dropped":
+        error, frames = details
+        assert isinstance(error, DecodeError)
+        notices.dropped(Dropped(error, error.kind, frames))
+    elif kind == "reply":
+        notices.log(logging.WARNING, kind, "a reply came that nobody waits for")
+    elif kind == "abandoned":
+        notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
+    elif kind == "lost":
+        notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
+    elif kind in ("capture", "failed"):
+        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+    else:
+        notices.log(logging.INFO, kind, " ".join([*details, kind]))
 
 
-class Worker(_Working, BlockingRole):
+class Worker(Working, BlockingRole):
     """Does what clients ask of a service (DCP-12).
 
     Iterate over it and answer each request, or give `serve` a function. Heartbeats go on whatever you do meanwhile, a
@@ -244,7 +242,7 @@ class Worker(_Working, BlockingRole):
         self.close(drain_s=0.0)
 
 
-class AsyncWorker(_Working, AsyncRole):
+class AsyncWorker(Working, AsyncRole):
     """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Request:

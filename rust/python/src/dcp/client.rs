@@ -221,16 +221,7 @@ impl PyClient {
         self.handle.read(&mut events);
         let mut all = Vec::with_capacity(events.len());
         for event in events {
-            match event {
-                ClientEvent::Reply { .. } | ClientEvent::TimedOut(_) | ClientEvent::Unanswered(_) => {}
-                ClientEvent::Dropped { error, frames } => {
-                    let error = decode_error("dcp", error).into_value(py);
-                    all.push(("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)?);
-                }
-                ClientEvent::Connected(endpoint) => all.push(("connected", endpoint).into_pyobject(py)?),
-                ClientEvent::Disconnected(endpoint) => all.push(("disconnected", endpoint).into_pyobject(py)?),
-                ClientEvent::Failed { endpoint, reason } => all.push(("failed", endpoint, reason).into_pyobject(py)?),
-            }
+            all.push(told(py, event)?);
         }
         for trouble in self.handle.read_troubles() {
             all.push(("capture", words(trouble)).into_pyobject(py)?);
@@ -242,16 +233,36 @@ impl PyClient {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
-        let ClientStats { requests, replies, timeouts, retries, late, in_flight, dropped } = &snapshot.machine;
-        let stats = PyDict::new(py);
-        stats.set_item("requests", requests)?;
-        stats.set_item("replies", replies)?;
-        stats.set_item("timeouts", timeouts)?;
-        stats.set_item("retries", retries)?;
-        stats.set_item("late", late)?;
-        stats.set_item("in_flight", in_flight)?;
-        stats.set_item("dropped", kinds(py, dropped)?)?;
+        let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         Ok(stats)
     }
+}
+
+pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
+    match event {
+        ClientEvent::Reply { call, frames, body } => ("reply", call.0, PyReply::of(&frames, &body)).into_pyobject(py),
+        ClientEvent::TimedOut(call) => ("timed_out", call.0).into_pyobject(py),
+        ClientEvent::Unanswered(call) => ("unanswered", call.0).into_pyobject(py),
+        ClientEvent::Dropped { error, frames } => {
+            let error = decode_error("dcp", error).into_value(py);
+            ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
+        }
+        ClientEvent::Connected(endpoint) => ("connected", endpoint).into_pyobject(py),
+        ClientEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
+        ClientEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
+    }
+}
+
+pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {
+    let ClientStats { requests, replies, timeouts, retries, late, in_flight, dropped } = stats;
+    let dict = PyDict::new(py);
+    dict.set_item("requests", requests)?;
+    dict.set_item("replies", replies)?;
+    dict.set_item("timeouts", timeouts)?;
+    dict.set_item("retries", retries)?;
+    dict.set_item("late", late)?;
+    dict.set_item("in_flight", in_flight)?;
+    dict.set_item("dropped", kinds(py, dropped)?)?;
+    Ok(dict)
 }

@@ -4,12 +4,14 @@ mod broker;
 mod client;
 mod message;
 mod request;
+mod simulation;
 mod worker;
 
 pub(crate) use broker::PyBroker;
 pub(crate) use client::{Outgoing, PyClient};
 pub(crate) use message::{Message, PyReply, decode, encode, restore};
 pub(crate) use request::PyRequest;
+pub(crate) use simulation::{PySimulation, Simulated};
 pub(crate) use worker::PyWorker;
 
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use trunkline_capture::Protocol;
 use trunkline_engine::{CaptureOverflow, Handle};
 use trunkline_wire::Nanos;
@@ -61,21 +61,9 @@ impl PyWorker {
     }
 
     fn notify(&self, py: Python<'_>, notice: WorkerEvent) -> PyResult<()> {
-        let on_notice = self.on_notice.bind(py);
-        match notice {
-            WorkerEvent::Request { .. } => return Ok(()),
-            WorkerEvent::Dropped { error, frames } => {
-                let error = decode_error("dcp", error).into_value(py);
-                on_notice.call1(("dropped", error, frames::tuple(py, frames.iter())?))?
-            }
-            WorkerEvent::Reply { frames, .. } => on_notice.call1(("reply", frames::tuple(py, frames.iter())?))?,
-            WorkerEvent::Abandoned(_) => on_notice.call1(("abandoned",))?,
-            WorkerEvent::Registered => on_notice.call1(("registered",))?,
-            WorkerEvent::Lost => on_notice.call1(("lost",))?,
-            WorkerEvent::Connected(endpoint) => on_notice.call1(("connected", endpoint))?,
-            WorkerEvent::Disconnected(endpoint) => on_notice.call1(("disconnected", endpoint))?,
-            WorkerEvent::Failed { endpoint, reason } => on_notice.call1(("failed", endpoint, reason))?,
-        };
+        if let Some(notice) = told(py, notice)? {
+            self.on_notice.bind(py).call1(notice)?;
+        }
         Ok(())
     }
 
@@ -120,19 +108,9 @@ impl PyWorker {
         liveness: u32,
         max_message_bytes: u64,
     ) -> PyResult<PyClassInitializer<Self>> {
-        if concurrency == 0 {
-            return Err(LocalProtocolError::new_err("a worker has concurrency for one request at least"));
-        }
-        let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
-        let settings = WorkerSettings {
-            service: frames::frame(service)?,
-            connect: options.connect.clone(),
-            options: options.socket.clone(),
-            concurrency,
-            heartbeat_interval,
-            liveness,
-            ..WorkerSettings::default()
-        };
+        let given = settings(service, concurrency, heartbeat_interval_s, liveness)?;
+        let (connect, socket) = (options.connect.clone(), options.socket.clone());
+        let settings = WorkerSettings { connect, options: socket, ..given };
         let machine = Worker::new(Nanos::default(), settings, seed()?);
         let (handle, role) =
             start(py, machine, options, Protocol::Dcp, CaptureOverflow::Count, "trunkline-dcp-worker")?;
@@ -206,17 +184,55 @@ impl PyWorker {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
-        let WorkerStats { received, sent, dropped, requests, replies, forwards, failed, held } = &snapshot.machine;
-        let stats = PyDict::new(py);
-        stats.set_item("received", received)?;
-        stats.set_item("sent", sent)?;
-        stats.set_item("dropped", kinds(py, dropped)?)?;
-        stats.set_item("requests", requests)?;
-        stats.set_item("replies", replies)?;
-        stats.set_item("forwards", forwards)?;
-        stats.set_item("failed", failed)?;
-        stats.set_item("held", held)?;
+        let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         Ok(stats)
     }
+}
+
+pub(crate) fn settings(
+    service: &Bound<'_, PyAny>,
+    concurrency: usize,
+    heartbeat_interval_s: f64,
+    liveness: u32,
+) -> PyResult<WorkerSettings> {
+    if concurrency == 0 {
+        return Err(LocalProtocolError::new_err("a worker has concurrency for one request at least"));
+    }
+    let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
+    let service = frames::frame(service)?;
+    Ok(WorkerSettings { service, concurrency, heartbeat_interval, liveness, ..WorkerSettings::default() })
+}
+
+/// What is told of an event, `(kind, *details)`; a request is not told, but given.
+pub(crate) fn told(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
+    let told = match event {
+        WorkerEvent::Request { .. } => return Ok(None),
+        WorkerEvent::Dropped { error, frames } => {
+            let error = decode_error("dcp", error).into_value(py);
+            ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
+        }
+        WorkerEvent::Reply { frames, .. } => ("reply", frames::tuple(py, frames.iter())?).into_pyobject(py),
+        WorkerEvent::Abandoned(_) => ("abandoned",).into_pyobject(py),
+        WorkerEvent::Registered => ("registered",).into_pyobject(py),
+        WorkerEvent::Lost => ("lost",).into_pyobject(py),
+        WorkerEvent::Connected(endpoint) => ("connected", endpoint).into_pyobject(py),
+        WorkerEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
+        WorkerEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
+    };
+    told.map(Some)
+}
+
+pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &WorkerStats) -> PyResult<Bound<'py, PyDict>> {
+    let WorkerStats { received, sent, dropped, requests, replies, forwards, failed, held } = stats;
+    let dict = PyDict::new(py);
+    dict.set_item("received", received)?;
+    dict.set_item("sent", sent)?;
+    dict.set_item("dropped", kinds(py, dropped)?)?;
+    dict.set_item("requests", requests)?;
+    dict.set_item("replies", replies)?;
+    dict.set_item("forwards", forwards)?;
+    dict.set_item("failed", failed)?;
+    dict.set_item("held", held)?;
+    Ok(dict)
 }

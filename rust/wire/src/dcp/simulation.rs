@@ -65,6 +65,16 @@ pub enum Told {
     Woken(u64),
 }
 
+impl Told {
+    /// Who tells it.
+    pub fn node(&self) -> Option<Node> {
+        match self {
+            Self::Broker(node, _) | Self::Worker(node, _) | Self::Client(node, _) | Self::Peer(node, _) => Some(*node),
+            Self::Woken(_) => None,
+        }
+    }
+}
+
 /// A simulation took more steps than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endless {
@@ -134,6 +144,8 @@ enum Happens {
         address: Bytes,
         frames: Frames,
     },
+    /// The end of that connection.
+    Ends(Bytes),
     Wakes(u64),
 }
 
@@ -207,10 +219,12 @@ impl Simulation {
         node
     }
 
-    /// Takes somebody out without a word: its connections end, and what was on its way with them.
+    /// Takes somebody out without a word: its connections end, and what was on its way with them. What it has not told
+    /// yet it never will.
     pub fn crash(&mut self, node: Node) {
         if self.members[node.0].life == Life::Up {
             self.members[node.0].life = Life::Down;
+            self.told.retain(|told| told.node() != Some(node));
             self.leave(node);
             self.settle();
         }
@@ -219,6 +233,7 @@ impl Simulation {
     /// Puts who crashed or ended back in, knowing nothing of its former life.
     pub fn restart(&mut self, node: Node) {
         self.crash(node);
+        self.leave(node);
         let role = self.born(&self.members[node.0].part.clone());
         let member = &mut self.members[node.0];
         member.dials = matches!(role, Role::Peer(_));
@@ -302,25 +317,35 @@ impl Simulation {
         self.plan(self.now + after, Happens::Wakes(token));
     }
 
-    /// Lets time pass until there is something to tell, or until then. False when nothing will happen any more.
+    /// Lets the next thing happen that is due by then; false when nothing is, and it is then.
+    ///
+    /// # Errors
+    /// When it takes more steps than it may.
+    pub fn step(&mut self, until: Nanos) -> Result<bool, Endless> {
+        let Some(next) = self.next().filter(|next| *next <= until) else {
+            if until != Nanos(u64::MAX) {
+                self.now = self.now.max(until);
+            }
+            return Ok(false);
+        };
+        if self.steps == self.limit {
+            return Err(Endless { seed: self.seed, steps: self.steps });
+        }
+        self.steps += 1;
+        self.now = self.now.max(next);
+        self.happen();
+        Ok(true)
+    }
+
+    /// Lets things happen until there is something to tell; false when nothing more is due by then, and it is then.
     ///
     /// # Errors
     /// When it takes more steps than it may.
     pub fn run(&mut self, until: Nanos) -> Result<bool, Endless> {
         while self.told.is_empty() {
-            let Some(next) = self.next().filter(|next| *next <= until) else {
-                let is_bounded = until != Nanos(u64::MAX);
-                if is_bounded {
-                    self.now = self.now.max(until);
-                }
-                return Ok(is_bounded);
-            };
-            if self.steps == self.limit {
-                return Err(Endless { seed: self.seed, steps: self.steps });
+            if !self.step(until)? {
+                return Ok(false);
             }
-            self.steps += 1;
-            self.now = self.now.max(next);
-            self.step();
         }
         Ok(true)
     }
@@ -353,13 +378,14 @@ impl Simulation {
         [timeouts, planned].into_iter().flatten().min().filter(|next| *next != Nanos(u64::MAX))
     }
 
-    fn step(&mut self) {
+    fn happen(&mut self) {
         let now = self.now;
         if let Some(entry) = self.agenda.first_entry()
             && entry.key().0 <= now
         {
             match entry.remove() {
                 Happens::Arrives { at_broker, address, frames } => self.arrive(at_broker, &address, frames),
+                Happens::Ends(address) => self.end(&address),
                 Happens::Wakes(token) => self.told.push_back(Told::Woken(token)),
             }
         } else {
@@ -377,6 +403,9 @@ impl Simulation {
         let Some(&node) = self.addresses.get(address) else { return };
         let now = self.now;
         if !at_broker {
+            if self.members[node.0].life != Life::Up {
+                return;
+            }
             if let Role::Peer(_) = self.members[node.0].role {
                 self.told.push_back(Told::Peer(node, frames));
             } else {
@@ -442,7 +471,7 @@ impl Simulation {
                 while let Some(told) = self.members[node.0].poll_event(node) {
                     self.told.push_back(told);
                 }
-                self.leave(node);
+                self.linger(node);
             }
         }
     }
@@ -493,16 +522,34 @@ impl Simulation {
     /// Ends all connections of who is gone.
     fn leave(&mut self, node: Node) {
         self.members[node.0].letters.clear();
-        self.disconnect(node);
-        if !matches!(self.members[node.0].role, Role::Broker(_)) {
-            return;
+        for address in self.connections(node) {
+            self.end(&address);
         }
-        for number in 0..self.members.len() {
-            if self.members[number].address.is_some() {
-                self.disconnect(Node(number));
-                let event = SocketEvent::Disconnected(ENDPOINT.to_owned());
-                self.members[number].handle_socket(self.now, event);
-            }
+    }
+
+    /// Ends all connections of who has ended, once what it sent has arrived.
+    fn linger(&mut self, node: Node) {
+        let at_broker = !matches!(self.members[node.0].role, Role::Broker(_));
+        for address in self.connections(node) {
+            let last = self.addresses.get(&address).map(|node| self.members[node.0].last[usize::from(at_broker)]);
+            self.plan(last.unwrap_or_default().max(self.now), Happens::Ends(address));
+        }
+    }
+
+    /// The connections of a node; all are the broker's.
+    fn connections(&self, node: Node) -> Vec<Bytes> {
+        match &self.members[node.0].role {
+            Role::Broker(_) => self.members.iter().filter_map(|member| member.address.clone()).collect(),
+            Role::Worker(_) | Role::Client(_) | Role::Peer(_) => self.members[node.0].address.iter().cloned().collect(),
+        }
+    }
+
+    /// Ends a connection, as both sides see it who are still there.
+    fn end(&mut self, address: &Bytes) {
+        let Some(&node) = self.addresses.get(address) else { return };
+        self.disconnect(node);
+        if self.members[node.0].life == Life::Up {
+            self.members[node.0].handle_socket(self.now, SocketEvent::Disconnected(ENDPOINT.to_owned()));
         }
     }
 
@@ -516,11 +563,11 @@ impl Simulation {
         };
         for _ in 0..copies {
             let mut at = self.now + latency + jitter.mul_f64(self.fraction());
+            let last = &mut self.members[node.0].last[usize::from(at_broker)];
             if !reorder {
-                let last = &mut self.members[node.0].last[usize::from(at_broker)];
                 at = at.max(*last);
-                *last = at;
             }
+            *last = at.max(*last);
             self.plan(at, Happens::Arrives { at_broker, address: address.clone(), frames: frames.clone() });
         }
     }
