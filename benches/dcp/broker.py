@@ -35,6 +35,11 @@ class Load:
     clients: int = 1
     size: int = 32
 
+    @property
+    def credit(self) -> int:
+        """Requests a worker asks for at one time: half of them wait in the broker."""
+        return max(1, min(CREDIT, self.window // (2 * self.workers)))
+
     def __str__(self) -> str:
         """For a row of a table."""
         return f"window {self.window}, workers {self.workers}, clients {self.clients}, {self.size} B"
@@ -96,7 +101,7 @@ def running(name: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
 def measure(name: str, load: Load, count: int, into: Measured) -> None:
     """One round."""
     with running(name) as (process, front, back):
-        numbers = (load.workers, CREDIT, load.clients, load.window, count, load.size)
+        numbers = (load.workers, load.credit, load.clients, load.window, count, load.size)
         protocol = "proxy" if name == PROXY else "dcp"
         before = cpu_s(process.pid)
         command = [native("service"), protocol, front, back, *map(str, numbers)]

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 use trunkline_capture::{Direction, Progress};
 use trunkline_wire::{
     Backlog, ErrorKind, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, Unsent,
@@ -18,8 +19,12 @@ use crate::tap::Tap;
 use crate::transport::{Interest, Received, Taken, Transport, TransportError};
 use crate::udp::Udp;
 
-/// Messages read off one socket before the others have their turn.
+/// Messages read off one socket before the others have their turn. What they give rise to goes out together: a transport
+/// that is woken once sends more with each call.
 const BURST: usize = 256;
+
+/// Bytes after which a burst ends too.
+const BURST_BYTES: usize = 256 << 10;
 
 /// Sends given to one full peer before the others have their turn.
 const RETRIES: usize = 64;
@@ -140,10 +145,10 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     fn round(&mut self) -> Result<(), End> {
         self.look_at_capture()?;
         self.take_orders();
-        let mut busy = self.monitor();
-        busy |= self.retry()?;
-        busy |= self.receive()?;
-        busy |= self.receive_udp();
+        self.monitor();
+        self.retry()?;
+        self.receive()?;
+        self.receive_udp();
         let now = self.now();
         let pressed = !self.has_room();
         if pressed != self.pressed {
@@ -159,7 +164,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         if self.machine.is_closed() {
             return Ok(());
         }
-        self.wait(busy)
+        self.wait()
     }
 
     fn take_orders(&mut self) {
@@ -202,8 +207,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         Ok(())
     }
 
-    fn monitor(&mut self) -> bool {
-        let mut busy = false;
+    fn monitor(&mut self) {
         for at in 0..self.slots.len() {
             while let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.monitored) {
                 let Some(event) = self.transport.poll_monitor(&mut slot.socket) else {
@@ -213,15 +217,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 let (id, now) = (slot.id, self.now());
                 self.machine.handle_socket(now, id, event);
                 self.drain(now);
-                busy = true;
             }
         }
-        busy
     }
 
     /// Gives waiting sends another try.
-    fn retry(&mut self) -> Result<bool, End> {
-        let mut busy = false;
+    fn retry(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
             let now = self.now();
             let Some(slot) = self.slots.get_mut(at).filter(|slot| !slot.outboxes.is_empty()) else { continue };
@@ -232,15 +233,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 self.unsent(now, at, pending.id, Unsent::Expired);
             }
             for to in due {
-                busy |= self.retry_peer(now, at, &to)?;
+                self.retry_peer(now, at, &to)?;
             }
             self.drain(now);
         }
-        Ok(busy)
+        Ok(())
     }
 
-    fn retry_peer(&mut self, now: Nanos, at: usize, to: &To) -> Result<bool, End> {
-        for tries in 0..RETRIES {
+    fn retry_peer(&mut self, now: Nanos, at: usize, to: &To) -> Result<(), End> {
+        for _ in 0..RETRIES {
             let Some(slot) = self.slots.get_mut(at) else { break };
             let Some(pending) = slot.outboxes.front(to) else { break };
             let frames = pending.frames.clone();
@@ -248,7 +249,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 Ok(Taken::Full) => {
                     slot.writable = false;
                     slot.outboxes.postpone(now, to);
-                    return Ok(tries > 0);
+                    return Ok(());
                 }
                 result => {
                     let id = slot.outboxes.pop(to).and_then(|pending| pending.id);
@@ -256,33 +257,32 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 }
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn receive(&mut self) -> Result<bool, End> {
-        let mut busy = false;
+    fn receive(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
-            for _ in 0..BURST {
-                if !self.may_read(at) {
-                    break;
-                }
+            let (mut messages, mut bytes) = (0, 0);
+            while messages < BURST && bytes < BURST_BYTES && self.may_read(at) {
                 let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.readable) else { break };
                 match self.transport.receive(&mut slot.socket) {
                     Ok(Some(received)) => {
-                        busy = true;
-                        self.take_in(at, received);
+                        messages += 1;
+                        bytes += self.take_in(at, received);
                     }
                     Ok(None) => slot.readable = false,
                     Err(error) => return Err(ended(&error)),
                 }
             }
+            if messages > 0 {
+                self.drain(self.now());
+            }
         }
-        Ok(busy)
+        Ok(())
     }
 
     /// Datagrams are few, and nobody feels it when they are left lying: pressure does not stop them.
-    fn receive_udp(&mut self) -> bool {
-        let mut busy = false;
+    fn receive_udp(&mut self) {
         for at in 0..self.udp.len() {
             for _ in 0..BURST {
                 let Some((socket, udp)) = self.udp.get_mut(at) else { break };
@@ -291,10 +291,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 let frames = Frames::from_iter([datagram]);
                 self.machine.handle_message(now, Incoming { socket, peer: Some(peer), user_id: None, frames });
                 self.drain(now);
-                busy = true;
             }
         }
-        busy
     }
 
     fn has_room(&self) -> bool {
@@ -314,8 +312,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         self.has_room() && self.machine.reads(slot.id)
     }
 
-    fn take_in(&mut self, at: usize, received: Received) {
-        let (Some(slot), now) = (self.slots.get(at), self.now()) else { return };
+    /// Gives the machine a message; tells its size.
+    fn take_in(&mut self, at: usize, received: Received) -> usize {
+        let (slot, now) = (&self.slots[at], self.now());
         let Received { peer, user_id, frames } = received;
         let record = self.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
         let size = frames.iter().map(Bytes::len).sum();
@@ -324,7 +323,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, error);
         }
         self.room.bytes = self.room.bytes.saturating_sub(size);
-        self.drain(now);
+        self.take_events();
+        size
     }
 
     /// Does what the machine wants done, and collects what it has to say.
@@ -332,6 +332,10 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         while let Some(output) = self.machine.poll_output() {
             self.act(now, output);
         }
+        self.take_events();
+    }
+
+    fn take_events(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             self.events.push(event);
         }
@@ -574,7 +578,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
     }
 
-    fn wait(&mut self, busy: bool) -> Result<(), End> {
+    fn wait(&mut self) -> Result<(), End> {
         let capture = self.tap.as_mut().and_then(Tap::idle);
         let now = self.now();
         let machine = self.machine.poll_timeout();
@@ -587,14 +591,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         self.look_at_capture()?;
         let relieved = self.room == Backlog::default() && !self.shared.pressed.load(Ordering::SeqCst);
         let untold = self.pressed == self.has_room();
-        if busy || relieved || untold || self.asked.is_some() || !self.shared.is_outbox_empty() {
+        let reads: SmallVec<[bool; 4]> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();
+        let unread = self.slots.iter().zip(&reads).any(|(slot, reads)| slot.readable && *reads);
+        if unread || relieved || untold || self.asked.is_some() || !self.shared.is_outbox_empty() {
             timeout = Some(Duration::ZERO);
         }
-        let readable: Vec<bool> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();
-        let mut interests: Vec<_> = self
+        let mut interests: SmallVec<[_; 4]> = self
             .slots
             .iter_mut()
-            .zip(readable)
+            .zip(reads)
             .map(|(slot, read)| Interest {
                 read,
                 write: slot.outboxes.wants_writable(),
@@ -604,15 +609,16 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 socket: &mut slot.socket,
             })
             .collect();
-        let mut others = vec![self.shared.engine.as_fd()];
+        let mut others: SmallVec<[_; 4]> = smallvec![self.shared.engine.as_fd()];
         others.extend(self.udp.iter().map(|(_, udp)| udp.as_fd()));
         let waited = self.transport.wait(&mut interests, &others, timeout);
-        let ready: Vec<_> = interests.iter().map(|i| (i.readable, i.writable, i.monitored)).collect();
-        for (slot, (readable, writable, monitored)) in self.slots.iter_mut().zip(ready) {
+        let found: SmallVec<[_; 4]> = interests.iter().map(|i| (i.readable, i.writable, i.monitored)).collect();
+        drop((interests, others));
+        for (slot, (readable, writable, monitored)) in self.slots.iter_mut().zip(found) {
             (slot.readable, slot.writable, slot.monitored) = (readable, writable, monitored);
         }
-        self.shared.engine.clear();
-        waited.map_err(|error| ended(&error))
+        self.shared.engine.disarm(waited.as_ref().is_ok_and(|others| *others));
+        waited.map(drop).map_err(|error| ended(&error))
     }
 
     fn close_all(&mut self) {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use trunkline_wire::Machine;
 
 use crate::engine::Engine;
+use crate::fork;
 use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
 use crate::signal::Signal;
 use crate::tap::{CaptureOverflow, Tap, Trouble};
@@ -91,17 +92,18 @@ pub struct Handle<M: Machine> {
     thread: Mutex<Option<JoinHandle<()>>>,
     tickets: AtomicU64,
     grace: Duration,
-    process: u32,
+    /// The process that started it.
+    process: u64,
 }
 
 /// Threads of roles that were dropped and not joined.
-static ORPHANS: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(vec![]);
+static ORPHANS: Mutex<Vec<(u64, JoinHandle<()>)>> = Mutex::new(vec![]);
 
 /// Waits for the roles of this process that were dropped and have not ended yet.
 pub fn join_orphans() {
     let orphans = std::mem::take(&mut *ORPHANS.lock().unwrap_or_else(PoisonError::into_inner));
     for (process, thread) in orphans {
-        if process == std::process::id() {
+        if process == fork::generation() {
             // Its panics are caught inside.
             let _ = thread.join();
         } else {
@@ -140,7 +142,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
                 thread: Mutex::new(Some(thread)),
                 tickets: AtomicU64::new(0),
                 grace,
-                process: std::process::id(),
+                process: fork::generation(),
             }),
             Ok(Err(error)) => {
                 // It has nothing left to do but to end.
@@ -273,7 +275,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
 
     /// Whether this process started the role; a child after fork has only a memory of it.
     pub fn is_ours(&self) -> bool {
-        self.process == std::process::id()
+        self.process == fork::generation()
     }
 
     /// Waits until the engine's thread has ended.
@@ -290,7 +292,7 @@ impl<M: Machine> Drop for Handle<M> {
     fn drop(&mut self) {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
-        if self.process != std::process::id() {
+        if self.process != fork::generation() {
             // After fork the thread is the parent's, and a lock of ours may be held for ever.
             std::mem::forget(thread);
             return;

@@ -3,6 +3,7 @@
 mod calls;
 mod discovery;
 mod engine;
+mod fork;
 mod guard;
 mod handle;
 pub mod libzmq;

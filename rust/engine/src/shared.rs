@@ -99,6 +99,14 @@ pub(crate) struct Outbox<V> {
     /// What waits here, and what the machine still holds.
     pending: Backlog,
     backlog: Backlog,
+    /// Set while a user who found no room may wait for some.
+    is_wanted: bool,
+}
+
+impl<V> Outbox<V> {
+    fn waiting(&self) -> Backlog {
+        sum(self.backlog, self.pending)
+    }
 }
 
 /// The state between an engine's thread and its user's threads.
@@ -178,6 +186,7 @@ impl<M: Machine> Shared<M> {
                 orders: vec![],
                 pending: Backlog::default(),
                 backlog: Backlog::default(),
+                is_wanted: false,
             }),
             snapshot: Mutex::new(Snapshot::default()),
             endpoints: Mutex::new(vec![]),
@@ -241,11 +250,16 @@ impl<M: Machine> Shared<M> {
         outbox.verbs.is_empty() && outbox.orders.is_empty()
     }
 
-    /// Says what the machine still holds; wakes a user who waits for room once there is plenty.
+    /// Says what the machine still holds. True when there is plenty of room for a user who found none, or nothing is
+    /// left.
     pub(crate) fn set_backlog(&self, backlog: Backlog) -> bool {
         let mut outbox = lock(&self.outbox);
+        let before = outbox.waiting();
         outbox.backlog = backlog;
-        self.bounds.half_empty(sum(outbox.backlog, outbox.pending))
+        let now = outbox.waiting();
+        let is_relieved = outbox.is_wanted && self.bounds.half_empty(now);
+        outbox.is_wanted &= !is_relieved;
+        is_relieved || (before.messages > 0 && now.messages == 0)
     }
 
     pub(crate) fn set_snapshot(&self, mut snapshot: Snapshot<M::Stats>) {
@@ -323,7 +337,8 @@ impl<M: Machine> Shared<M> {
         }
         {
             let mut outbox = lock(&self.outbox);
-            if !self.bounds.hold(sum(outbox.backlog, outbox.pending)) {
+            if !self.bounds.hold(outbox.waiting()) {
+                outbox.is_wanted = true;
                 return Offered::Full(verb);
             }
             outbox.verbs.push(verb);
@@ -346,13 +361,14 @@ impl<M: Machine> Shared<M> {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        let outbox = lock(&self.outbox);
-        self.bounds.hold(sum(outbox.backlog, outbox.pending))
+        let mut outbox = lock(&self.outbox);
+        let has_room = self.bounds.hold(outbox.waiting());
+        outbox.is_wanted |= !has_room;
+        has_room
     }
 
     pub(crate) fn is_drained(&self) -> bool {
-        let outbox = lock(&self.outbox);
-        sum(outbox.backlog, outbox.pending).messages == 0
+        lock(&self.outbox).waiting().messages == 0
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<M::Stats> {

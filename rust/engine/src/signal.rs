@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Wakes whoever waits on its descriptor, and costs no system call while nobody does.
 ///
 /// The waiter calls [`arm`](Self::arm), looks once more whether there is still reason to wait, waits until the descriptor
-/// is readable, then calls [`clear`](Self::clear).
+/// is readable, then calls [`disarm`](Self::disarm).
 #[derive(Debug)]
 pub struct Signal {
     armed: AtomicBool,
@@ -51,10 +51,10 @@ impl Signal {
         let _ = (&self.waking).write(&[1]);
     }
 
-    /// Makes the descriptor unreadable again.
-    pub fn clear(&self) {
-        self.armed.store(false, Ordering::SeqCst);
-        if self.latched.load(Ordering::SeqCst) {
+    /// Ends a wait; makes the descriptor unreadable again if it `is_readable` or may be.
+    pub fn disarm(&self, is_readable: bool) {
+        let is_untouched = self.armed.swap(false, Ordering::SeqCst);
+        if self.latched.load(Ordering::SeqCst) || (is_untouched && !is_readable) {
             return;
         }
         let mut bytes = [0; 64];
@@ -64,15 +64,16 @@ impl Signal {
     /// Waits until `ready` or for so long at most; may return early.
     pub fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) {
         self.arm();
+        let mut is_readable = false;
         if !ready() {
             let timeout = timeout.map_or(-1, |timeout| {
                 libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
             });
             let mut fd = libc::pollfd { fd: self.raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one pollfd. Any error ends the wait early, which is allowed.
-            unsafe { libc::poll(&raw mut fd, 1, timeout) };
+            is_readable = unsafe { libc::poll(&raw mut fd, 1, timeout) } > 0;
         }
-        self.clear();
+        self.disarm(is_readable);
     }
 
     /// The descriptor's number, for event loops.

@@ -38,13 +38,13 @@ pub trait Transport {
     fn poll_monitor(&mut self, socket: &mut Self::Socket) -> Option<SocketEvent>;
 
     /// Waits until a socket can do what it is asked about, one of `others` is readable, or the time is up; notes which
-    /// sockets can.
+    /// sockets can, or may. True where one of `others` was seen to be readable.
     fn wait(
         &mut self,
         sockets: &mut [Interest<'_, Self::Socket>],
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
-    ) -> Result<(), TransportError>;
+    ) -> Result<bool, TransportError>;
 
     /// Closes a socket; what it has taken to send it may go on sending for `linger`.
     fn close(&mut self, socket: Self::Socket, linger: Duration);

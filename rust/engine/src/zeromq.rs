@@ -275,7 +275,7 @@ impl Transport for ZeromqTransport {
         sockets: &mut [Interest<'_, Socket>],
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
-    ) -> Result<(), TransportError> {
+    ) -> Result<bool, TransportError> {
         for interest in &mut *sockets {
             self.launch(interest.socket);
         }
@@ -292,17 +292,17 @@ impl Transport for ZeromqTransport {
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if any || left.is_some_and(|left| left.is_zero()) {
-                self.signal.clear();
-                return Ok(());
+                self.signal.disarm(false);
+                return Ok(false);
             }
             let mut fds: Vec<_> = others.iter().chain([&self.signal.as_fd()]).map(poll).collect();
             let timeout = left
                 .map_or(-1, |left| libc::c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX));
             // SAFETY: pointer and length are those of the vector. An error is an early wake-up.
             unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
-            self.signal.clear();
+            self.signal.disarm(fds[others.len()].revents != 0);
             if fds[..others.len()].iter().any(|other| other.revents != 0) {
-                return Ok(());
+                return Ok(true);
             }
         }
     }

@@ -213,7 +213,7 @@ impl Role {
 
     /// Ends a wait on `fileno`.
     fn disarm(&self) -> PyResult<()> {
-        self.ours()?.events().clear();
+        self.ours()?.events().disarm(true);
         Ok(())
     }
 
@@ -225,7 +225,7 @@ impl Role {
 
     /// Ends a wait on `fileno(changes=True)`.
     fn disarm_changes(&self) -> PyResult<()> {
-        self.ours()?.changes().clear();
+        self.ours()?.changes().disarm(true);
         Ok(())
     }
 

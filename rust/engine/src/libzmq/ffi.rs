@@ -346,6 +346,9 @@ impl FrameReader {
         // SAFETY: the message holds a frame now.
         let (more, size) =
             unsafe { ((zmq.msg_more)(&raw const self.message) != 0, (zmq.msg_size)(&raw const self.message)) };
+        if size == 0 {
+            return Ok(Some((Bytes::new(), more)));
+        }
         if size < COPY_BELOW {
             if self.slab.capacity() - self.slab.len() < size {
                 self.slab = BytesMut::with_capacity(SLAB);

@@ -40,6 +40,8 @@ pub struct Socket {
     monitor_fd: c_int,
     authenticated: bool,
     adopted: bool,
+    /// Set while nothing was done with the socket since there was nothing to receive.
+    is_drained: bool,
     /// A failed handshake is followed by a disconnection of somebody who never was connected.
     refused: usize,
     /// When a peer last could not be let in for want of something of ours, as descriptors.
@@ -49,6 +51,9 @@ pub struct Socket {
 
 /// libzmq tries again and again without a pause: what comes within so long of the last is no news.
 const SAME_WANT: Duration = Duration::from_secs(1);
+
+/// Frames that a message of more than a few may have.
+const MANY_FRAMES: usize = 9;
 
 /// Old news that is read at one time.
 const OLD_NEWS: usize = 256;
@@ -139,23 +144,6 @@ impl LibzmqTransport {
             }
         }
     }
-
-    fn ready(&self, socket: SocketPtr, event: c_int) -> Result<bool, TransportError> {
-        Ok(self.zmq.int(socket, option::EVENTS)? & event != 0)
-    }
-
-    /// Asks each socket what it can do; true when any can do what it is waited for.
-    fn look(&self, sockets: &mut [Interest<'_, Socket>]) -> Result<bool, TransportError> {
-        let mut any = false;
-        for interest in sockets {
-            let events = self.zmq.int(interest.socket.data, option::EVENTS)?;
-            interest.readable = interest.read && events & ffi::POLLIN != 0;
-            interest.writable = interest.write && events & ffi::POLLOUT != 0;
-            interest.monitored = self.ready(interest.socket.monitor, ffi::POLLIN)?;
-            any |= interest.readable || interest.writable || interest.monitored;
-        }
-        Ok(any)
-    }
 }
 
 const PAIR: c_int = 0;
@@ -215,6 +203,7 @@ impl Transport for LibzmqTransport {
                 monitor_fd: self.zmq.int(monitor, option::FD)?,
                 authenticated: matches!(options.curve, Some(Curve::Server { .. })),
                 adopted: adopted.is_some(),
+                is_drained: false,
                 refused: 0,
                 wanting: None,
                 bound: vec![],
@@ -228,6 +217,7 @@ impl Transport for LibzmqTransport {
     }
 
     fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
+        socket.is_drained = false;
         self.zmq.bind(socket.data, endpoint)?;
         let real = self.zmq.text(socket.data, option::LAST_ENDPOINT)?;
         socket.bound.push(real.clone());
@@ -235,10 +225,12 @@ impl Transport for LibzmqTransport {
     }
 
     fn connect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
+        socket.is_drained = false;
         self.zmq.connect(socket.data, endpoint)
     }
 
     fn disconnect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
+        socket.is_drained = false;
         match socket.bound.iter().position(|bound| bound == endpoint) {
             Some(at) => {
                 socket.bound.swap_remove(at);
@@ -250,7 +242,10 @@ impl Transport for LibzmqTransport {
 
     fn receive(&mut self, socket: &mut Socket) -> Result<Option<Received>, TransportError> {
         let mut received = Received::default();
-        let Some((first, mut more)) = self.reader.receive(socket.data)? else { return Ok(None) };
+        let Some((first, mut more)) = self.reader.receive(socket.data)? else {
+            socket.is_drained = true;
+            return Ok(None);
+        };
         if socket.authenticated {
             received.user_id = self.reader.property(c"User-Id");
         }
@@ -262,6 +257,10 @@ impl Transport for LibzmqTransport {
         while more {
             // The frames of a message arrive together.
             let Some((frame, another)) = self.reader.receive(socket.data)? else { break };
+            if received.frames.len() == received.frames.inline_size() {
+                // Not frame by frame.
+                received.frames.reserve_exact(MANY_FRAMES);
+            }
             received.frames.push(frame);
             more = another;
         }
@@ -269,6 +268,7 @@ impl Transport for LibzmqTransport {
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError> {
+        socket.is_drained = false;
         let parts = to.into_iter().chain(frames);
         let last = frames.len() + usize::from(to.is_some()) - 1;
         for (at, frame) in parts.enumerate() {
@@ -329,38 +329,50 @@ impl Transport for LibzmqTransport {
         sockets: &mut [Interest<'_, Socket>],
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
-    ) -> Result<(), TransportError> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        while !self.look(sockets)? {
-            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if remaining.is_some_and(|remaining| remaining.is_zero()) {
-                return Ok(());
-            }
-            self.poll.clear();
-            let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            self.poll.extend(others.iter().map(|other| readable(other.as_raw_fd())));
-            for interest in sockets.iter() {
-                self.poll.push(readable(interest.socket.data_fd));
-                self.poll.push(readable(interest.socket.monitor_fd));
-            }
-            // Rounded up: a wait must not end just before its time.
-            let timeout = remaining
-                .map_or(-1, |remaining| c_int::try_from(remaining.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX));
-            // SAFETY: pointer and length are those of the vector.
-            let ready = unsafe { libc::poll(self.poll.as_mut_ptr(), self.poll.len() as libc::nfds_t, timeout) };
-            if ready < 0 {
-                let error = std::io::Error::last_os_error();
-                if error.kind() != std::io::ErrorKind::Interrupted {
-                    let errno = error.raw_os_error().unwrap_or_default();
-                    return Err(TransportError::Failed { errno, reason: error.to_string() });
-                }
-            }
-            if self.poll[..others.len()].iter().any(|other| other.revents != 0) {
-                self.look(sockets)?;
-                return Ok(());
+    ) -> Result<bool, TransportError> {
+        let mut any = false;
+        for Interest { socket, read, write, readable, writable, .. } in &mut *sockets {
+            // The descriptor tells only of what no call has come across yet.
+            if *write || (*read && !socket.is_drained) {
+                let events = self.zmq.int(socket.data, option::EVENTS)?;
+                *readable = *read && events & ffi::POLLIN != 0;
+                *writable = *write && events & ffi::POLLOUT != 0;
+                any |= *readable || *writable;
             }
         }
-        Ok(())
+        let listen = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        self.poll.clear();
+        self.poll.extend(others.iter().map(|other| listen(other.as_raw_fd())));
+        self.poll.extend(sockets.iter().flat_map(|interest| {
+            let Socket { data_fd, monitor_fd, .. } = *interest.socket;
+            [listen(data_fd), listen(monitor_fd)]
+        }));
+        // Rounded up: a wait must not end just before its time.
+        let whole = |timeout: Duration| c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX);
+        let timeout = if any { 0 } else { timeout.map_or(-1, whole) };
+        // SAFETY: pointer and length are those of the vector.
+        if unsafe { libc::poll(self.poll.as_mut_ptr(), self.poll.len() as libc::nfds_t, timeout) } < 0 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() == std::io::ErrorKind::Interrupted {
+                return Ok(false);
+            }
+            let errno = error.raw_os_error().unwrap_or_default();
+            return Err(TransportError::Failed { errno, reason: error.to_string() });
+        }
+        let (others, polled) = self.poll.split_at(others.len());
+        for (interest, polled) in sockets.iter_mut().zip(polled.chunks_exact(2)) {
+            interest.monitored = polled[1].revents != 0;
+            if polled[0].revents != 0 {
+                interest.socket.is_drained = false;
+                interest.readable = interest.read;
+                if !interest.read {
+                    // Asking takes the news in, which would wake us again and again.
+                    let events = self.zmq.int(interest.socket.data, option::EVENTS)?;
+                    interest.writable = interest.write && events & ffi::POLLOUT != 0;
+                }
+            }
+        }
+        Ok(others.iter().any(|other| other.revents != 0))
     }
 
     fn close(&mut self, socket: Socket, linger: Duration) {

@@ -211,7 +211,7 @@ impl PyClient {
     /// Ends a wait on `outcomes_fileno`.
     fn disarm_outcomes(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.as_super().get().ours()?;
-        slf.get().outcomes.signal.clear();
+        slf.get().outcomes.signal.disarm(true);
         Ok(())
     }
 
