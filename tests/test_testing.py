@@ -308,3 +308,21 @@ def test_the_ends_of_the_roles_are_orderly():
             second.result()
         sim.broker.close()
         assert (sim.now_s, sim.broker.closed, sim.broker.stats.queued) == (3, True, 1)
+
+
+@pytest.mark.req("DCP-35")
+def test_a_handler_may_ask_others():
+    def front(request):
+        return worker.request(b"back", request.data, timeout_s=5).data
+
+    with testing.pair(dcp.Broker, dcp.Client, latency_s=0.1) as sim:
+        worker = sim.add(dcp.Worker, b"front", front)
+        back = sim.add(dcp.Worker, b"back", lambda request: [*request.data, b"y"], work_s=1)
+        futures = [sim.client.submit(b"front", b"x") for _ in range(2)]
+        assert [future.result().data for future in futures] == [(b"x", b"y")] * 2
+        # One after the other: the place of the first stays taken while it waits.
+        assert sim.now_s > 2
+        assert (worker.stats.asked, worker.stats.failed) == (2, 0)
+        sim.crash(back)
+        assert sim.client.request(b"front", b"x").data == ()
+        assert worker.stats.failed == 1

@@ -35,6 +35,9 @@ __all__ = ["Broker", "Client", "Future", "Peer", "Simulation", "Worker", "pair"]
 
 _S = 1_000_000_000
 
+# What is told of a call, which is for its future.
+_OUTCOMES = frozenset({"reply", "timed_out", "unanswered"})
+
 Kind = TypeVar("Kind")
 
 
@@ -121,6 +124,71 @@ class _Notices(Notices):
         self._logger.log(level, "%s: %s", self._who, text, exc_info=error)
 
 
+class Future(concurrent.futures.Future[Reply]):
+    """A reply to come. To wait for it is to move the clock."""
+
+    def __init__(self, wait: Callable[[Callable[[], object], float | None], bool], forget: Callable[[], None]) -> None:
+        super().__init__()
+        self._wait = wait
+        self._forget = forget
+
+    def cancel(self) -> bool:
+        """Waits for the reply no more; the request is not sent any more if that has not been done."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._forget()
+        return cancelled
+
+    def result(self, timeout: float | None = None) -> Reply:
+        """Moves the clock until the reply is there, or so far; see `concurrent.futures.Future.result`."""
+        self._wait(self.done, timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Moves the clock as `result` does; see `concurrent.futures.Future.exception`."""
+        self._wait(self.done, timeout)
+        return super().exception(0)
+
+
+class _Calls:
+    """The futures of one role."""
+
+    def __init__(self, world: _World, engine: _Simulated) -> None:
+        self._world = world
+        self._engine = engine
+        self._futures: dict[int, tuple[Future, float | None]] = {}
+
+    def put(
+        self, service: bytes, data: Parts, metadata: Sequence[Frame], timeout_s: float | None, retries: int
+    ) -> Future:
+        if self._engine.closed:
+            message = "this role is closed"
+            raise ClosedError(message)
+        call = self._engine.request(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
+        future = Future(self._world.until, functools.partial(self._cancel, call))
+        self._futures[call] = future, timeout_s
+        return future
+
+    def complete(self, kind: str, call: int, reply: Reply | None = None) -> None:
+        future, timeout_s = self._futures.pop(call, (None, None))
+        if future is None or not future.set_running_or_notify_cancel():
+            return
+        if reply is not None:
+            future.set_result(reply)
+        elif kind == "timed_out":
+            future.set_exception(TimeoutError(f"no reply came within {timeout_s} s"))
+        else:
+            future.set_exception(ClosedError("this role is closed"))
+
+    def lose(self) -> None:
+        for call in list(self._futures):
+            self.complete("unanswered", call)
+
+    def _cancel(self, call: int) -> None:
+        self._futures.pop(call, None)
+        self._engine.cancel(call)
+
+
 class _Member(Role):
     """What those that take part have in common."""
 
@@ -140,9 +208,6 @@ class _Member(Role):
             raise LocalProtocolError(message)
         self._open()
 
-    def _lose(self) -> None:
-        """Lets go of what is lost when it crashes."""
-
     def __del__(self) -> None:
         """Holds nothing that is to be closed."""
 
@@ -156,7 +221,8 @@ class Broker(_Member, _broker.Brokering):
 
     def _open(self) -> None:
         self._notices = _Notices("dcp", "broker", self._on_drop)
-        self._native = self._world.join(self, self._world.native.add_broker(self._settings), self._tell, self._lose)
+        engine = self._world.native.add_broker(self._settings)
+        self._native = self._world.join(self, engine, self._tell, lambda: None)
 
     def _tell(self, kind: str, *details: Any) -> None:
         _broker.tell(self._notices, kind, *details)
@@ -199,10 +265,13 @@ class Worker(_Member, _worker.Working):
             heartbeat_interval_s=self._heartbeat_interval_s,
             liveness=self._liveness,
         )
+        self._calls = _Calls(self._world, engine)
         self._native = self._world.join(self, engine, self._tell, self._lose)
 
     def _tell(self, kind: str, *details: Any) -> None:
-        if kind != "request":
+        if kind in _OUTCOMES:
+            self._calls.complete(kind, *details)
+        elif kind != "request":
             _worker.tell(self._notices, kind, *details)
         elif self._handler is None:
             self._requests.append(details[0])
@@ -214,6 +283,16 @@ class Worker(_Member, _worker.Working):
 
     def _lose(self) -> None:
         self._requests.clear()
+        self._calls.lose()
+
+    def request(
+        self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
+    ) -> Reply:
+        """Asks another service and moves the clock until the reply is there; see `trunkline.dcp.Worker.request`.
+
+        From inside a handler as well: everybody else goes on meanwhile.
+        """
+        return self._calls.put(service, data, metadata, timeout_s, 0).result()
 
     def receive(self, *, timeout_s: float | None = None) -> Request:
         """Moves the clock until a request comes.
@@ -238,32 +317,7 @@ class Worker(_Member, _worker.Working):
         """See `trunkline.dcp.Worker.close`; moves the clock until it has ended."""
         self.stop(drain_s=drain_s)
         self._world.until(lambda: self.closed)
-
-
-class Future(concurrent.futures.Future[Reply]):
-    """A reply to come. To wait for it is to move the clock."""
-
-    def __init__(self, wait: Callable[[Callable[[], object], float | None], bool], forget: Callable[[], None]) -> None:
-        super().__init__()
-        self._wait = wait
-        self._forget = forget
-
-    def cancel(self) -> bool:
-        """Waits for the reply no more; the request is not sent any more if that has not been done."""
-        cancelled = super().cancel()
-        if cancelled:
-            self._forget()
-        return cancelled
-
-    def result(self, timeout: float | None = None) -> Reply:
-        """Moves the clock until the reply is there, or so far; see `concurrent.futures.Future.result`."""
-        self._wait(self.done, timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Moves the clock as `result` does; see `concurrent.futures.Future.exception`."""
-        self._wait(self.done, timeout)
-        return super().exception(0)
+        self._calls.lose()
 
 
 class Client(_Member, _client.Asking):
@@ -271,38 +325,19 @@ class Client(_Member, _client.Asking):
 
     def __init__(self, world: _World, /, **settings: Any) -> None:
         self._world = world
-        self._futures: dict[int, tuple[Future, float | None]] = {}
         super().__init__(**settings)
 
     def _open(self) -> None:
         self._notices = _Notices("dcp", "client", self._on_drop)
         engine = self._world.native.add_client(heartbeat_interval_s=self._heartbeat_interval_s, liveness=self._liveness)
-        self._native = self._world.join(self, engine, self._tell, self._lose)
+        self._calls = _Calls(self._world, engine)
+        self._native = self._world.join(self, engine, self._tell, self._calls.lose)
 
     def _tell(self, kind: str, *details: Any) -> None:
-        if kind in ("reply", "timed_out", "unanswered"):
-            self._complete(kind, *details)
+        if kind in _OUTCOMES:
+            self._calls.complete(kind, *details)
         else:
             _client.tell(self._notices, kind, *details)
-
-    def _complete(self, kind: str, call: int, reply: Reply | None = None) -> None:
-        future, timeout_s = self._futures.pop(call, (None, None))
-        if future is None or not future.set_running_or_notify_cancel():
-            return
-        if reply is not None:
-            future.set_result(reply)
-        elif kind == "timed_out":
-            future.set_exception(TimeoutError(f"no reply came within {timeout_s} s"))
-        else:
-            future.set_exception(ClosedError("this role is closed"))
-
-    def _lose(self) -> None:
-        for call in list(self._futures):
-            self._complete("unanswered", call)
-
-    def _cancel(self, call: int) -> None:
-        self._futures.pop(call, None)
-        self._native.cancel(call)
 
     def request(
         self,
@@ -332,18 +367,14 @@ class Client(_Member, _client.Asking):
         retries: int = 0,
     ) -> Future:
         """Asks a service and leaves the clock alone; see `trunkline.dcp.Client.submit`."""
-        if self.closed:
-            message = "this role is closed"
-            raise ClosedError(message)
-        call = self._native.request(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
-        future = Future(self._world.until, functools.partial(self._cancel, call))
-        self._futures[call] = future, timeout_s
-        return future
+        return self._calls.put(service, data, metadata, timeout_s, retries)
 
     def close(self, *, drain_s: float = 0.0) -> None:
         """See `trunkline.dcp.Client.close`; moves the clock until it has ended."""
         self._native.close(drain_s)
-        self._world.until(lambda: self.closed and not self._futures)
+        self._world.until(lambda: self.closed)
+        # What it had to say of its end is told by now.
+        self._calls.lose()
 
 
 class Peer:

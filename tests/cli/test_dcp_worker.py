@@ -73,6 +73,8 @@ def test_echoes(work, broker):
         "forwards": 0,
         "failed": 0,
         "held": 0,
+        "asked": 0,
+        "late": 0,
         "capture_lost": 0,
     }
     assert command.end() == ("", "")

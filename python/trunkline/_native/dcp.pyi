@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, TypeAlias, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from trunkline._native import Role
 
 __all__ = [
     "Broker",
+    "Caller",
     "Client",
     "Message",
     "Outgoing",
@@ -189,7 +190,48 @@ class Broker(Role):
         """Counters, by name."""
 
 @final
-class Worker(Role):
+class Outgoing:
+    """A request on its way to the engine."""
+
+    @property
+    def call(self) -> int:
+        """The number of the call."""
+
+@disjoint_base
+class Caller(Role):
+    """The part of a role that asks."""
+
+    def outgoing(
+        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
+    ) -> Outgoing:
+        """A request."""
+
+    def offer(self, outgoing: Outgoing) -> bool:
+        """Hands a request to the engine; false when there is no room."""
+
+    def put(self, outgoing: Outgoing, timeout_s: float | None = None) -> None:
+        """Hands a request to the engine, waiting for room."""
+
+    def request(self, outgoing: Outgoing, *, room_s: float | None, timeout_s: float | None) -> Reply:
+        """Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue."""
+
+    def cancel(self, call: int) -> None:
+        """Waits for a call no more."""
+
+    def outcomes(self) -> list[tuple[int, Reply | Literal["timed_out", "unanswered"]]]:
+        """The calls that have ended since the last time: the number and the reply, or what there was instead."""
+
+    def outcomes_fileno(self) -> int:
+        """The descriptor that is readable when calls have ended."""
+
+    def arm_outcomes(self) -> bool:
+        """Announces a wait on `outcomes_fileno`; true when there is no reason to wait."""
+
+    def disarm_outcomes(self) -> None:
+        """Ends a wait on `outcomes_fileno`."""
+
+@final
+class Worker(Caller):
     """A worker's engine."""
 
     def __new__(
@@ -221,49 +263,12 @@ class Worker(Role):
         """Counters, by name."""
 
 @final
-class Outgoing:
-    """A request on its way to the engine."""
-
-    @property
-    def call(self) -> int:
-        """The number of the call."""
-
-@final
-class Client(Role):
+class Client(Caller):
     """A client's engine."""
 
     def __new__(
         cls, options: Mapping[str, Any], *, heartbeat_interval_s: float, liveness: int, max_message_bytes: int
     ) -> Self: ...
-    def outgoing(
-        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
-    ) -> Outgoing:
-        """A request."""
-
-    def offer(self, outgoing: Outgoing) -> bool:
-        """Hands a request to the engine; false when there is no room."""
-
-    def put(self, outgoing: Outgoing, timeout_s: float | None = None) -> None:
-        """Hands a request to the engine, waiting for room."""
-
-    def request(self, outgoing: Outgoing, *, room_s: float | None, timeout_s: float | None) -> Reply:
-        """Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue."""
-
-    def cancel(self, call: int) -> None:
-        """Waits for a call no more."""
-
-    def outcomes(self) -> list[tuple[int, Reply | Literal["timed_out", "unanswered"]]]:
-        """The calls that have ended since the last time: the number and the reply, or what there was instead."""
-
-    def outcomes_fileno(self) -> int:
-        """The descriptor that is readable when calls have ended."""
-
-    def arm_outcomes(self) -> bool:
-        """Announces a wait on `outcomes_fileno`; true when there is no reason to wait."""
-
-    def disarm_outcomes(self) -> None:
-        """Ends a wait on `outcomes_fileno`."""
-
     def notices(self) -> list[tuple[Any, ...]]:
         """Notices since the last call, each ``(kind, *details)``."""
 

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from trunkline._native.dcp import Request
+from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, readable, taken
+from trunkline.dcp._calls import AsyncCalls
 from trunkline.dcp._pool import Pool
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
@@ -42,6 +43,8 @@ class WorkerStats:
         forwards: Requests that were handed on.
         failed: Requests whose work failed, or that nobody answered.
         held: Requests in hand.
+        asked: Requests of its own.
+        late: Replies to those that nobody waited for any more.
         capture_lost: Rows the capture could not keep up with.
     """
 
@@ -53,6 +56,8 @@ class WorkerStats:
     forwards: int
     failed: int
     held: int
+    asked: int
+    late: int
     capture_lost: int
 
 
@@ -157,8 +162,6 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         error, frames = details
         assert isinstance(error, DecodeError)
         notices.dropped(Dropped(error, error.kind, frames))
-    elif kind == "reply":
-        notices.log(logging.WARNING, kind, "a reply came that nobody waits for")
     elif kind == "abandoned":
         notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
     elif kind == "lost":
@@ -208,6 +211,29 @@ class Worker(Working, BlockingRole):
         """Every request until the worker is closed."""
         return self._worker
 
+    def request(
+        self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
+    ) -> Reply:
+        """Asks another service and waits for the reply, on the worker's own connection (DCP-35).
+
+        For handlers, in whatever thread they run, and between requests: the place of the request in hand stays taken, and
+        nothing else is given to this worker for it.
+
+        Args:
+            service: The service. Its own is done by other workers, or by this one if it has places left.
+            data: The parts of what is asked: one, or a sequence of them.
+            metadata: Parts that the reply will bear as well, none of them empty.
+            timeout_s: How long it may take; None for ever.
+
+        Raises:
+            TimeoutError: No reply came, or the queue had no room.
+            LocalProtocolError: A frame is larger than ``max_message_bytes``, or a part of the metadata is empty.
+            ClosedError: The worker is, or was, closed.
+        """
+        worker = self._worker
+        outgoing = worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
+        return worker.request(outgoing, room_s=timeout_s, timeout_s=timeout_s)
+
     def serve(self, handler: Handler, *, on_error: OnError | None = None) -> None:
         """Lets a function do all requests, on `concurrency` threads, until the worker is stopped or closed.
 
@@ -245,6 +271,10 @@ class Worker(Working, BlockingRole):
 class AsyncWorker(Working, AsyncRole):
     """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
+    def _open(self) -> None:
+        super()._open()
+        self._calls = AsyncCalls(self._worker)
+
     async def receive(self, *, timeout_s: float | None = None) -> Request:
         """See `Worker.receive`."""
         worker = self._worker
@@ -260,6 +290,13 @@ class AsyncWorker(Working, AsyncRole):
                 return
             yield request
             del request
+
+    async def request(
+        self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
+    ) -> Reply:
+        """See `Worker.request`."""
+        outgoing = self._worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
+        return await (await self._calls.put(outgoing, timeout_s, timeout_s))
 
     async def serve(self, handler: AsyncHandler, *, on_error: OnError | None = None) -> None:
         """See `Worker.serve`; a coroutine function runs in this loop, any other on `concurrency` threads."""
@@ -304,6 +341,7 @@ class AsyncWorker(Working, AsyncRole):
                 await readable(worker.fileno(), None)
             worker.disarm()
         await self._join()
+        self._calls.end()
         worker.raise_failure()
 
     async def _abandon(self) -> None:

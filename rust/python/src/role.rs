@@ -152,6 +152,30 @@ impl Role {
         }
     }
 
+    /// Offers something once; false when there is no room.
+    pub(crate) fn offer(&self, offer: impl FnOnce() -> bool) -> PyResult<bool> {
+        self.ours()?;
+        if offer() {
+            return Ok(true);
+        }
+        if self.ours()?.is_over() { Err(self.ended()) } else { Ok(false) }
+    }
+
+    /// Offers something until there is room.
+    pub(crate) fn put(&self, py: Python<'_>, timeout_s: Option<f64>, mut offer: impl FnMut() -> bool) -> PyResult<()> {
+        if self.offer(&mut offer)? {
+            return Ok(());
+        }
+        let deadline = deadline(timeout_s)?;
+        let room = |role: &dyn AnyRole| role.has_room() || role.is_over();
+        while self.wait_until(py, |role| role.changes(), deadline, room)? {
+            if self.offer(&mut offer)? {
+                return Ok(());
+            }
+        }
+        Err(timed_out("the queue had no room", timeout_s))
+    }
+
     /// Waits without the GIL, and with an eye on signals. False when the time is up.
     pub(crate) fn wait_until(
         &self,

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use trunkline_wire::dcp::simulation::{Network, Node, Part, Simulation, Told};
 use trunkline_wire::dcp::{
     BrokerEvent, BrokerSettings, BrokerStats, CallId, ClientEvent, ClientSettings, ClientVerb, JobId, WorkerEvent,
-    WorkerSettings, WorkerVerb,
+    WorkerSettings, WorkerVerb, WorkingVerb,
 };
 use trunkline_wire::{Frames, Machine, Nanos};
 
@@ -123,7 +123,7 @@ impl World {
                 }
             }
             Told::Worker(worker, WorkerEvent::Request { job, frames, .. }) => {
-                let held = self.simulation.worker(worker).expect("it is a worker").stats().held;
+                let held = self.simulation.worker(worker).expect("it is a worker").stats().worker.held;
                 self.most_held = self.most_held.max(held);
                 let (life, after) = (self.life(worker), Duration::from_micros(self.below(20_000)));
                 self.plan(after, Plan::Done { worker, life, job, frames });
@@ -162,7 +162,7 @@ impl World {
                 } else {
                     WorkerVerb::Reply { job, data }
                 };
-                self.simulation.ask_worker(worker, verb);
+                self.simulation.ask_worker(worker, WorkingVerb::Work(verb));
             }
             Plan::Asks { client, call, retries } => {
                 let text = Bytes::from(call.to_string());

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use trunkline_engine::Handle;
+use trunkline_engine::{Calls, Handle};
 use trunkline_wire::Frames;
-use trunkline_wire::dcp::{Body, JobId, Layout, Worker, WorkerVerb};
+use trunkline_wire::dcp::{Body, JobId, Layout, WorkerVerb, Working, WorkingVerb};
 
 use super::parts;
 use crate::errors::{LocalProtocolError, ended};
@@ -21,9 +21,9 @@ pub(crate) trait Answers: Send + Sync {
     fn ended(&self) -> Option<PyErr>;
 }
 
-impl Answers for Handle<Worker> {
+impl Answers for Handle<Working<Calls>> {
     fn ask(&self, verb: WorkerVerb) {
-        self.ask(verb);
+        self.ask(WorkingVerb::Work(verb));
     }
 
     fn ended(&self) -> Option<PyErr> {

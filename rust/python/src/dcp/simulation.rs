@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_wire::dcp::simulation::{Network, Node, Part, Simulation, Told};
-use trunkline_wire::dcp::{CallId, ClientSettings, ClientVerb, WorkerEvent, WorkerVerb};
+use trunkline_wire::dcp::{CallId, ClientSettings, ClientVerb, WorkerEvent, WorkerVerb, WorkingVerb};
 use trunkline_wire::{Machine, Nanos};
 
 use super::broker::{self, Given};
@@ -57,6 +57,14 @@ impl World {
         Arc::clone(self.desks.entry(node).or_insert_with(desk))
     }
 
+    /// Has a client, or a worker, make or cancel a call.
+    fn ask(&mut self, node: Node, verb: ClientVerb) {
+        match self.simulation.worker(node) {
+            Some(_) => self.simulation.ask_worker(node, WorkingVerb::Call(verb)),
+            None => self.simulation.ask_client(node, verb),
+        }
+    }
+
     /// Nobody answers for who is gone.
     fn clear(&mut self) {
         let simulation = &self.simulation;
@@ -73,7 +81,7 @@ fn enter(world: &Mutex<World>) -> MutexGuard<'_, World> {
     let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
     let answered = mem::take(&mut *world.answered.lock().unwrap_or_else(PoisonError::into_inner));
     for (node, verb) in answered {
-        world.simulation.ask_worker(node, verb);
+        world.simulation.ask_worker(node, WorkingVerb::Work(verb));
     }
     world
 }
@@ -262,13 +270,13 @@ impl Simulated {
         let mut world = enter(&self.world);
         world.calls += 1;
         let call = CallId(world.calls);
-        world.simulation.ask_client(self.node, ClientVerb::Request { call, service, metadata, data, timeout, retries });
+        world.ask(self.node, ClientVerb::Request { call, service, metadata, data, timeout, retries });
         Ok(call.0)
     }
 
     /// Waits for a call no more.
     fn cancel(&self, call: u64) {
-        enter(&self.world).simulation.ask_client(self.node, ClientVerb::Cancel(CallId(call)));
+        enter(&self.world).ask(self.node, ClientVerb::Cancel(CallId(call)));
     }
 
     /// Sends these frames, if it is a raw DEALER.

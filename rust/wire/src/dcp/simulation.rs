@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::{
     Asking, Back, Broker, BrokerEvent, BrokerSettings, Client, ClientEvent, ClientSettings, ClientVerb, Front, Worker,
-    WorkerEvent, WorkerSettings, WorkerVerb,
+    WorkerEvent, WorkerSettings, Working, WorkingEvent, WorkingVerb,
 };
 use crate::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Unsent};
 
@@ -57,7 +57,7 @@ pub enum Told {
     Broker(Node, BrokerEvent),
     /// By a worker.
     Worker(Node, WorkerEvent),
-    /// By a client.
+    /// By a client, or by a worker that asks.
     Client(Node, ClientEvent),
     /// A message to a peer.
     Peer(Node, Frames),
@@ -95,7 +95,7 @@ impl std::error::Error for Endless {}
 #[derive(Debug)]
 enum Role {
     Broker(Box<Broker>),
-    Worker(Box<Worker>),
+    Worker(Box<Working>),
     Client(Box<Client>),
     Peer(VecDeque<Frames>),
 }
@@ -270,7 +270,7 @@ impl Simulation {
     }
 
     /// The worker's machine, if it is one.
-    pub fn worker(&self, node: Node) -> Option<&Worker> {
+    pub fn worker(&self, node: Node) -> Option<&Working> {
         if let Role::Worker(worker) = &self.members[node.0].role { Some(worker) } else { None }
     }
 
@@ -280,7 +280,7 @@ impl Simulation {
     }
 
     /// What the user of a worker asks for. Nobody hears it while it is down.
-    pub fn ask_worker(&mut self, node: Node, verb: WorkerVerb) {
+    pub fn ask_worker(&mut self, node: Node, verb: WorkingVerb<ClientVerb>) {
         let member = &mut self.members[node.0];
         if let Role::Worker(worker) = &mut member.role
             && member.life == Life::Up
@@ -362,7 +362,9 @@ impl Simulation {
             Part::Broker(settings) => Role::Broker(Box::new(Broker::new(settings))),
             Part::Worker(settings) => {
                 let settings = WorkerSettings { connect: vec![ENDPOINT.to_owned()], ..settings };
-                Role::Worker(Box::new(Worker::new(self.now, settings, seed)))
+                let worker = Worker::new(self.now, settings, seed);
+                let asks = ClientSettings { timeout: Duration::MAX, ..ClientSettings::default() };
+                Role::Worker(Box::new(Working::new(worker, Client::new(asks, seed))))
             }
             Part::Client(settings) => Role::Client(Box::new(Client::new(settings, seed))),
             Part::Peer => Role::Peer(VecDeque::new()),
@@ -663,7 +665,10 @@ impl Member {
     fn poll_event(&mut self, node: Node) -> Option<Told> {
         match &mut self.role {
             Role::Broker(broker) => broker.poll_event().map(|event| Told::Broker(node, event)),
-            Role::Worker(worker) => worker.poll_event().map(|event| Told::Worker(node, event)),
+            Role::Worker(worker) => worker.poll_event().map(|event| match event {
+                WorkingEvent::Work(event) => Told::Worker(node, event),
+                WorkingEvent::Call(event) => Told::Client(node, event),
+            }),
             Role::Client(client) => client.poll_event().map(|event| Told::Client(node, event)),
             Role::Peer(_) => None,
         }
