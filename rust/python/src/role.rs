@@ -370,10 +370,9 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     machine: M,
     options: RoleOptions,
     protocol: Protocol,
-    overflow: CaptureOverflow,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let RoleOptions { bounds, capture, context, adopted, allow, keep_alive, grace, .. } = options;
+    let RoleOptions { bounds, capture, overflow, context, adopted, allow, keep_alive, grace, .. } = options;
     let zmq = match LIBRARY.get() {
         Some(path) => load(path),
         None => Err(TransportError::Unsupported("libzmq")),
@@ -457,6 +456,7 @@ pub(crate) struct RoleOptions {
     pub(crate) socket: SocketOptions,
     pub(crate) bounds: Bounds,
     pub(crate) capture: Option<(PathBuf, trunkline_capture::Settings)>,
+    pub(crate) overflow: CaptureOverflow,
     pub(crate) grace: Duration,
     context: Context,
     adopted: Vec<SocketPtr>,
@@ -495,6 +495,16 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             None => None,
             Some(path) => Some((path.extract()?, capture_settings(&options)?)),
         };
+        let overflow: Option<String> = optional("capture_overflow").map(PyAnyMethods::extract).transpose()?;
+        let overflow = match overflow.as_deref() {
+            None | Some("count") => CaptureOverflow::Count,
+            Some("block") => CaptureOverflow::Block,
+            Some("end") => CaptureOverflow::End,
+            Some(other) => {
+                let text = format!("capture_overflow is 'count' or 'block', not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
         let mut keep_alive = vec![];
         let mut adopted = vec![];
         let mut context = Context::Process;
@@ -518,6 +528,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             socket,
             bounds: Bounds { messages: need("queue_messages")?.extract()?, bytes: need("queue_bytes")?.extract()? },
             capture,
+            overflow,
             grace: seconds(need("grace_s")?.extract()?)?,
             context,
             adopted,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::Protocol;
-use trunkline_engine::{Announcing, CaptureOverflow, Either, Handle, Offered, Snapshot, Together, Trouble};
+use trunkline_engine::{Announcing, Either, Handle, Offered, Snapshot, Together, Trouble};
 use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
@@ -160,15 +160,15 @@ impl PySender {
                 time: seconds(batch_s)?,
             },
         });
-        let (overflow, thread) = (CaptureOverflow::Count, "trunkline-cdtp-sender");
+        let thread = "trunkline-cdtp-sender";
         let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
             None => {
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, thread)?;
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, thread)?;
                 (handle, role)
             }
             Some(beacon) => {
                 let machine = Together::new(machine, beacon.beacon()?, Announcing::default());
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, thread)?;
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, thread)?;
                 (handle, role)
             }
         };
