@@ -303,11 +303,11 @@ def test_the_ends_of_the_roles_are_orderly():
         worker.close()
         assert first.result().data == (b"done",)
         assert (sim.now_s, worker.closed, worker.stats.replies) == (3, True, 1)
-        sim.client.close()
+        sim.client.close(drain_s=2)
         with pytest.raises(ClosedError):
             second.result()
         sim.broker.close()
-        assert (sim.now_s, sim.broker.closed, sim.broker.stats.queued) == (3, True, 1)
+        assert (sim.now_s, sim.broker.closed, sim.broker.stats.queued) == (5, True, 1)
 
 
 @pytest.mark.req("DCP-35")

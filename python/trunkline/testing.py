@@ -369,7 +369,7 @@ class Client(_Member, _client.Asking):
         """Asks a service and leaves the clock alone; see `trunkline.dcp.Client.submit`."""
         return self._calls.put(service, data, metadata, timeout_s, retries)
 
-    def close(self, *, drain_s: float = 0.0) -> None:
+    def close(self, *, drain_s: float = 5.0) -> None:
         """See `trunkline.dcp.Client.close`; moves the clock until it has ended."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)

@@ -189,11 +189,14 @@ class Client(Asking, BlockingRole):
         outgoing = client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
         return self._calls.put(outgoing, self._room_s(timeout_s), timeout_s)
 
-    def close(self, *, drain_s: float = 0.0) -> None:
-        """Ends; requests that have no reply by then raise `ClosedError`.
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Takes no more requests, waits for the replies to those that are under way, and ends; at once if there are none.
+
+        A request that has no reply by then raises `ClosedError`, and is not sent any more if that has not been done. One whose
+        own time runs out first ends with that; it is not tried again. A ``with`` that ends in an exception does not wait.
 
         Args:
-            drain_s: How long to wait for replies first, at most.
+            drain_s: How long to wait for replies, at most.
         """
         client = self._client
         client.close(drain_s)
@@ -201,6 +204,9 @@ class Client(Asking, BlockingRole):
         self._calls.join()
         _notices.unwatch(client)
         client.raise_failure()
+
+    def _abandon(self) -> None:
+        self.close(drain_s=0.0)
 
     def __del__(self) -> None:
         super().__del__()
@@ -243,7 +249,7 @@ class AsyncClient(Asking, AsyncRole):
         outgoing = self._client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
         return await self._calls.put(outgoing, self._room_s(timeout_s), timeout_s)
 
-    async def close(self, *, drain_s: float = 0.0) -> None:
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Client.close`."""
         if self._native is None:
             return
@@ -252,3 +258,6 @@ class AsyncClient(Asking, AsyncRole):
         self._calls.end()
         _notices.unwatch(self._native)
         self._native.raise_failure()
+
+    async def _abandon(self) -> None:
+        await self.close(drain_s=0.0)
