@@ -21,10 +21,10 @@ use crate::udp::Udp;
 
 /// Messages read off one socket before the others have their turn. What they give rise to goes out together: a transport
 /// that is woken once sends more with each call.
-const BURST: usize = 256;
+const BURST: usize = 512;
 
 /// Bytes after which a burst ends too.
-const BURST_BYTES: usize = 256 << 10;
+const BURST_BYTES: usize = 512 << 10;
 
 /// Sends given to one full peer before the others have their turn.
 const RETRIES: usize = 64;
@@ -39,6 +39,8 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     tap: Option<Tap>,
     origin: Instant,
     events: Vec<M::Event>,
+    /// Sends to peers, until they are sorted.
+    letters: Vec<Output<M::Socket>>,
     verbs: Vec<M::Verb>,
     orders: Vec<Order>,
     room: Backlog,
@@ -81,6 +83,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             tap,
             origin: Instant::now(),
             events: vec![],
+            letters: vec![],
             verbs: vec![],
             orders: vec![],
             pressed: false,
@@ -262,8 +265,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     fn receive(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
+            let Some(slot) = self.slots.get(at) else { break };
             let (mut messages, mut bytes) = (0, 0);
-            while messages < BURST && bytes < BURST_BYTES && self.may_read(at) {
+            // These want an answer before there is another message.
+            let in_step = matches!(slot.kind, SocketKind::Rep | SocketKind::Req);
+            let burst = if in_step { 1 } else { BURST };
+            while messages < burst && bytes < BURST_BYTES && self.may_read(at) {
                 let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.readable) else { break };
                 match self.transport.receive(&mut slot.socket) {
                     Ok(Some(received)) => {
@@ -329,10 +336,28 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     /// Does what the machine wants done, and collects what it has to say.
     fn drain(&mut self, now: Nanos) {
-        while let Some(output) = self.machine.poll_output() {
-            self.act(now, output);
+        loop {
+            match self.machine.poll_output() {
+                Some(letter) if letter.peer().is_some() && self.letters.len() < BURST => self.letters.push(letter),
+                Some(output) => {
+                    self.post(now);
+                    self.act(now, output);
+                }
+                None if self.letters.is_empty() => break,
+                None => self.post(now),
+            }
         }
         self.take_events();
+    }
+
+    /// Sends what is for one peer in one go: the transport, once woken, has more for it with each call.
+    fn post(&mut self, now: Nanos) {
+        let mut letters = std::mem::take(&mut self.letters);
+        letters.sort_by_cached_key(|letter| letter.peer().map_or(0, |peer| tail(peer)));
+        for letter in letters.drain(..) {
+            self.act(now, letter);
+        }
+        self.letters = letters;
     }
 
     fn take_events(&mut self) {
@@ -627,6 +652,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
         self.udp.clear();
     }
+}
+
+/// Tells most peers apart: the end of a name, or all of one that libzmq gave.
+fn tail(peer: &[u8]) -> u64 {
+    let mut tail = [0; 8];
+    for (to, from) in tail.iter_mut().zip(peer.iter().rev()) {
+        *to = *from;
+    }
+    u64::from_ne_bytes(tail)
 }
 
 fn ended(error: &TransportError) -> End {

@@ -36,6 +36,8 @@ impl Pending {
 struct Peer {
     queue: VecDeque<Pending>,
     bytes: usize,
+    /// No send of the queue is to be given up before this.
+    first_limit: Option<Nanos>,
     retry_at: Nanos,
     retry: Duration,
 }
@@ -66,6 +68,7 @@ impl Outboxes {
         let peer = self.peers.entry(to).or_insert_with(|| Peer {
             queue: VecDeque::new(),
             bytes: 0,
+            first_limit: None,
             retry_at: now + FIRST_RETRY,
             retry: FIRST_RETRY,
         });
@@ -75,6 +78,7 @@ impl Outboxes {
             return Err(Unsent::PeerFull);
         }
         peer.bytes += size;
+        peer.first_limit = peer.first_limit.into_iter().chain(pending.until).min();
         peer.queue.push_back(pending);
         Ok(())
     }
@@ -82,22 +86,21 @@ impl Outboxes {
     /// When a peer wants another try, or a send is given up.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let retries = self.peers.iter().filter(|(to, _)| to.0.is_some()).map(|(_, peer)| peer.retry_at);
-        let limits = self.peers.values().filter_map(|peer| peer.queue.iter().filter_map(|pending| pending.until).min());
+        let limits = self.peers.values().filter_map(|peer| peer.first_limit);
         retries.chain(limits).min()
     }
 
     /// Takes out what is past its time.
     pub(crate) fn expire(&mut self, now: Nanos, mut expired: impl FnMut(Pending)) {
-        for peer in self.peers.values_mut() {
-            let late = |pending: &Pending| pending.until.is_some_and(|until| until <= now);
-            if peer.queue.iter().any(late) {
-                for pending in std::mem::take(&mut peer.queue) {
-                    if late(&pending) {
-                        peer.bytes -= pending.size();
-                        expired(pending);
-                    } else {
-                        peer.queue.push_back(pending);
-                    }
+        for peer in self.peers.values_mut().filter(|peer| peer.first_limit.is_some_and(|limit| limit <= now)) {
+            peer.first_limit = None;
+            for pending in std::mem::take(&mut peer.queue) {
+                if pending.until.is_some_and(|until| until <= now) {
+                    peer.bytes -= pending.size();
+                    expired(pending);
+                } else {
+                    peer.first_limit = peer.first_limit.into_iter().chain(pending.until).min();
+                    peer.queue.push_back(pending);
                 }
             }
         }

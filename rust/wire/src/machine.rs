@@ -223,6 +223,16 @@ pub enum Output<S> {
     },
 }
 
+impl<S> Output<S> {
+    /// Whom a message is for: a routing id or address.
+    pub fn peer(&self) -> Option<&Bytes> {
+        match self {
+            Self::Send { to, .. } => to.as_ref(),
+            Self::Open(_) | Self::Connect { .. } | Self::Disconnect { .. } | Self::Close { .. } => None,
+        }
+    }
+}
+
 /// A socket to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open<S> {

@@ -1,8 +1,10 @@
 //! Who offers what, who waits for whom, who has what in hand. Every step takes the same time, however many there are.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 
 use crate::dcp::list::{Links, List};
 use crate::dcp::size;
@@ -79,9 +81,10 @@ pub(super) struct Left {
 #[derive(Debug)]
 pub(super) struct Board {
     services: Slab<Service>,
-    by_name: HashMap<Bytes, Slot>,
+    by_name: HashMap<Bytes, Slot, RandomState>,
     workers: Slab<Worker>,
-    by_address: HashMap<Bytes, Slot>,
+    by_address: HashMap<Bytes, Slot, RandomState>,
+    digests: RandomState,
     requests: Slab<Request>,
     /// Requests, in a queue or in a hand.
     order: Links,
@@ -103,9 +106,10 @@ impl Board {
     pub(super) fn new() -> Self {
         Self {
             services: Slab::new(),
-            by_name: HashMap::new(),
+            by_name: HashMap::default(),
             workers: Slab::new(),
-            by_address: HashMap::new(),
+            by_address: HashMap::default(),
+            digests: RandomState::default(),
             requests: Slab::new(),
             order: Links::new(),
             ages: Links::new(),
@@ -262,6 +266,11 @@ impl Board {
     }
 
     // Requests.
+
+    /// A digest of a client's address, its delimiter and the metadata, which are the same in a request and its reply.
+    pub(super) fn digest(&self, frames: &[Bytes]) -> u64 {
+        self.digests.hash_one(frames)
+    }
 
     /// What keeping these frames costs.
     pub(super) fn cost_of(frames: &Frames) -> usize {

@@ -6,7 +6,6 @@ mod settings;
 pub use settings::{BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, DropReason, Overflow, ServiceStats};
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -122,7 +121,7 @@ impl Broker {
             }
             Some(_) => {}
         }
-        let key = digest(&frames[REQUEST_CLIENT..metadata_end]);
+        let key = self.board.digest(&frames[REQUEST_CLIENT..metadata_end]);
         if let Some(worker) = worker.filter(|_| forwards) {
             if let Some(service) = self.board.finish(worker, key) {
                 self.board.tidy(service);
@@ -141,7 +140,7 @@ impl Broker {
             return;
         }
         let client = body.client.unwrap_or(SERVICE);
-        let key = digest(&frames[client..body.metadata.end]);
+        let key = self.board.digest(&frames[client..body.metadata.end]);
         self.deliver(frames[client].clone(), frames);
         match worker {
             Some(worker) => {
@@ -463,13 +462,6 @@ impl Machine for Broker {
     fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
-}
-
-/// A digest of a client's address, its delimiter and the metadata, which are the same in a request and its reply.
-fn digest(frames: &[Bytes]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    frames.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The addresses put in last; the oldest go when there are many.
