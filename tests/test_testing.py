@@ -326,3 +326,20 @@ def test_a_handler_may_ask_others():
         sim.crash(back)
         assert sim.client.request(b"front", b"x").data == ()
         assert worker.stats.failed == 1
+
+
+@pytest.mark.req("DCP-42")
+@pytest.mark.parametrize("requeue", [False, True])
+def test_what_is_given_to_a_worker_that_leaves_is_lost_or_done_by_another(requeue):
+    with testing.pair(dcp.Client, latency_s=0.01) as sim:
+        sim.add(dcp.Broker, requeue=requeue)
+        leaving = sim.add(dcp.Worker, b"a")
+        futures = [sim.client.submit(b"a", b"%d" % number, timeout_s=30) for number in range(3)]
+        request = leaving.receive()
+        leaving.stop()
+        request.reply(b"x")
+        sim.add(dcp.Worker, b"a", testing.echo)
+        sim.advance(30)
+        ends = [future.exception() is None for future in futures]
+        assert ends == ([True, True, True] if requeue else [True, False, True])
+        assert sim.broker.stats.lost == (0 if requeue else 1)
