@@ -1,7 +1,8 @@
 """Message protocols over ZeroMQ, from a live socket to a Spark table.
 
-A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`), one for what is recorded (`trunkline.capture`) and one for Spark
-(`trunkline.spark`); each is imported when it is first used. What all of them raise is in `trunkline.errors`.
+A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`), one for what is recorded (`trunkline.capture`),
+one for Spark (`trunkline.spark`) and one for tests of your own (`trunkline.testing`); each is imported when it is first used.
+What all of them raise is in `trunkline.errors`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trunkline.errors import (
 )
 
 if TYPE_CHECKING:
-    from trunkline import capture, cdtp, chirp, dcp, msgpack, spark
+    from trunkline import capture, cdtp, chirp, dcp, msgpack, spark, testing
 
 __all__ = [
     "CaptureError",
@@ -52,9 +53,10 @@ __all__ = [
     "error_kinds",
     "msgpack",
     "spark",
+    "testing",
 ]
 
-_ROOMS = frozenset({"capture", "cdtp", "chirp", "dcp", "msgpack", "spark"})
+_ROOMS = frozenset({"capture", "cdtp", "chirp", "dcp", "msgpack", "spark", "testing"})
 
 if build_profile == "debug":
     warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)

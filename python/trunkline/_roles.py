@@ -25,17 +25,30 @@ if TYPE_CHECKING:
     from trunkline._native import Role as _Engine
     from trunkline.curve import Curve
 
-__all__ = ["AsyncRole", "BlockingRole", "Endpoints", "Overflow", "Role", "RoleOptions", "TimeoutError", "until"]
+__all__ = [
+    "AsyncRole",
+    "BlockingRole",
+    "Endpoints",
+    "Overflow",
+    "Role",
+    "RoleOptions",
+    "SocketOptions",
+    "TimeoutError",
+    "until",
+]
 
 Native = TypeVar("Native", bound="_Engine")
 Taken = TypeVar("Taken")
 
 Endpoints = str | Sequence[str]
 Overflow = Literal["block", "raise"]
+CaptureOverflow = Literal["count", "block"]
+
+_DAY_S = 24 * 60 * 60
 
 
-class RoleOptions(TypedDict, total=False):
-    """What every role takes.
+class SocketOptions(TypedDict, total=False):
+    """What every role takes about its sockets.
 
     Attributes:
         bind: One endpoint to listen on, or several, as ``"tcp://127.0.0.1:*"``.
@@ -47,7 +60,6 @@ class RoleOptions(TypedDict, total=False):
         queue_messages: Messages that may wait between the role and you.
         queue_bytes: Bytes of frames that may wait; one larger message is taken when nothing waits.
         max_message_bytes: The largest frame that is taken.
-        capture: A directory to record everything in that is received and sent.
     """
 
     bind: Endpoints
@@ -59,7 +71,31 @@ class RoleOptions(TypedDict, total=False):
     queue_messages: int
     queue_bytes: int
     max_message_bytes: int
+
+
+class RoleOptions(SocketOptions, total=False):
+    """What every role takes: `SocketOptions`, and what says whether and how it records its traffic.
+
+    Attributes:
+        capture: A directory to record everything in that is received and sent.
+        capture_overflow: What happens when the capture cannot keep up: the rows it misses are counted in
+            ``stats.capture_lost``, or nothing is read until it can. When the capture fails, the role goes on without it.
+        segment_bytes: The frame bytes of one segment file of the capture, at most.
+        segment_s: The age at which a segment is published, in seconds.
+        keep_bytes: The bytes that all segments together may take on disk; what is more is deleted, the oldest first.
+        keep_days: How many days ago a segment may have been published; what is older is deleted.
+        warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
+        critical_free_bytes: Tell once more when it has less than this.
+    """
+
     capture: str | os.PathLike[str] | None
+    capture_overflow: CaptureOverflow
+    segment_bytes: int | None
+    segment_s: float | None
+    keep_bytes: int | None
+    keep_days: float | None
+    warn_free_bytes: int
+    critical_free_bytes: int
 
 
 _ready = threading.Lock()
@@ -99,13 +135,18 @@ def endpoints(given: Endpoints) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
-    """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
-    _use_pyzmq()
+def need_known(given: RoleOptions) -> None:
+    """Refuses keywords that no role has."""
     unknown = set(given) - set(RoleOptions.__annotations__)
     if unknown:
         message = f"unexpected keyword argument {unknown.pop()!r}"
         raise TypeError(message)
+
+
+def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
+    """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
+    _use_pyzmq()
+    need_known(given)
     socket, context = given.get("socket"), given.get("context")
     bind, connect = endpoints(given.get("bind", ())), endpoints(given.get("connect", ()))
     if finds and (socket is not None or bind or connect):
@@ -126,7 +167,11 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         keep_alive.append(socket)
     if context is not None:
         keep_alive.append(context)
-    capture, curve = given.get("capture"), given.get("curve")
+    capture, curve, keep_days = given.get("capture"), given.get("curve"), given.get("keep_days")
+    overflow = given.get("capture_overflow", "count")
+    if overflow not in ("count", "block"):
+        message = f"capture_overflow is 'count' or 'block', not {overflow!r}"
+        raise ValueError(message)
     return {
         **({} if curve is None else curve.options()),
         "bind": bind,
@@ -139,6 +184,13 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "queue_bytes": given.get("queue_bytes", 256 << 20),
         "max_message_bytes": given.get("max_message_bytes", 1 << 30),
         "capture": None if capture is None else os.fspath(capture),
+        "capture_overflow": overflow,
+        "segment_bytes": given.get("segment_bytes"),
+        "segment_s": given.get("segment_s"),
+        "keep_bytes": given.get("keep_bytes"),
+        "keep_s": None if keep_days is None else keep_days * _DAY_S,
+        "warn_free_bytes": given.get("warn_free_bytes"),
+        "critical_free_bytes": given.get("critical_free_bytes"),
         "grace_s": grace_s,
         **more,
     }

@@ -1,30 +1,15 @@
 """Every way for a role to end, in every style: no hang, no crash, nothing on stderr."""
 
+import functools
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("endings.py")
-STYLES = ["blocking", "asyncio", "capture"]
+import ended
+from ended import STYLES, finish
 
-
-def start(ending, style, directory):
-    command = [sys.executable, "-X", "dev", str(SCRIPT), ending, style, str(directory / "capture")]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process):
-    try:
-        out, err = process.communicate(timeout=50)
-    finally:
-        process.kill()
-    assert err == ""
-    assert process.returncode == 0
-    assert out.endswith("ended\n")
-    return out
+start = functools.partial(ended.start, Path(__file__).with_name("endings.py"))
 
 
 @pytest.mark.parametrize("style", STYLES)

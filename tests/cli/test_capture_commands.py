@@ -13,8 +13,7 @@ import time
 import msgpack
 import pytest
 import zmq
-
-from conftest import batch, release, spec
+from raw import batch, release, spec
 
 MESSAGES = [
     spec("D.one", b"a", b"\x00\xff", tags={"run": 7}),

@@ -11,8 +11,7 @@ import time
 import pyarrow.parquet
 import pytest
 import zmq
-
-from conftest import spec
+from raw import spec
 
 ROLES = {
     "receive": ["cdtp", "receive", "--bind", "tcp://127.0.0.1:*"],

@@ -5,8 +5,7 @@ import signal
 import pytest
 import zmq
 import zmq.auth
-
-from conftest import spec
+from raw import spec
 
 
 @pytest.fixture

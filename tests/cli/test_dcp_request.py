@@ -8,8 +8,7 @@ import threading
 
 import pytest
 import zmq
-
-from conftest import Peer
+from raw import Peer
 
 HEAD = [b"", b"DGBX\x01"]
 

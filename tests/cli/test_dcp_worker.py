@@ -8,8 +8,7 @@ import time
 
 import pytest
 import zmq
-
-from conftest import Peer
+from raw import Peer
 
 HEAD = [b"", b"DGBX\x01"]
 
@@ -73,6 +72,8 @@ def test_echoes(work, broker):
         "forwards": 0,
         "failed": 0,
         "held": 0,
+        "asked": 0,
+        "late": 0,
         "capture_lost": 0,
     }
     assert command.end() == ("", "")

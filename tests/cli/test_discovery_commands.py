@@ -10,8 +10,7 @@ import uuid
 import pytest
 import zmq
 from peers import BROADCAST, CONTROL, DEPART, MULTICAST, OFFER, REQUEST, md5, pack
-
-from conftest import spec
+from raw import spec
 
 PORT = 7123
 

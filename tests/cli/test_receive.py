@@ -8,8 +8,7 @@ import signal
 import msgpack
 import pytest
 import zmq
-
-from conftest import batch, release, spec
+from raw import batch, release, spec
 
 MESSAGE_FIELDS = ["event", "sender", "variant", "timestamp_ns", "type", "sequence", "tags", "payload_sizes"]
 

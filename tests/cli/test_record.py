@@ -6,8 +6,7 @@ import json
 import signal
 
 import pyarrow.parquet
-
-from conftest import spec
+from raw import spec
 
 
 def rows(folder):

@@ -8,8 +8,7 @@ import time
 
 import pytest
 import zmq
-
-from conftest import spec, unpack
+from raw import spec, unpack
 
 
 def test_a_file_is_a_message(start, pull, tmp_path):

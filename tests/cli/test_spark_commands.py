@@ -10,8 +10,7 @@ import time
 
 import pyarrow.parquet
 import pytest
-
-from conftest import batch, release, spec
+from raw import batch, release, spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -110,7 +110,7 @@ def close_in_thread():
                 assert [request async for request in worker] == []
                 asking = asyncio.ensure_future(client.request(b"echo", b"x"))
                 await asyncio.sleep(0)
-                await client.close()
+                await client.close(drain_s=0)
                 with contextlib.suppress(ClosedError):
                     await asking
                 await worker.close()
@@ -120,9 +120,9 @@ def close_in_thread():
             asyncio.run(wait())
             continue
         broker, worker, client = open_all()
-        closers = [threading.Thread(target=role.close) for role in (worker, client)]
-        # Its worker has gone without a word, perhaps with a request.
-        closers.append(threading.Thread(target=broker.close, kwargs={"drain_s": 0}))
+        closers = [threading.Thread(target=worker.close)]
+        # The worker has gone without a word, perhaps with a request.
+        closers += [threading.Thread(target=role.close, kwargs={"drain_s": 0}) for role in (client, broker)]
         closers[0].start()
         assert list(worker) == []
         closers[1].start()

@@ -1,10 +1,13 @@
 """Every role with a capture records all it receives and sends, bit for bit."""
 
+import os
+
 import pytest
 import zmq
 from packed import ANY, HEAD, PING, PONG, answer, register, reply, request
 
-from trunkline import capture, dcp
+from trunkline import capture, cdtp, dcp
+from trunkline.errors import LocalProtocolError, TimeoutError
 from waiting import until
 
 
@@ -98,3 +101,42 @@ def test_a_worker_and_a_client_record_theirs(open_socket, tmp_path):
         ("in", None, None, "missing_client", [*HEAD, b"\x05"]),
         ("in", None, None, None, reply(b"C", b"y", metadata=[frames[5]])),
     ]
+
+
+@pytest.mark.parametrize("overflow", ["count", "block"])
+def test_a_capture_that_cannot_keep_up_loses_rows_or_makes_the_role_wait(dial, tmp_path, overflow):
+    count, part = 200, os.urandom(1 << 20)
+    with dcp.Broker(bind=ANY, capture=tmp_path, capture_overflow=overflow, max_queue_bytes=1 << 30) as broker:
+        client = dial(broker.endpoints[0], b"C")
+        for _ in range(count):
+            client.send_multipart(request(b"nobody", part), copy=False)
+        until(lambda: broker.stats.received == count)
+        lost = broker.stats.capture_lost
+    assert capture.open(tmp_path).info().messages == count - lost
+    if overflow == "block":
+        assert lost == 0
+
+
+def test_the_capture_of_any_role_is_cut_and_kept_as_it_is_told(dial, tmp_path):
+    with dcp.Broker(bind=ANY, capture=tmp_path, segment_bytes=100, keep_bytes=1) as broker:
+        client = dial(broker.endpoints[0], b"C")
+        for _ in range(5):
+            client.send_multipart(request(b"nobody", bytes(90)))
+        until(lambda: broker.stats.received == 5)
+    assert capture.open(tmp_path).info().segments == 1
+
+
+def test_a_capture_option_there_is_not_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'count' or 'block', not 'end'"):
+        dcp.Broker(bind=ANY, capture=tmp_path, capture_overflow="end")
+    with pytest.raises(LocalProtocolError, match="waits for its disk"):
+        cdtp.Recorder(tmp_path, bind=ANY, capture_overflow="count")
+
+
+async def test_asyncio_takes_them_as_well(open_socket, tmp_path):
+    router = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
+    endpoint = router.last_endpoint.decode()
+    async with dcp.AsyncClient(connect=endpoint, capture=tmp_path, capture_overflow="block", segment_s=60) as client:
+        with pytest.raises(TimeoutError):
+            await client.request(b"a", b"x", timeout_s=0.1)
+    assert capture.open(tmp_path).info().messages == 1

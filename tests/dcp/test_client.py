@@ -58,6 +58,7 @@ def router(open_socket):
 def client(router):
     with dcp.Client(connect=router.endpoint) as client:
         yield client
+        client.close(drain_s=0)
 
 
 @pytest.fixture
@@ -76,6 +77,7 @@ def test_says_nothing_until_it_asks(router):
         assert data.bytes == b"x"
         assert data.get("Socket-Type") == "DEALER"
         assert router.is_silent()
+        client.close(drain_s=0)
 
 
 @pytest.mark.req("DCP-02", "DCP-18", "DCP-24", "DCP-25")
@@ -250,10 +252,12 @@ def test_a_full_queue_waits_or_raises(open_socket, bounds, fit, pool):
             _ = client.stats
         with pytest.raises(TimeoutError, match="room"):
             client.submit(b"echo", bytes(100), timeout_s=0.05)
+        client.close(drain_s=0)
     with dcp.Client(connect="tcp://127.0.0.1:9", overflow="raise", **bounds) as client:
         with pytest.raises(TimeoutError, match="room"):
             for _ in range(10):
                 client.submit(b"echo", bytes(100))
+        client.close(drain_s=0)
     router = Router(open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*"))
     with dcp.Client(connect=router.endpoint, **bounds) as client:
         asking = pool.submit(lambda: [client.submit(b"echo", bytes(100)) for _ in range(100)])
@@ -303,7 +307,7 @@ def test_closing_ends_what_waits(router, pool):
     future = client.submit(b"echo", b"x")
     router.receive()
     router.receive()
-    client.close()
+    client.close(drain_s=0.05)
     for ended in (asking, future):
         with pytest.raises(ClosedError):
             ended.result(PATIENCE_S)
@@ -321,6 +325,48 @@ def test_closing_waits_for_replies_if_you_say_so(router, pool):
     router.answer(asked, b"y")
     closing.result(PATIENCE_S)
     assert future.result(0).data == (b"y",)
+
+
+def test_the_end_of_a_with_waits_for_replies_that_are_under_way(router, pool):
+    def ask():
+        with dcp.Client(connect=router.endpoint) as client:
+            futures = [client.submit(b"echo", b"x") for _ in range(3)]
+        return [future.result(0).data for future in futures]
+
+    asking = pool.submit(ask)
+    for _ in range(3):
+        router.answer(router.receive(), b"y")
+    assert asking.result(PATIENCE_S) == [(b"y",)] * 3
+
+
+def test_who_is_closed_sends_what_waits_to_be_sent_and_tries_nothing_again(open_socket, pool):
+    socket = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
+    endpoint = socket.last_endpoint.decode()
+    socket.unbind(endpoint)
+    client = dcp.Client(connect=endpoint)
+    waiting = client.submit(b"echo", b"x")
+    given_up = client.submit(b"echo", b"x", timeout_s=0.1, retries=99)
+    closing = pool.submit(client.close, drain_s=PATIENCE_S)
+    with pytest.raises(TimeoutError):
+        given_up.result(PATIENCE_S)
+    router = Router(bound_again(open_socket, zmq.ROUTER, endpoint))
+    router.answer(router.receive(), b"y")
+    assert waiting.result(PATIENCE_S).data == (b"y",)
+    closing.result(PATIENCE_S)
+    assert client.stats.retries == 0
+
+
+def test_a_with_that_fails_or_has_nothing_under_way_does_not_wait(router):
+    start = time.monotonic()
+    with pytest.raises(ZeroDivisionError), dcp.Client(connect=router.endpoint) as client:
+        future = client.submit(b"echo", b"x")
+        router.receive()
+        1 / 0  # noqa: B018 - it raises
+    with pytest.raises(ClosedError):
+        future.result(0)
+    with dcp.Client(connect=router.endpoint):
+        pass
+    assert time.monotonic() - start < 4
 
 
 def test_letting_go_of_a_client_ends_it(router):
@@ -416,6 +462,26 @@ async def test_asyncio_closing_ends_what_waits(router):
     client = await dcp.AsyncClient(connect=router.endpoint).__aenter__()
     asking = asyncio.create_task(client.request(b"echo", b"x"))
     await asyncio.to_thread(router.receive)
-    await client.close()
+    await client.close(drain_s=0.05)
     with pytest.raises(ClosedError):
         await asking
+
+
+async def test_asyncio_waits_for_replies_at_the_end_but_not_after_an_error(router):
+    async def ask():
+        async with dcp.AsyncClient(connect=router.endpoint) as client:
+            future = await client.submit(b"echo", b"x")
+        return future.result()
+
+    asking = asyncio.create_task(ask())
+    router.answer(await asyncio.to_thread(router.receive), b"y")
+    assert (await asking).data == (b"y",)
+    start = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        async with dcp.AsyncClient(connect=router.endpoint) as client:
+            future = await client.submit(b"echo", b"x")
+            await asyncio.to_thread(router.receive)
+            1 / 0  # noqa: B018 - it raises
+    with pytest.raises(ClosedError):
+        await future
+    assert time.monotonic() - start < 4

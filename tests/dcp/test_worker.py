@@ -494,3 +494,130 @@ async def test_asyncio_closing_gives_back_what_nobody_has_begun(router):
     assert router.next(b"\x04") == request(b"echo", client=b"C")
     with pytest.raises(ClosedError):
         await worker.receive()
+
+
+def sub(frames, *data):
+    """The broker's reply to a request of the worker's own, which has no client part."""
+    metadata = frames[5 : frames.index(b"", 5)]
+    return reply(b"W", *data, metadata=metadata)
+
+
+@pytest.mark.req("DCP-07", "DCP-17", "DCP-35")
+def test_asks_on_its_own_connection_while_it_has_a_request_in_hand(router, work, background):
+    worker = work()
+    router.send(request(b"echo", b"x", client=b"C", metadata=[b"m"]))
+    got = worker.receive(timeout_s=20)
+    replies = []
+    thread = background(lambda: replies.append(worker.request(b"other", [b"a", b""], metadata=[b"n"], timeout_s=20)))
+    asked = router.next(b"\x04")
+    correlation = asked[5]
+    assert asked == request(b"other", b"a", b"", metadata=[correlation, b"n"])
+    # Another reply, and one to somebody else's request, are not taken for it.
+    router.send(reply(b"W", metadata=[b"n"]), sub(asked, b"y", b""))
+    thread.join(PATIENCE_S)
+    assert replies == [dcp.Reply([b"y", b""], [b"n"])]
+    assert (worker.stats.held, worker.stats.asked, worker.stats.late) == (1, 1, 1)
+    got.reply(b"done")
+    assert router.reply() == reply(b"C", b"done", metadata=[b"m"])
+
+
+@pytest.mark.req("DCP-35")
+def test_asks_in_the_thread_that_iterates_and_in_handlers(router, work, background):
+    worker = work(concurrency=2)
+
+    def loop():
+        for got in worker:
+            got.reply(worker.request(b"other", got.data, timeout_s=20).data)
+            break
+        worker.serve(lambda got: worker.request(b"other", got.data, timeout_s=20).data)
+
+    thread = background(loop)
+    for number in range(3):
+        router.send(request(b"echo", b"%d" % number, client=b"C"))
+        asked = router.next(b"\x04")
+        assert asked[asked.index(b"", 5) + 1 :] == [b"%d" % number]
+        router.send(sub(asked, b"r%d" % number))
+        assert router.reply() == reply(b"C", b"r%d" % number)
+    worker.stop()
+    thread.join(PATIENCE_S)
+
+
+@pytest.mark.req("DCP-30", "DCP-35")
+def test_what_it_asks_ends_with_its_time_or_with_the_worker(router, work, background):
+    worker = work()
+    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
+        worker.request(b"other", b"", timeout_s=0.1)
+    router.send(sub(router.next(b"\x04")))
+    until(lambda: worker.stats.late == 1)
+    with pytest.raises(LocalProtocolError):
+        worker.request(b"other", b"", metadata=[b""])
+    raised = []
+
+    def ask():
+        try:
+            worker.request(b"other", b"")
+        except ClosedError as error:
+            raised.append(error)
+
+    thread = background(ask)
+    router.next(b"\x04")
+    worker.close(drain_s=0)
+    thread.join(PATIENCE_S)
+    assert len(raised) == 1
+    with pytest.raises(ClosedError):
+        worker.request(b"other", b"")
+
+
+@pytest.mark.req("DCP-35")
+async def test_asks_in_asyncio(router):
+    async with dcp.AsyncWorker(b"echo", connect=router.endpoint, concurrency=3) as worker:
+        await asyncio.to_thread(router.meet)
+
+        async def handler(got):
+            return (await worker.request(b"other", got.data, timeout_s=20)).data
+
+        serving = asyncio.ensure_future(worker.serve(handler))
+        numbers = [b"%d" % number for number in range(3)]
+        router.send(*(request(b"echo", number, client=b"C") for number in numbers))
+        asked = [await asyncio.to_thread(router.next, b"\x04") for _ in numbers]
+        router.send(*(sub(frames, frames[-1]) for frames in reversed(asked)))
+        replies = [await asyncio.to_thread(router.reply) for _ in numbers]
+        assert sorted(replies) == [reply(b"C", number) for number in numbers]
+        with pytest.raises(TimeoutError):
+            await worker.request(b"other", b"", timeout_s=0.1)
+        left = asyncio.ensure_future(worker.request(b"other", b""))
+        await asyncio.sleep(0)
+        worker.stop(drain_s=0)
+        await serving
+    with pytest.raises(ClosedError):
+        await left
+
+
+@pytest.mark.req("DCP-32", "DCP-35")
+def test_a_worker_that_waits_for_a_reply_of_another_gets_nothing_else_meanwhile(background):
+    with (
+        dcp.Broker(bind="tcp://127.0.0.1:*") as broker,
+        dcp.Worker(b"front", connect=broker.endpoints) as front,
+        dcp.Worker(b"back", connect=broker.endpoints) as back,
+        dcp.Client(connect=broker.endpoints) as client,
+    ):
+        held = []
+
+        def handler(got):
+            held.append(front.stats.held)
+            answer = front.request(b"back", got.data, timeout_s=20)
+            held.append(front.stats.held)
+            return answer.data
+
+        serving = background(front.serve, handler)
+        futures = [client.submit(b"front", b"%d" % number) for number in range(3)]
+        for number in range(3):
+            got = back.receive(timeout_s=20)
+            assert got.data == (b"%d" % number,)
+            # Nothing else was given to the one that waits.
+            assert front.stats.requests == number + 1
+            got.reply([*got.data, b"back"])
+        assert [future.result(20).data for future in futures] == [(b"%d" % number, b"back") for number in range(3)]
+        assert held == [1] * 6
+        front.stop()
+        serving.join(PATIENCE_S)

@@ -18,6 +18,7 @@ DOCTESTED = [
     "trunkline.dcp",
     "trunkline.dcp.broker",
     "trunkline.msgpack",
+    "trunkline.testing",
 ]
 
 

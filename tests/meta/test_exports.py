@@ -16,6 +16,7 @@ ROOMS = [
     "trunkline.dcp",
     "trunkline.errors",
     "trunkline.msgpack",
+    "trunkline.testing",
 ]
 
 
@@ -30,10 +31,10 @@ def test_every_exported_name_exists_and_is_documented(name):
 
 
 def test_every_public_method_is_documented():
-    from trunkline import cdtp, chirp, dcp
+    from trunkline import cdtp, chirp, dcp, testing
 
     seen = 0
-    for room in (cdtp, chirp, dcp):
+    for room in (cdtp, chirp, dcp, testing):
         for name in room.__all__:
             for attribute, value in inspect.getmembers(getattr(room, name)):
                 if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):

@@ -6,15 +6,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 from trunkline import _notices
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, until
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, SocketOptions, until
 from trunkline.cdtp.receiver import ALL_HEADERS, Header, open_native
 from trunkline.chirp.beacon import PORT, Cast
-from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
 
@@ -23,7 +23,6 @@ WARN_FREE_BYTES = 10 << 30
 CRITICAL_FREE_BYTES = 3 << 30
 
 _DRAIN_S = 5.0
-_DAY_S = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +115,35 @@ class _Recording(Role):
         senders: Sequence[str] | None = None,
         chirp: Cast = "multicast",
         chirp_port: int = PORT,
-        **options: Unpack[RoleOptions],
+        **options: Unpack[SocketOptions],
     ) -> None:
         self._arguments: dict[str, Any] = {
             "accept": accept,
             "strict": strict,
             "on_drop": on_drop,
             "limit": limit,
-            "segment_bytes": segment_bytes,
-            "segment_s": segment_s,
-            "keep_bytes": keep_bytes,
-            "keep_s": None if keep_days is None else keep_days * _DAY_S,
-            "warn_free_bytes": warn_free_bytes,
-            "critical_free_bytes": critical_free_bytes,
             "group": group,
             "senders": senders,
             "chirp": chirp,
             "chirp_port": chirp_port,
         }
-        self._options: RoleOptions = {**options, "capture": path}
+        if "capture_overflow" in options:
+            message = "a recorder waits for its disk: leave out capture_overflow="
+            raise LocalProtocolError(message)
+        recorded: RoleOptions = {
+            "capture": path,
+            "segment_bytes": segment_bytes,
+            "segment_s": segment_s,
+            "keep_bytes": keep_bytes,
+            "keep_days": keep_days,
+            "warn_free_bytes": warn_free_bytes,
+            "critical_free_bytes": critical_free_bytes,
+        }
+        self._options = cast("RoleOptions", {**options, **recorded})
         self._made()
 
     def _open(self) -> None:
-        native = open_native("recorder", self._options, deliver=False, **self._arguments)
+        native = open_native("recorder", self._options, deliver=False, capture_overflow="end", **self._arguments)
         _notices.watch(native, lambda: _read_notices(native))
         self._native = native
 
@@ -188,7 +193,7 @@ class Recorder(_Recording, BlockingRole):
         senders: As for `Receiver`.
         chirp: As for `Receiver`.
         chirp_port: As for `Receiver`.
-        **options: See `trunkline._roles.RoleOptions`.
+        **options: See `trunkline._roles.SocketOptions`.
 
     Raises:
         OSError: An endpoint cannot be bound or connected.

@@ -10,7 +10,8 @@ import typer
 
 from trunkline import errors
 from trunkline._text import amount
-from trunkline.cli.options import Bind, Connect, Json, Tags, example, need_endpoint, tag_columns
+from trunkline.cli.groups import Endpoints, grouped
+from trunkline.cli.options import Json, Tags, example, tag_columns
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.whole import whole
@@ -155,18 +156,18 @@ def _rate(given: str) -> Literal["max", "real"] | float:
 
 
 @app.command(epilog=example("trunkline capture replay run7 --connect tcp://127.0.0.1:23999 --rate real"))
+@grouped
 def replay(
     directory: Directory,
     *,
-    bind: Bind = None,
-    connect: Connect = None,
+    endpoints: Endpoints,
     rate: Annotated[
         str, typer.Option("--rate", metavar="real|max|N", help="In the recorded time, at once, or N messages a second.")
     ] = "max",
     as_json: Json = False,
 ) -> None:
     """Sends what was received again, bit for bit; waits for a receiver, and until it has everything."""
-    need_endpoint(bind, connect)
+    endpoints.check()
     speed = _rate(rate)
     from trunkline import capture
 
@@ -175,10 +176,9 @@ def replay(
         sent = capture.replay(
             directory,
             rate=speed,
-            bind=bind or (),
-            connect=connect or (),
-            on_ready=lambda bound: output.ready("capture.replay", [*bound, *(connect or ())], "replaying to"),
+            on_ready=lambda bound: output.ready("capture.replay", endpoints.real(bound), "replaying to"),
             on_progress=progress.at,
+            **endpoints.keywords(),
         )
     if output.json:
         output.event("stopped", reason="eof", stats={"sent": sent})

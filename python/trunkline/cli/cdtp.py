@@ -17,26 +17,18 @@ import typer
 from trunkline import errors
 from trunkline._text import amount
 from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.groups import Endpoints, Security, Segments, Source, grouped
 from trunkline.cli.options import (
-    Bind,
     Chirp,
     ChirpOption,
-    Connect,
     Count,
-    CurveAllow,
-    CurveSecret,
-    CurveServerKey,
     DrainSeconds,
     Group,
     Idle,
     Json,
     Pace,
-    Senders,
     StatsInterval,
-    curve,
     example,
-    need_endpoint,
-    need_source,
 )
 from trunkline.cli.output import Output, Reason, plain
 
@@ -60,6 +52,7 @@ class Header(StrEnum):
 @app.command(
     epilog=example("echo hello | trunkline cdtp send --name Detector.one --connect tcp://127.0.0.1:23999 --tag run=7 -")
 )
+@grouped
 def send(
     files: Annotated[
         list[Path],
@@ -67,8 +60,7 @@ def send(
     ],
     *,
     name: Annotated[str, typer.Option("--name", help="The sender's name.")],
-    bind: Bind = None,
-    connect: Connect = None,
+    endpoints: Endpoints,
     header: Annotated[Header, typer.Option("--header", help="Which header to write.")] = Header.S,
     group: Group = None,
     chirp: ChirpOption = Chirp.MULTICAST,
@@ -88,19 +80,17 @@ def send(
             "--batch-seconds", min=0, metavar="S", help="With header 2, the longest a message waits for others."
         ),
     ] = 0.5,
-    curve_secret: CurveSecret = None,
-    curve_server_key: CurveServerKey = None,
-    curve_allow: CurveAllow = None,
+    security: Security,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Sends files as messages, and waits for a receiver for ever."""
-    need_endpoint(bind, connect)
-    if group is not None and not any(endpoint.startswith("tcp://") for endpoint in bind or ()):
+    endpoints.check()
+    if group is not None and not any(endpoint.startswith("tcp://") for endpoint in endpoints.bind or ()):
         message = "--group offers a TCP endpoint: give --bind one."
         raise typer.BadParameter(message)
-    security = curve(curve_secret, curve_server_key, curve_allow)
+    curve = security.curve()
     _need_files(files)
     tags = _tags(tag or [])
     from trunkline import cdtp
@@ -116,11 +106,10 @@ def send(
             batch_s=batch_seconds,
             group=group,
             chirp=chirp.value,
-            bind=bind or (),
-            connect=connect or (),
-            curve=security,
+            curve=curve,
+            **endpoints.keywords(),
         )
-        output.ready("cdtp.sender", [*sender.endpoints, *(connect or ())], "sending to")
+        output.ready("cdtp.sender", endpoints.real(sender.endpoints), "sending to")
         try:
             with stopping.interrupting():
                 _send_all(sender, files, tags, Pace(lambda: output.stats(sender.stats), stats_interval))
@@ -214,25 +203,20 @@ def _no_json(constant: str) -> NoReturn:
 
 
 @app.command(epilog=example("trunkline cdtp receive --connect tcp://127.0.0.1:23999 --count 10 --json"))
+@grouped
 def receive(
     *,
-    bind: Bind = None,
-    connect: Connect = None,
-    group: Group = None,
-    sender: Senders = None,
-    chirp: ChirpOption = Chirp.MULTICAST,
+    source: Source,
     count: Count = None,
     idle: Idle = None,
-    curve_secret: CurveSecret = None,
-    curve_server_key: CurveServerKey = None,
-    curve_allow: CurveAllow = None,
+    security: Security,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they come."""
-    need_source(bind, connect, group, sender)
-    security = curve(curve_secret, curve_server_key, curve_allow)
+    source.check()
+    curve = security.curve()
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -252,23 +236,15 @@ def receive(
         cdtp.Receiver(
             limit=count,
             on_drop=on_drop,
-            group=group,
-            senders=sender or None,
-            chirp=chirp.value,
-            bind=bind or (),
-            connect=connect or (),
-            curve=security,
+            curve=curve,
+            **source.keywords(),
         ) as receiver,
     ):
-        output.ready("cdtp.receiver", [*receiver.endpoints, *(connect or ())], f"receiving from{_found_in(group)}")
+        output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
         reason = _print_all(receiver, count, stopping, drain_seconds, pace, output)
         receiver.close()
         output.stopped(reason, receiver.stats)
-
-
-def _found_in(group: str | None) -> str:
-    return "" if group is None else f" the senders of {group}"
 
 
 def _print_all(
@@ -320,49 +296,24 @@ def _print(message: Message, output: Output) -> None:
         "trunkline cdtp record --capture run7 --connect tcp://127.0.0.1:23999 --connect tcp://127.0.0.1:24000"
     )
 )
+@grouped
 def record(
     *,
     capture: Annotated[
         Path, typer.Option("--capture", metavar="DIR", help="Where to record; continued if it exists.", file_okay=False)
     ],
-    bind: Bind = None,
-    connect: Connect = None,
-    group: Group = None,
-    sender: Senders = None,
-    chirp: ChirpOption = Chirp.MULTICAST,
+    source: Source,
     count: Count = None,
     idle: Idle = None,
-    segment_bytes: Annotated[
-        int | None, typer.Option("--segment-bytes", min=1, metavar="N", help="The frame bytes of a segment, at most.")
-    ] = None,
-    segment_seconds: Annotated[
-        float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
-    ] = None,
-    keep_bytes: Annotated[
-        int | None,
-        typer.Option(
-            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when all take more than this."
-        ),
-    ] = None,
-    keep_days: Annotated[
-        float | None, typer.Option("--keep-days", min=0, metavar="D", help="Delete segments that are older than this.")
-    ] = None,
-    warn_free_bytes: Annotated[
-        int, typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less left.")
-    ] = 10 << 30,
-    critical_free_bytes: Annotated[
-        int, typer.Option("--critical-free-bytes", min=0, metavar="N", help="Warn again when it has less than this.")
-    ] = 3 << 30,
-    curve_secret: CurveSecret = None,
-    curve_server_key: CurveServerKey = None,
-    curve_allow: CurveAllow = None,
+    segments: Segments,
+    security: Security,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records all that comes in, until the count, the idle time or a signal."""
-    need_source(bind, connect, group, sender)
-    security = curve(curve_secret, curve_server_key, curve_allow)
+    source.check()
+    curve = security.curve()
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -371,22 +322,13 @@ def record(
         cdtp.Recorder(
             capture,
             limit=count,
-            segment_bytes=segment_bytes,
-            segment_s=segment_seconds,
-            keep_bytes=keep_bytes,
-            keep_days=keep_days,
-            warn_free_bytes=warn_free_bytes,
-            critical_free_bytes=critical_free_bytes,
-            group=group,
-            senders=sender or None,
-            chirp=chirp.value,
-            bind=bind or (),
-            connect=connect or (),
-            curve=security,
+            curve=curve,
+            **segments.keywords(),
+            **source.keywords(),
         ) as recorder,
     ):
-        doing = f"recording to {capture} from{_found_in(group)}"
-        output.ready("cdtp.recorder", [*recorder.endpoints, *(connect or ())], doing)
+        doing = f"recording to {capture} from{source.words}"
+        output.ready("cdtp.recorder", source.real(recorder.endpoints), doing)
         try:
             with stopping.interrupting():
                 reason = _wait(recorder, count, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))

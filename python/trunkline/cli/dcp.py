@@ -23,17 +23,8 @@ import typer
 
 from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
-from trunkline.cli.options import (
-    CurveAllow,
-    CurveSecret,
-    CurveServerKey,
-    DrainSeconds,
-    Json,
-    Pace,
-    StatsInterval,
-    curve,
-    example,
-)
+from trunkline.cli.groups import Capturing, DialingSecurity, Security, Segments, grouped
+from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, example
 from trunkline.cli.output import Output, plain
 from trunkline.cli.progress import Progress
 
@@ -73,6 +64,7 @@ class ClientAddress(StrEnum):
 
 
 @app.command(epilog=example("trunkline dcp broker --bind tcp://127.0.0.1:23990 --queue-ttl 10"))
+@grouped
 def broker(
     *,
     bind: Annotated[
@@ -104,15 +96,15 @@ def broker(
     compat_dagbox: Annotated[
         bool, typer.Option("--compat-dagbox", help="Understand the four-byte types of the original as well.")
     ] = False,
-    curve_secret: CurveSecret = None,
-    curve_server_key: CurveServerKey = None,
-    curve_allow: CurveAllow = None,
+    security: Security,
+    capturing: Capturing,
+    segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Keeps a queue for each service and gives it to workers as they become free."""
-    security = curve(curve_secret, curve_server_key, curve_allow)
+    curve, recorded = security.curve(), capturing.keywords(segments)
     from trunkline import dcp
 
     output = Output(json=as_json)
@@ -120,7 +112,8 @@ def broker(
         Stopping() as stopping,
         dcp.Broker(
             bind=bind,
-            curve=security,
+            curve=curve,
+            **recorded,
             max_queue=max_queue,
             max_queue_bytes=max_queue_bytes,
             queue_ttl_s=queue_ttl,
@@ -156,6 +149,7 @@ def _is_over(wait: Callable[[], object]) -> bool:
 @app.command(
     epilog=example("trunkline dcp worker upper --connect tcp://127.0.0.1:23990 --concurrency 4 --exec 'tr a-z A-Z'")
 )
+@grouped
 def worker(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service it offers.")],
     *,
@@ -176,14 +170,15 @@ def worker(
         typer.Option("--call", metavar="MODULE:FUNCTION", help="Call this with each request; it returns the reply."),
     ] = None,
     echo: Annotated[bool, typer.Option("--echo", help="Reply with the data of the request.")] = False,
-    curve_secret: CurveSecret = None,
-    curve_server_key: CurveServerKey = None,
+    security: DialingSecurity,
+    capturing: Capturing,
+    segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Does what clients ask of a service."""
-    security = curve(curve_secret, curve_server_key, None)
+    curve, recorded = security.curve(), capturing.keywords(segments)
     programs = _Programs(command) if command is not None else None
     handler = _one_handler(programs, call, echo=echo)
     from trunkline import dcp
@@ -196,7 +191,8 @@ def worker(
         dcp.Worker(
             os.fsencode(service),
             connect=connect,
-            curve=security,
+            curve=curve,
+            **recorded,
             concurrency=concurrency,
             heartbeat_interval_s=heartbeat_interval,
             liveness=liveness,
@@ -309,6 +305,7 @@ class _Asked:
         "trunkline dcp request upper hello --connect tcp://127.0.0.1:23990 --count 1000 --in-flight 100 --json"
     )
 )
+@grouped
 def request(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service to ask.")],
     data: Annotated[
@@ -324,17 +321,21 @@ def request(
     in_flight: Annotated[
         int, typer.Option("--in-flight", min=1, metavar="N", help="How many requests to have waiting at a time.")
     ] = 1,
-    curve_secret: CurveSecret = None,
-    curve_server_key: CurveServerKey = None,
+    security: DialingSecurity,
+    capturing: Capturing,
+    segments: Segments,
     as_json: Json = False,
 ) -> None:
     """Asks a service, prints the replies, and says how long they took."""
-    security = curve(curve_secret, curve_server_key, None)
+    curve, recorded = security.curve(), capturing.keywords(segments)
     from trunkline import dcp
 
     output = Output(json=as_json)
     asking = _Asking(service, data or [], timeout, retries)
-    with dcp.Client(connect=connect, curve=security) as client, Progress(f"asking {service}", count) as progress:
+    with (
+        dcp.Client(connect=connect, curve=curve, **recorded) as client,
+        Progress(f"asking {service}", count) as progress,
+    ):
         asked = asking.ask_all(client, count, in_flight, output, progress)
     if as_json:
         output.stopped("count", asked)

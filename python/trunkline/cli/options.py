@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from trunkline.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from trunkline.curve import Curve
-
 __all__ = [
-    "Bind",
     "Chirp",
     "ChirpOption",
-    "Connect",
     "Count",
-    "CurveAllow",
-    "CurveSecret",
-    "CurveServerKey",
     "DrainSeconds",
     "Group",
     "Idle",
     "Json",
     "NeededGroup",
     "Pace",
-    "Senders",
     "StatsInterval",
     "Tags",
-    "curve",
     "example",
-    "need_endpoint",
-    "need_source",
     "tag_columns",
-]
-
-Bind = Annotated[
-    list[str] | None, typer.Option("--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.")
-]
-Connect = Annotated[
-    list[str] | None,
-    typer.Option("--connect", metavar="ENDPOINT", help="Dial this, as tcp://127.0.0.1:23999. Repeatable."),
-]
-CurveSecret = Annotated[
-    Path | None, typer.Option("--curve-secret", metavar="FILE", help="Our own secret key: a certificate, or bare Z85.")
-]
-CurveServerKey = Annotated[
-    Path | None,
-    typer.Option("--curve-server-key", metavar="FILE", help="The public key of the server we dial; makes us a client."),
-]
-CurveAllow = Annotated[
-    Path | None,
-    typer.Option("--curve-allow", metavar="DIR", help="A file for each client key to let in; SIGHUP reads it again."),
 ]
 
 
@@ -75,10 +39,6 @@ ChirpOption = Annotated[
 ]
 NeededGroup = Annotated[str, typer.Option("--group", metavar="G", help="The CHIRP group.")]
 Group = Annotated[str | None, typer.Option("--group", metavar="G", help="Find and be found by CHIRP, in this group.")]
-Senders = Annotated[
-    list[str] | None,
-    typer.Option("--sender", metavar="N", help="Only this sender of the group. Repeatable. [default: all]"),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Count = Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages.")]
 Idle = Annotated[
@@ -123,51 +83,6 @@ def example(*commands: str) -> str:
     """The end of a command's help: what to type."""
     # \\b keeps typer from wrapping what is to be copied.
     return "\n\n".join(("Example:", *(f"\b\n  {command}" for command in commands)))
-
-
-def need_endpoint(bind: list[str] | None, connect: list[str] | None) -> None:
-    """Refuses a role without an endpoint."""
-    if not bind and not connect:
-        message = "Missing an endpoint: give --bind or --connect."
-        raise typer.BadParameter(message)
-
-
-def need_source(
-    bind: list[str] | None, connect: list[str] | None, group: str | None, senders: list[str] | None
-) -> None:
-    """Refuses a receiver that does not know where its senders are, or knows it in two ways."""
-    if group is None:
-        if senders:
-            message = "--sender chooses among those of a group: give --group."
-            raise typer.BadParameter(message)
-        if not bind and not connect:
-            message = "Missing an endpoint: give --bind, --connect or --group."
-            raise typer.BadParameter(message)
-    elif bind or connect:
-        message = "--group finds the endpoints: leave out --bind and --connect."
-        raise typer.BadParameter(message)
-
-
-def curve(secret: Path | None, server_key: Path | None, allow: Path | None) -> Curve | None:
-    """What the `--curve-` options say; SIGHUP reads the allow-list again."""
-    if secret is None and server_key is None and allow is None:
-        return None
-    if secret is None and server_key is None:
-        message = "--curve-allow needs --curve-secret, the key of this server."
-        raise typer.BadParameter(message)
-    from trunkline.curve import Curve
-
-    made = Curve(secret, server_key=server_key, allow=allow)
-    if allow is not None:
-        signal.signal(signal.SIGHUP, lambda *_: _reload(made))
-    return made
-
-
-def _reload(curve: Curve) -> None:
-    try:
-        curve.reload()
-    except (OSError, LocalProtocolError) as error:
-        logging.getLogger("trunkline").warning("the allow-list stays as it was: %s", error)
 
 
 class Pace:

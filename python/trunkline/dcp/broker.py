@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from trunkline import _notices
 from trunkline._native.dcp import Broker as _Broker
@@ -14,7 +14,16 @@ from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, until
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
-__all__ = ["AsyncBroker", "Broker", "BrokerStats", "ClientAddress", "QueueOverflow", "ServiceStats"]
+__all__ = [
+    "AsyncBroker",
+    "Broker",
+    "BrokerStats",
+    "Brokering",
+    "ClientAddress",
+    "QueueOverflow",
+    "ServiceStats",
+    "tell",
+]
 
 QueueOverflow = Literal["reject-newest", "drop-oldest"]
 ClientAddress = Literal["any", "workers-only"]
@@ -72,7 +81,7 @@ class BrokerStats:
     refused: int
 
 
-class _Brokering(Role):
+class Brokering(Role):
     """What a broker does apart from waiting."""
 
     _native: _Broker | None = None
@@ -154,21 +163,26 @@ def _raise_file_limit() -> None:
 
 def _read_notices(native: _Broker, notices: Notices) -> None:
     for kind, *details in native.notices():
-        if kind == "dropped":
-            error, slug, frames, peer = details
-            notices.dropped(Dropped(error, slug, frames, peer))
-        elif kind in ("capture", "failed"):
-            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
-        elif kind == "gone":
-            worker, service, lost = details
-            level = logging.WARNING if lost else logging.INFO
-            notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, and {lost} requests with it")
-        elif kind == "registered":
-            notices.log(logging.INFO, kind, f"worker {details[0].hex()} offers {_shown(details[1])}")
-        elif kind == "refused":
-            notices.log(logging.WARNING, kind, f"worker {details[0].hex()} may not offer {_shown(details[1])}")
-        else:
-            notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+        tell(notices, kind, *details)
+
+
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what a broker's engine has to say."""
+    if kind == "dropped":
+        error, slug, frames, peer = details
+        notices.dropped(Dropped(error, slug, frames, peer))
+    elif kind in ("capture", "failed"):
+        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+    elif kind == "gone":
+        worker, service, lost = details
+        level = logging.WARNING if lost else logging.INFO
+        notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, and {lost} requests with it")
+    elif kind == "registered":
+        notices.log(logging.INFO, kind, f"worker {details[0].hex()} offers {_shown(details[1])}")
+    elif kind == "refused":
+        notices.log(logging.WARNING, kind, f"worker {details[0].hex()} may not offer {_shown(details[1])}")
+    else:
+        notices.log(logging.INFO, kind, f"{details[0]} {kind}")
 
 
 def _still_runs(timeout_s: float | None) -> TimeoutError:
@@ -179,7 +193,7 @@ def _shown(service: bytes) -> str:
     return repr(service[:200])
 
 
-class Broker(_Brokering, BlockingRole):
+class Broker(Brokering, BlockingRole):
     """Keeps a queue for each service and gives it to the workers that are free, the oldest of both first (DCP-29).
 
     It runs on a thread of its own until it is closed. What it cannot use, and what it has to drop, is silent on the wire
@@ -240,7 +254,7 @@ class Broker(_Brokering, BlockingRole):
         self.close(drain_s=0.0)
 
 
-class AsyncBroker(_Brokering, AsyncRole):
+class AsyncBroker(Brokering, AsyncRole):
     """`Broker` for asyncio: opened by ``async with``."""
 
     async def wait(self, *, timeout_s: float | None = None) -> None:

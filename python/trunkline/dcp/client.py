@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-import select
-import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 from trunkline import _notices
 from trunkline._native.dcp import Client as _Client
-from trunkline._native.dcp import Outgoing, Reply
+from trunkline._native.dcp import Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOptions, native_options, opened, until
+from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOptions, native_options, opened
+from trunkline.dcp._calls import AsyncCalls, Calls
 from trunkline.dcp.worker import Frame, Parts
-from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import LocalProtocolError
 
-__all__ = ["AsyncClient", "Client", "ClientStats"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "tell"]
 
 _DRAIN_S = 5.0
 
@@ -50,7 +48,7 @@ class ClientStats:
     capture_lost: int
 
 
-class _Asking(Role):
+class Asking(Role):
     """What a client does apart from waiting."""
 
     _native: _Client | None = None
@@ -105,124 +103,21 @@ class _Asking(Role):
 
 def _read_notices(native: _Client, notices: Notices) -> None:
     for kind, *details in native.notices():
-        if kind == "dropped":
-            error, frames = details
-            notices.dropped(Dropped(error, error.kind, frames))
-        elif kind in ("capture", "failed"):
-            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
-        else:
-            notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+        tell(notices, kind, *details)
 
 
-def _unanswered(native: _Client, timeout_s: float | None, outcome: Reply | str) -> Exception:
-    """What a call without a reply raises."""
-    if outcome == "timed_out":
-        text = f"no reply came within {timeout_s} s"
-        return TimeoutError(text)
-    try:
-        native.raise_failure()
-    except Exception as error:  # noqa: BLE001 - it is what is asked for
-        return error
-    text = "this role is closed"
-    return ClosedError(text)
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what a client's engine has to say."""
+    if kind == "dropped":
+        error, frames = details
+        notices.dropped(Dropped(error, error.kind, frames))
+    elif kind in ("capture", "failed"):
+        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+    else:
+        notices.log(logging.INFO, kind, f"{details[0]} {kind}")
 
 
-class _Future(concurrent.futures.Future[Reply]):
-    """A reply to come. The thread that completes them all cannot wait for one of them."""
-
-    def __init__(self, calls: _Calls, call: int) -> None:
-        super().__init__()
-        self._calls = calls
-        self._call = call
-
-    def cancel(self) -> bool:
-        """Waits for the reply no more; the request is not sent any more if that has not been done."""
-        cancelled = super().cancel()
-        if cancelled:
-            self._calls.cancel(self._call)
-        return cancelled
-
-    def result(self, timeout: float | None = None) -> Reply:
-        """The reply; see `concurrent.futures.Future.result`."""
-        self._check_thread()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What came instead of the reply; see `concurrent.futures.Future.exception`."""
-        self._check_thread()
-        return super().exception(timeout)
-
-    def _check_thread(self) -> None:
-        if self._calls.is_mine and not self.done():
-            message = "this thread completes the futures of its client and cannot wait for one: wait elsewhere"
-            raise LocalProtocolError(message)
-
-
-class _Calls:
-    """The futures of one client, and the thread that completes them, a batch at a time."""
-
-    def __init__(self, native: _Client) -> None:
-        self._native = native
-        self._lock = threading.Lock()
-        self._futures: dict[int, tuple[_Future, float | None]] = {}
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_mine(self) -> bool:
-        return threading.current_thread() is self._thread
-
-    def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> _Future:
-        """Makes the future first: its call may be over before this returns."""
-        future = _Future(self, outgoing.call)
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trunkline-futures", daemon=True)
-                self._thread.start()
-            self._futures[outgoing.call] = future, timeout_s
-        try:
-            self._native.put(outgoing, room_s)
-        except BaseException:
-            self._futures.pop(outgoing.call, None)
-            raise
-        return future
-
-    def cancel(self, call: int) -> None:
-        self._futures.pop(call, None)
-        self._native.cancel(call)
-
-    def join(self) -> None:
-        """Waits until every future is completed; the client is closed."""
-        if self._thread is not None and not self.is_mine:
-            self._thread.join()
-
-    def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        native = self._native
-        poll = select.poll()
-        poll.register(native.outcomes_fileno(), select.POLLIN)
-        over = False
-        while not over:
-            # In Python's own wait: nothing of ours is under way when the interpreter ends.
-            if not native.arm_outcomes():
-                poll.poll()
-            native.disarm_outcomes()
-            over = native.closed
-            for call, outcome in native.outcomes():
-                self._complete(call, outcome)
-        for call in list(self._futures):
-            self._complete(call, "unanswered")
-
-    def _complete(self, call: int, outcome: Reply | str) -> None:
-        future, timeout_s = self._futures.pop(call, (None, None))
-        if future is None or not future.set_running_or_notify_cancel():
-            return
-        if isinstance(outcome, Reply):
-            future.set_result(outcome)
-        else:
-            future.set_exception(_unanswered(self._native, timeout_s, outcome))
-
-
-class Client(_Asking, BlockingRole):
+class Client(Asking, BlockingRole):
     """Asks services of a broker; many requests at a time, from any number of threads (DCP-28).
 
     Every request ends in its own reply or in a `TimeoutError`, whatever order replies come in. A request that nobody can
@@ -244,7 +139,7 @@ class Client(_Asking, BlockingRole):
 
     def _open(self) -> None:
         super()._open()
-        self._calls = _Calls(self._client)
+        self._calls = Calls(self._client)
 
     def request(
         self,
@@ -294,11 +189,14 @@ class Client(_Asking, BlockingRole):
         outgoing = client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
         return self._calls.put(outgoing, self._room_s(timeout_s), timeout_s)
 
-    def close(self, *, drain_s: float = 0.0) -> None:
-        """Ends; requests that have no reply by then raise `ClosedError`.
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Takes no more requests, waits for the replies to those that are under way, and ends; at once if there are none.
+
+        A request that has no reply by then raises `ClosedError`, and is not sent any more if that has not been done. One whose
+        own time runs out first ends with that; it is not tried again. A ``with`` that ends in an exception does not wait.
 
         Args:
-            drain_s: How long to wait for replies first, at most.
+            drain_s: How long to wait for replies, at most.
         """
         client = self._client
         client.close(drain_s)
@@ -306,6 +204,9 @@ class Client(_Asking, BlockingRole):
         self._calls.join()
         _notices.unwatch(client)
         client.raise_failure()
+
+    def _abandon(self) -> None:
+        self.close(drain_s=0.0)
 
     def __del__(self) -> None:
         super().__del__()
@@ -315,15 +216,12 @@ class Client(_Asking, BlockingRole):
             native.close(0.0)
 
 
-class AsyncClient(_Asking, AsyncRole):
+class AsyncClient(Asking, AsyncRole):
     """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
-
-    # The loop that completes the futures, from the first request on.
-    _loop: asyncio.AbstractEventLoop | None = None
 
     def _open(self) -> None:
         super()._open()
-        self._futures: dict[int, tuple[asyncio.Future[Reply], float | None]] = {}
+        self._calls = AsyncCalls(self._client)
 
     async def request(
         self,
@@ -348,72 +246,18 @@ class AsyncClient(_Asking, AsyncRole):
         retries: int = 0,
     ) -> asyncio.Future[Reply]:
         """See `Client.submit`: waits for room in the queue alone, and returns the reply to come."""
-        client = self._client
-        loop = self._listen()
-        outgoing = client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
-        room_s = self._room_s(timeout_s)
-        while not client.offer(outgoing):
-            if not await until(client, lambda: client.has_room() or client.closed, room_s):
-                message = f"the queue had no room within {room_s} s"
-                raise TimeoutError(message)
-        future: asyncio.Future[Reply] = loop.create_future()
-        self._futures[outgoing.call] = future, timeout_s
-        future.add_done_callback(self._forget(outgoing.call))
-        return future
+        outgoing = self._client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
+        return await self._calls.put(outgoing, self._room_s(timeout_s), timeout_s)
 
-    def _listen(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-            loop.add_reader(self._client.outcomes_fileno(), self._complete_all)
-            self._complete_all()
-        elif self._loop is not loop:
-            message = "this client is bound to another loop"
-            raise LocalProtocolError(message)
-        return loop
-
-    def _forget(self, call: int) -> Callable[[asyncio.Future[Reply]], None]:
-        def forget(future: asyncio.Future[Reply]) -> None:
-            if future.cancelled() and self._futures.pop(call, None) is not None:
-                self._client.cancel(call)
-
-        return forget
-
-    def _complete_all(self) -> None:
-        client = self._client
-        client.disarm_outcomes()
-        while True:
-            over = client.closed
-            for call, outcome in client.outcomes():
-                self._complete(call, outcome)
-            if over or not client.arm_outcomes():
-                break
-        if over:
-            self._unlisten()
-
-    def _complete(self, call: int, outcome: Reply | str) -> None:
-        future, timeout_s = self._futures.pop(call, (None, None))
-        if future is None or future.done():
-            return
-        if isinstance(outcome, Reply):
-            future.set_result(outcome)
-        else:
-            future.set_exception(_unanswered(self._client, timeout_s, outcome))
-
-    def _unlisten(self) -> None:
-        """Completes what is left, and leaves the loop; the role is over."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._client.outcomes_fileno())
-        for call in list(self._futures):
-            self._complete(call, "unanswered")
-
-    async def close(self, *, drain_s: float = 0.0) -> None:
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Client.close`."""
         if self._native is None:
             return
         self._native.close(drain_s)
         await self._join()
-        if self._loop is not None:
-            self._complete_all()
+        self._calls.end()
         _notices.unwatch(self._native)
         self._native.raise_failure()
+
+    async def _abandon(self) -> None:
+        await self.close(drain_s=0.0)

@@ -10,14 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from trunkline._native.dcp import Request
+from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, readable, taken
+from trunkline.dcp._calls import AsyncCalls
 from trunkline.dcp._pool import Pool
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
-__all__ = ["AsyncWorker", "Frame", "Parts", "Worker", "WorkerStats"]
+__all__ = ["AsyncWorker", "Frame", "Handler", "OnError", "Parts", "Worker", "WorkerStats", "Working", "tell"]
 
 Frame = bytes | bytearray | memoryview
 Parts = Frame | Sequence[Frame]
@@ -42,6 +43,8 @@ class WorkerStats:
         forwards: Requests that were handed on.
         failed: Requests whose work failed, or that nobody answered.
         held: Requests in hand.
+        asked: Requests of its own.
+        late: Replies to those that nobody waited for any more.
         capture_lost: Rows the capture could not keep up with.
     """
 
@@ -53,10 +56,12 @@ class WorkerStats:
     forwards: int
     failed: int
     held: int
+    asked: int
+    late: int
     capture_lost: int
 
 
-class _Working(Role):
+class Working(Role):
     """What a worker does apart from waiting."""
 
     _native: _Worker | None = None
@@ -79,14 +84,16 @@ class _Working(Role):
         self._heartbeat_interval_s = heartbeat_interval_s
         self._liveness = liveness
         self._options = options
-        self._notices = Notices("dcp", f"worker of {service[:200]!r}", on_drop)
+        self._who = f"worker of {service[:200]!r}"
+        self._on_drop = on_drop
         self._made()
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
+        self._notices = Notices("dcp", self._who, self._on_drop)
         native = _Worker(
             options,
-            _notify(self._notices),
+            functools.partial(tell, self._notices),
             self.service,
             concurrency=self.concurrency,
             heartbeat_interval_s=self._heartbeat_interval_s,
@@ -149,29 +156,23 @@ def _reply(request: Request, data: Parts | None) -> None:
         request.reply(data)
 
 
-def _notify(notices: Notices) -> Callable[..., None]:
-    """What the native role calls for everything that is no request."""
-
-    def on_notice(kind: str, *details: Any) -> None:
-        if kind == "dropped":
-            error, frames = details
-            assert isinstance(error, DecodeError)
-            notices.dropped(Dropped(error, error.kind, frames))
-        elif kind == "reply":
-            notices.log(logging.WARNING, kind, "a reply came that nobody waits for")
-        elif kind == "abandoned":
-            notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
-        elif kind == "lost":
-            notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
-        elif kind in ("capture", "failed"):
-            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
-        else:
-            notices.log(logging.INFO, kind, " ".join([*details, kind]))
-
-    return on_notice
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what a worker's engine has to say that is no request."""
+    if kind == "dropped":
+        error, frames = details
+        assert isinstance(error, DecodeError)
+        notices.dropped(Dropped(error, error.kind, frames))
+    elif kind == "abandoned":
+        notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
+    elif kind == "lost":
+        notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
+    elif kind in ("capture", "failed"):
+        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
+    else:
+        notices.log(logging.INFO, kind, " ".join([*details, kind]))
 
 
-class Worker(_Working, BlockingRole):
+class Worker(Working, BlockingRole):
     """Does what clients ask of a service (DCP-12).
 
     Iterate over it and answer each request, or give `serve` a function. Heartbeats go on whatever you do meanwhile, a
@@ -210,6 +211,29 @@ class Worker(_Working, BlockingRole):
         """Every request until the worker is closed."""
         return self._worker
 
+    def request(
+        self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
+    ) -> Reply:
+        """Asks another service and waits for the reply, on the worker's own connection (DCP-35).
+
+        For handlers, in whatever thread they run, and between requests: the place of the request in hand stays taken, and
+        nothing else is given to this worker for it.
+
+        Args:
+            service: The service. Its own is done by other workers, or by this one if it has places left.
+            data: The parts of what is asked: one, or a sequence of them.
+            metadata: Parts that the reply will bear as well, none of them empty.
+            timeout_s: How long it may take; None for ever.
+
+        Raises:
+            TimeoutError: No reply came, or the queue had no room.
+            LocalProtocolError: A frame is larger than ``max_message_bytes``, or a part of the metadata is empty.
+            ClosedError: The worker is, or was, closed.
+        """
+        worker = self._worker
+        outgoing = worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
+        return worker.request(outgoing, room_s=timeout_s, timeout_s=timeout_s)
+
     def serve(self, handler: Handler, *, on_error: OnError | None = None) -> None:
         """Lets a function do all requests, on `concurrency` threads, until the worker is stopped or closed.
 
@@ -244,8 +268,12 @@ class Worker(_Working, BlockingRole):
         self.close(drain_s=0.0)
 
 
-class AsyncWorker(_Working, AsyncRole):
+class AsyncWorker(Working, AsyncRole):
     """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``."""
+
+    def _open(self) -> None:
+        super()._open()
+        self._calls = AsyncCalls(self._worker)
 
     async def receive(self, *, timeout_s: float | None = None) -> Request:
         """See `Worker.receive`."""
@@ -262,6 +290,13 @@ class AsyncWorker(_Working, AsyncRole):
                 return
             yield request
             del request
+
+    async def request(
+        self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
+    ) -> Reply:
+        """See `Worker.request`."""
+        outgoing = self._worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
+        return await (await self._calls.put(outgoing, timeout_s, timeout_s))
 
     async def serve(self, handler: AsyncHandler, *, on_error: OnError | None = None) -> None:
         """See `Worker.serve`; a coroutine function runs in this loop, any other on `concurrency` threads."""
@@ -306,6 +341,7 @@ class AsyncWorker(_Working, AsyncRole):
                 await readable(worker.fileno(), None)
             worker.disarm()
         await self._join()
+        self._calls.end()
         worker.raise_failure()
 
     async def _abandon(self) -> None:

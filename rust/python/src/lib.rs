@@ -70,7 +70,8 @@ mod _native {
     mod dcp {
         #[pymodule_export]
         use crate::dcp::{
-            Message, Outgoing, PyBroker, PyClient, PyReply, PyRequest, PyWorker, decode, encode, restore,
+            Caller, Message, Outgoing, PyBroker, PyClient, PyReply, PyRequest, PySimulation, PyWorker, Simulated,
+            decode, encode, restore,
         };
     }
 

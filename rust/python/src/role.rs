@@ -152,6 +152,30 @@ impl Role {
         }
     }
 
+    /// Offers something once; false when there is no room.
+    pub(crate) fn offer(&self, offer: impl FnOnce() -> bool) -> PyResult<bool> {
+        self.ours()?;
+        if offer() {
+            return Ok(true);
+        }
+        if self.ours()?.is_over() { Err(self.ended()) } else { Ok(false) }
+    }
+
+    /// Offers something until there is room.
+    pub(crate) fn put(&self, py: Python<'_>, timeout_s: Option<f64>, mut offer: impl FnMut() -> bool) -> PyResult<()> {
+        if self.offer(&mut offer)? {
+            return Ok(());
+        }
+        let deadline = deadline(timeout_s)?;
+        let room = |role: &dyn AnyRole| role.has_room() || role.is_over();
+        while self.wait_until(py, |role| role.changes(), deadline, room)? {
+            if self.offer(&mut offer)? {
+                return Ok(());
+            }
+        }
+        Err(timed_out("the queue had no room", timeout_s))
+    }
+
     /// Waits without the GIL, and with an eye on signals. False when the time is up.
     pub(crate) fn wait_until(
         &self,
@@ -346,10 +370,9 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     machine: M,
     options: RoleOptions,
     protocol: Protocol,
-    overflow: CaptureOverflow,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let RoleOptions { bounds, capture, context, adopted, allow, keep_alive, grace, .. } = options;
+    let RoleOptions { bounds, capture, overflow, context, adopted, allow, keep_alive, grace, .. } = options;
     let zmq = match LIBRARY.get() {
         Some(path) => load(path),
         None => Err(TransportError::Unsupported("libzmq")),
@@ -433,6 +456,7 @@ pub(crate) struct RoleOptions {
     pub(crate) socket: SocketOptions,
     pub(crate) bounds: Bounds,
     pub(crate) capture: Option<(PathBuf, trunkline_capture::Settings)>,
+    pub(crate) overflow: CaptureOverflow,
     pub(crate) grace: Duration,
     context: Context,
     adopted: Vec<SocketPtr>,
@@ -471,6 +495,16 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             None => None,
             Some(path) => Some((path.extract()?, capture_settings(&options)?)),
         };
+        let overflow: Option<String> = optional("capture_overflow").map(PyAnyMethods::extract).transpose()?;
+        let overflow = match overflow.as_deref() {
+            None | Some("count") => CaptureOverflow::Count,
+            Some("block") => CaptureOverflow::Block,
+            Some("end") => CaptureOverflow::End,
+            Some(other) => {
+                let text = format!("capture_overflow is 'count' or 'block', not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
         let mut keep_alive = vec![];
         let mut adopted = vec![];
         let mut context = Context::Process;
@@ -494,6 +528,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             socket,
             bounds: Bounds { messages: need("queue_messages")?.extract()?, bytes: need("queue_bytes")?.extract()? },
             capture,
+            overflow,
             grace: seconds(need("grace_s")?.extract()?)?,
             context,
             adopted,

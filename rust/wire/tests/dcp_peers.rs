@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use trunkline_wire::dcp::{
     Asking, Back, CallId, Client, ClientEvent, ClientSettings, ClientVerb, JobId, MessageType, Width, Worker,
-    WorkerEvent, WorkerSettings, WorkerVerb, encode_header, encode_register, encode_reply, encode_request,
+    WorkerEvent, WorkerSettings, WorkerVerb, Working, WorkingEvent, WorkingVerb, encode_header, encode_register,
+    encode_reply, encode_request,
 };
 use trunkline_wire::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketKind, Unsent};
 
@@ -142,18 +143,86 @@ fn a_forward_bears_the_client_and_the_metadata() {
     assert_eq!(bench.worker.stats().forwards, 1);
 }
 
+/// A worker that asks, and what it has sent and told since the last look.
+struct Both(Working, Vec<Frames>, Vec<WorkingEvent>);
+
+impl Both {
+    fn new() -> Self {
+        let settings =
+            WorkerSettings { service: bytes("a"), connect: vec!["tcp://broker:1".into()], ..WorkerSettings::default() };
+        let client = Client::new(ClientSettings::default(), [7; 32]);
+        let mut both = Self(Working::new(Worker::new(Nanos(0), settings, [7; 32]), client), vec![], vec![]);
+        both.look();
+        both
+    }
+
+    fn look(&mut self) -> (Vec<Frames>, Vec<WorkingEvent>) {
+        while let Some(output) = self.0.poll_output() {
+            if let Output::Send { id: Some(id), frames, .. } = output {
+                self.1.push(frames);
+                self.0.handle_socket(Nanos(0), Back, SocketEvent::Sent(id));
+            }
+        }
+        self.2.extend(std::iter::from_fn(|| self.0.poll_event()));
+        (std::mem::take(&mut self.1), std::mem::take(&mut self.2))
+    }
+
+    fn receive(&mut self, frames: Frames) {
+        self.0.handle_message(Nanos(0), Incoming { socket: Back, peer: None, user_id: None, frames });
+    }
+
+    /// Asks, and gives the correlation id.
+    fn ask(&mut self, call: u64) -> Bytes {
+        self.0.handle_verb(
+            Nanos(0),
+            WorkingVerb::Call(ClientVerb::Request {
+                call: CallId(call),
+                service: bytes("b"),
+                metadata: vec![bytes("m")],
+                data: vec![bytes("x")],
+                timeout: None,
+                retries: 0,
+            }),
+        );
+        let (sent, _) = self.look();
+        let id = sent[0][5].clone();
+        assert_eq!(sent, [encode_request(bytes("b"), None, &[id.clone(), bytes("m")], &[bytes("x")])]);
+        id
+    }
+}
+
 // req: DCP-17, DCP-35
 #[test]
 fn a_worker_may_ask_as_well() {
-    let mut bench = Bench::new(1);
-    bench.sent();
-    bench.request("1");
-    bench.verb(WorkerVerb::Request { service: bytes("b"), metadata: vec![bytes("sub")], data: vec![] });
-    assert_eq!(bench.sent(), [encode_request(bytes("b"), None, &[bytes("sub")], &[])]);
-    bench.receive(encode_reply(bytes("w"), &[bytes("sub")], &[]));
-    bench.sent();
-    assert!(matches!(bench.events.last(), Some(WorkerEvent::Reply { .. })));
-    assert_eq!(bench.worker.stats().held, 1);
+    let mut both = Both::new();
+    both.receive(encode_request(bytes("a"), Some(bytes("c")), &[bytes("1")], &[]));
+    both.look();
+    let id = both.ask(0);
+    both.receive(encode_reply(bytes("w"), &[id, bytes("m")], &[bytes("y")]));
+    let (sent, told) = both.look();
+    assert_eq!(sent.len(), 0);
+    let [WorkingEvent::Call(ClientEvent::Reply { call: CallId(0), frames, body })] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!((&frames[body.metadata.clone()], &frames[body.data()]), (&[bytes("m")][..], &[bytes("y")][..]));
+    assert_eq!((both.0.stats().worker.held, both.0.stats().client.in_flight), (1, 0));
+}
+
+// req: DCP-30, DCP-35
+#[test]
+fn what_a_worker_asks_ends_with_its_time_or_with_the_worker() {
+    let mut both = Both::new();
+    let id = both.ask(0);
+    both.ask(1);
+    both.0.handle_verb(Nanos(0), WorkingVerb::Call(ClientVerb::Cancel(CallId(1))));
+    both.0.handle_timeout(Nanos(0) + Duration::from_secs(5));
+    assert!(both.look().1.contains(&WorkingEvent::Call(ClientEvent::TimedOut(CallId(0)))));
+    both.receive(encode_reply(bytes("w"), &[id, bytes("m")], &[]));
+    assert_eq!(both.look().1, []);
+    assert_eq!(both.0.stats().client.late, 1);
+    both.ask(2);
+    both.0.handle_close(Nanos(0), Duration::ZERO);
+    assert_eq!(both.look().1, [WorkingEvent::Call(ClientEvent::Unanswered(CallId(2)))]);
 }
 
 // req: DCP-33

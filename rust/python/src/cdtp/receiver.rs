@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::{Progress, Protocol};
-use trunkline_engine::{CaptureOverflow, Either, Finding, Handle, Snapshot, Together, Trouble};
+use trunkline_engine::{Either, Finding, Handle, Snapshot, Together, Trouble};
 use trunkline_wire::ErrorKind;
 use trunkline_wire::cdtp::{
     Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
@@ -195,21 +195,17 @@ impl PyReceiver {
             deliver,
             limit,
         });
-        let (overflow, name) = if deliver {
-            (CaptureOverflow::Count, "trunkline-cdtp-receiver")
-        } else {
-            (CaptureOverflow::End, "trunkline-cdtp-recorder")
-        };
+        let name = if deliver { "trunkline-cdtp-receiver" } else { "trunkline-cdtp-recorder" };
         let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
             None => {
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, name)?;
                 (handle, role)
             }
             Some(beacon) => {
                 let mut beacon = beacon.beacon()?;
                 beacon.seek(Service::Data);
                 let machine = Together::new(machine, beacon, Finding);
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, name)?;
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, name)?;
                 (handle, role)
             }
         };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::Protocol;
-use trunkline_engine::{Announcing, CaptureOverflow, Either, Handle, Offered, Snapshot, Together, Trouble};
+use trunkline_engine::{Announcing, Either, Handle, Offered, Snapshot, Together, Trouble};
 use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
@@ -17,7 +17,7 @@ use super::message::{encoded_map, timestamp, variant};
 use crate::chirp::BeaconOptions;
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{AnyRole, Role, RoleOptions, deadline, seconds, start, timed_out, trouble_kind, words};
+use crate::role::{Role, RoleOptions, seconds, start, trouble_kind, words};
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
@@ -160,15 +160,15 @@ impl PySender {
                 time: seconds(batch_s)?,
             },
         });
-        let (overflow, thread) = (CaptureOverflow::Count, "trunkline-cdtp-sender");
+        let thread = "trunkline-cdtp-sender";
         let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
             None => {
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, thread)?;
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, thread)?;
                 (handle, role)
             }
             Some(beacon) => {
                 let machine = Together::new(machine, beacon.beacon()?, Announcing::default());
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, overflow, thread)?;
+                let (handle, role) = start(py, machine, options, Protocol::Cdtp, thread)?;
                 (handle, role)
             }
         };
@@ -209,28 +209,13 @@ impl PySender {
 
     /// Hands a message to the engine; false when there is no room.
     fn offer(slf: &Bound<'_, Self>, outgoing: &mut Outgoing) -> PyResult<bool> {
-        let role = slf.as_super().get();
-        if slf.get().give(outgoing) {
-            return Ok(true);
-        }
-        if role.ours()?.is_over() { Err(role.ended()) } else { Ok(false) }
+        slf.as_super().get().offer(|| slf.get().give(outgoing))
     }
 
     /// Hands a message to the engine, waiting for room.
     #[pyo3(signature = (outgoing, timeout_s = None))]
     fn put(slf: &Bound<'_, Self>, outgoing: &mut Outgoing, timeout_s: Option<f64>) -> PyResult<()> {
-        let role = slf.as_super().get();
-        if Self::offer(slf, outgoing)? {
-            return Ok(());
-        }
-        let deadline = deadline(timeout_s)?;
-        let room = |role: &dyn AnyRole| role.has_room() || role.is_over();
-        while role.wait_until(slf.py(), |role| role.changes(), deadline, room)? {
-            if Self::offer(slf, outgoing)? {
-                return Ok(());
-            }
-        }
-        Err(timed_out("the queue had no room", timeout_s))
+        slf.as_super().get().put(slf.py(), timeout_s, || slf.get().give(outgoing))
     }
 
     /// Notices since the last call, each `(kind, *details)`.

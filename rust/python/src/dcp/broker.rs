@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use trunkline_capture::Protocol;
-use trunkline_engine::{CaptureOverflow, Handle};
+use trunkline_engine::Handle;
 use trunkline_wire::dcp::{
     Broker, BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, DropReason, Overflow, ServiceStats,
 };
@@ -27,7 +27,7 @@ pub(crate) struct PyBroker {
 /// What a broker is told beyond what every role is.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Given<'py> {
+pub(crate) struct Given<'py> {
     max_queue: usize,
     max_queue_bytes: usize,
     queue_ttl_s: f64,
@@ -42,7 +42,7 @@ struct Given<'py> {
 }
 
 impl Given<'_> {
-    fn settings(self, options: &RoleOptions) -> PyResult<BrokerSettings> {
+    pub(crate) fn settings(self) -> PyResult<BrokerSettings> {
         let overflow = match self.overflow.as_str() {
             "reject-newest" => Overflow::RejectNewest,
             "drop-oldest" => Overflow::DropOldest,
@@ -62,8 +62,6 @@ impl Given<'_> {
         let (heartbeat_interval, liveness) = heartbeat(self.heartbeat_interval_s, self.liveness)?;
         let services = self.services.map(|services| frames::frames(&services)).transpose()?;
         Ok(BrokerSettings {
-            bind: options.bind.clone(),
-            options: options.socket.clone(),
             max_queue: self.max_queue,
             max_queue_bytes: self.max_queue_bytes,
             queue_ttl: seconds(self.queue_ttl_s)?,
@@ -84,9 +82,9 @@ impl Given<'_> {
 impl PyBroker {
     #[new]
     fn new(py: Python<'_>, options: RoleOptions, settings: Given<'_>) -> PyResult<PyClassInitializer<Self>> {
-        let machine = Broker::new(settings.settings(&options)?);
-        let (handle, role) =
-            start(py, machine, options, Protocol::Dcp, CaptureOverflow::Count, "trunkline-dcp-broker")?;
+        let (bind, socket) = (options.bind.clone(), options.socket.clone());
+        let machine = Broker::new(BrokerSettings { bind, options: socket, ..settings.settings()? });
+        let (handle, role) = start(py, machine, options, Protocol::Dcp, "trunkline-dcp-broker")?;
         Ok(PyClassInitializer::from(role).add_subclass(Self { handle }))
     }
 
@@ -108,23 +106,14 @@ impl PyBroker {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
-        let BrokerStats { received, sent, dropped, peers, queued, lost, services } = &snapshot.machine;
-        let stats = PyDict::new(py);
-        stats.set_item("received", received)?;
-        stats.set_item("sent", sent)?;
-        stats.set_item("dropped", kinds(py, dropped)?)?;
-        stats.set_item("peers", peers)?;
-        stats.set_item("queued", queued)?;
-        stats.set_item("lost", lost)?;
-        let services = services.iter().map(|service| service_dict(py, service)).collect::<PyResult<Vec<_>>>()?;
-        stats.set_item("services", PyList::new(py, services)?)?;
+        let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;
         Ok(stats)
     }
 }
 
-fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
+pub(crate) fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
     let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
     match event {
         BrokerEvent::Registered { worker, service } => {
@@ -146,6 +135,20 @@ fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
         BrokerEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
         BrokerEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
     }
+}
+
+pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &BrokerStats) -> PyResult<Bound<'py, PyDict>> {
+    let BrokerStats { received, sent, dropped, peers, queued, lost, services } = stats;
+    let dict = PyDict::new(py);
+    dict.set_item("received", received)?;
+    dict.set_item("sent", sent)?;
+    dict.set_item("dropped", kinds(py, dropped)?)?;
+    dict.set_item("peers", peers)?;
+    dict.set_item("queued", queued)?;
+    dict.set_item("lost", lost)?;
+    let services = services.iter().map(|service| service_dict(py, service)).collect::<PyResult<Vec<_>>>()?;
+    dict.set_item("services", PyList::new(py, services)?)?;
+    Ok(dict)
 }
 
 fn service_dict<'py>(py: Python<'py>, stats: &ServiceStats) -> PyResult<Bound<'py, PyDict>> {

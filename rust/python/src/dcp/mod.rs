@@ -1,15 +1,19 @@
 //! DCP: messages, and the roles that broker, do and ask for work.
 
 mod broker;
+mod caller;
 mod client;
 mod message;
 mod request;
+mod simulation;
 mod worker;
 
 pub(crate) use broker::PyBroker;
-pub(crate) use client::{Outgoing, PyClient};
+pub(crate) use caller::{Caller, Outgoing};
+pub(crate) use client::PyClient;
 pub(crate) use message::{Message, PyReply, decode, encode, restore};
 pub(crate) use request::PyRequest;
+pub(crate) use simulation::{PySimulation, Simulated};
 pub(crate) use worker::PyWorker;
 
 use std::time::Duration;

@@ -5,18 +5,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use trunkline_engine::Handle;
+use trunkline_engine::{Calls, Handle};
 use trunkline_wire::Frames;
-use trunkline_wire::dcp::{Body, JobId, Layout, Worker, WorkerVerb};
+use trunkline_wire::dcp::{Body, JobId, Layout, WorkerVerb, Working, WorkingVerb};
 
 use super::parts;
 use crate::errors::{LocalProtocolError, ended};
 use crate::frames;
 
+/// Where the answers to requests go.
+pub(crate) trait Answers: Send + Sync {
+    /// Takes one; it never waits.
+    fn ask(&self, verb: WorkerVerb);
+    /// Why nothing can be answered any more, if so.
+    fn ended(&self) -> Option<PyErr>;
+}
+
+impl Answers for Handle<Working<Calls>> {
+    fn ask(&self, verb: WorkerVerb) {
+        self.ask(WorkingVerb::Work(verb));
+    }
+
+    fn ended(&self) -> Option<PyErr> {
+        match self.is_ours() {
+            false => Some(ended(None)),
+            true if self.is_over() => Some(ended(self.end().as_ref())),
+            true => None,
+        }
+    }
+}
+
 /// A request that a worker is to answer.
 #[pyclass(frozen, weakref, module = "trunkline.dcp", name = "Request")]
 pub(crate) struct PyRequest {
-    handle: Arc<Handle<Worker>>,
+    answers: Arc<dyn Answers>,
     max_message_bytes: u64,
     job: JobId,
     frames: Frames,
@@ -26,14 +48,14 @@ pub(crate) struct PyRequest {
 
 impl PyRequest {
     pub(crate) fn new(
-        handle: Arc<Handle<Worker>>,
+        answers: Arc<dyn Answers>,
         max_message_bytes: u64,
         job: JobId,
         frames: Frames,
         body: Body,
     ) -> Self {
         let layout = Layout::Request(body);
-        Self { handle, max_message_bytes, job, frames, layout, answered: AtomicBool::new(false) }
+        Self { answers, max_message_bytes, job, frames, layout, answered: AtomicBool::new(false) }
     }
 
     /// Gives it back to the broker: another worker may do it.
@@ -41,18 +63,18 @@ impl PyRequest {
         if let (Some(service), Some(body)) = (self.layout.service(), self.layout.body()) {
             let data = self.frames[body.data()].to_vec();
             self.answered.store(true, Ordering::SeqCst);
-            self.handle.ask(WorkerVerb::Forward { job: self.job, service: self.frames[service].clone(), data });
+            self.answers.ask(WorkerVerb::Forward { job: self.job, service: self.frames[service].clone(), data });
         }
     }
 
     fn answer(&self, verb: WorkerVerb) -> PyResult<()> {
-        if !self.handle.is_ours() || self.handle.is_over() {
-            return Err(ended(if self.handle.is_ours() { self.handle.end() } else { None }.as_ref()));
+        if let Some(error) = self.answers.ended() {
+            return Err(error);
         }
         if self.answered.swap(true, Ordering::SeqCst) {
             return Err(LocalProtocolError::new_err("this request has been answered"));
         }
-        self.handle.ask(verb);
+        self.answers.ask(verb);
         Ok(())
     }
 }
@@ -122,8 +144,8 @@ impl PyRequest {
 impl Drop for PyRequest {
     /// Frees its place, where nobody answered it.
     fn drop(&mut self) {
-        if !*self.answered.get_mut() && self.handle.is_ours() && !self.handle.is_over() {
-            self.handle.ask(WorkerVerb::Abandon(self.job));
+        if !*self.answered.get_mut() && self.answers.ended().is_none() {
+            self.answers.ask(WorkerVerb::Abandon(self.job));
         }
     }
 }

@@ -2,23 +2,26 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use trunkline_capture::Protocol;
-use trunkline_engine::{CaptureOverflow, Handle};
+use trunkline_engine::{Calls, Handle, Outcomes};
 use trunkline_wire::Nanos;
-use trunkline_wire::dcp::{Worker, WorkerEvent, WorkerSettings, WorkerStats};
+use trunkline_wire::dcp::{
+    Client, ClientSettings, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working, WorkingEvent, WorkingStats,
+};
 
-use super::{PyRequest, heartbeat, kinds, seed};
+use super::{Caller, PyRequest, heartbeat, kinds, seed};
 use crate::errors::{ClosedError, LocalProtocolError, decode_error};
 use crate::frames;
-use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out, words};
+use crate::role::{AnyRole, RoleOptions, deadline, start, timed_out, words};
 
 /// A worker's engine.
-#[pyclass(frozen, extends = Role, module = "trunkline._native.dcp", name = "Worker")]
+#[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Worker")]
 pub(crate) struct PyWorker {
-    handle: Arc<Handle<Worker>>,
+    handle: Arc<Handle<Working<Calls>>>,
     max_message_bytes: u64,
     inbox: Mutex<Inbox>,
     /// Called with `(kind, *details)` for everything that is no request.
@@ -28,7 +31,7 @@ pub(crate) struct PyWorker {
 /// What was taken from the engine and not handed out yet.
 #[derive(Default)]
 struct Inbox {
-    events: VecDeque<WorkerEvent>,
+    events: VecDeque<WorkingEvent>,
     over: bool,
 }
 
@@ -44,11 +47,13 @@ impl PyWorker {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match inbox.events.pop_front() {
-                Some(WorkerEvent::Request { job, frames, body }) => {
-                    let handle = Arc::clone(&self.handle);
-                    return Next::Request(PyRequest::new(handle, self.max_message_bytes, job, frames, body));
+                Some(WorkingEvent::Work(WorkerEvent::Request { job, frames, body })) => {
+                    let answers = self.handle.clone();
+                    return Next::Request(PyRequest::new(answers, self.max_message_bytes, job, frames, body));
                 }
-                Some(notice) => return Next::Notice(notice),
+                Some(WorkingEvent::Work(notice)) => return Next::Notice(notice),
+                // Its connection is the worker's to tell of, and its outcomes never come this way.
+                Some(WorkingEvent::Call(_)) => {}
                 None if inbox.over => return Next::Over,
                 None => {
                     inbox.over = !self.handle.read(&mut inbox.events);
@@ -61,21 +66,9 @@ impl PyWorker {
     }
 
     fn notify(&self, py: Python<'_>, notice: WorkerEvent) -> PyResult<()> {
-        let on_notice = self.on_notice.bind(py);
-        match notice {
-            WorkerEvent::Request { .. } => return Ok(()),
-            WorkerEvent::Dropped { error, frames } => {
-                let error = decode_error("dcp", error).into_value(py);
-                on_notice.call1(("dropped", error, frames::tuple(py, frames.iter())?))?
-            }
-            WorkerEvent::Reply { frames, .. } => on_notice.call1(("reply", frames::tuple(py, frames.iter())?))?,
-            WorkerEvent::Abandoned(_) => on_notice.call1(("abandoned",))?,
-            WorkerEvent::Registered => on_notice.call1(("registered",))?,
-            WorkerEvent::Lost => on_notice.call1(("lost",))?,
-            WorkerEvent::Connected(endpoint) => on_notice.call1(("connected", endpoint))?,
-            WorkerEvent::Disconnected(endpoint) => on_notice.call1(("disconnected", endpoint))?,
-            WorkerEvent::Failed { endpoint, reason } => on_notice.call1(("failed", endpoint, reason))?,
-        };
+        if let Some(notice) = told(py, notice)? {
+            self.on_notice.bind(py).call1(notice)?;
+        }
         Ok(())
     }
 
@@ -91,7 +84,7 @@ impl PyWorker {
                     }
                     return Ok(None);
                 }
-                Next::Over => return Err(slf.as_super().get().ended()),
+                Next::Over => return Err(slf.as_super().as_super().get().ended()),
             }
         }
     }
@@ -99,7 +92,7 @@ impl PyWorker {
     /// Waits for events; false when the time is up.
     fn wait(slf: &Bound<'_, Self>, deadline: Option<std::time::Instant>) -> PyResult<bool> {
         let some = |role: &dyn AnyRole| role.has_events() || role.is_over();
-        slf.as_super().get().wait_until(slf.py(), |role| role.events(), deadline, some)
+        slf.as_super().as_super().get().wait_until(slf.py(), |role| role.events(), deadline, some)
     }
 }
 
@@ -120,31 +113,25 @@ impl PyWorker {
         liveness: u32,
         max_message_bytes: u64,
     ) -> PyResult<PyClassInitializer<Self>> {
-        if concurrency == 0 {
-            return Err(LocalProtocolError::new_err("a worker has concurrency for one request at least"));
-        }
-        let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
-        let settings = WorkerSettings {
-            service: frames::frame(service)?,
-            connect: options.connect.clone(),
-            options: options.socket.clone(),
-            concurrency,
-            heartbeat_interval,
-            liveness,
-            ..WorkerSettings::default()
-        };
-        let machine = Worker::new(Nanos::default(), settings, seed()?);
-        let (handle, role) =
-            start(py, machine, options, Protocol::Dcp, CaptureOverflow::Count, "trunkline-dcp-worker")?;
+        let given = settings(service, concurrency, heartbeat_interval_s, liveness)?;
+        let (connect, socket) = (options.connect.clone(), options.socket.clone());
+        let settings = WorkerSettings { connect, options: socket, ..given };
+        let outcomes = Arc::new(Outcomes::new(options.bounds)?);
+        // Who does not say waits for ever.
+        let asks = ClientSettings { timeout: Duration::MAX, ..ClientSettings::default() };
+        let calls = Calls::new(Client::new(asks, seed()?), Arc::clone(&outcomes));
+        let machine = Working::new(Worker::new(Nanos::default(), settings, seed()?), calls);
+        let (handle, role) = start(py, machine, options, Protocol::Dcp, "trunkline-dcp-worker")?;
+        let caller = Caller::new(handle.clone(), outcomes, max_message_bytes);
         let worker = Self { handle, max_message_bytes, inbox: Mutex::default(), on_notice };
-        Ok(PyClassInitializer::from(role).add_subclass(worker))
+        Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(worker))
     }
 
     /// Waits for a request.
     #[pyo3(signature = (timeout_s = None))]
     fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<PyRequest> {
         let deadline = deadline(timeout_s)?;
-        slf.as_super().get().ours()?;
+        slf.as_super().as_super().get().ours()?;
         loop {
             if let Some(request) = Self::take(slf)? {
                 return Ok(request);
@@ -157,7 +144,7 @@ impl PyWorker {
 
     /// The next request if there is one now; tells notices on the way.
     fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
-        slf.as_super().get().ours()?;
+        slf.as_super().as_super().get().ours()?;
         Self::take(slf)
     }
 
@@ -170,7 +157,7 @@ impl PyWorker {
         match Self::receive(slf, None) {
             Ok(request) => Ok(Some(request)),
             Err(error) if error.is_instance_of::<ClosedError>(slf.py()) => {
-                slf.as_super().get().failure()?;
+                slf.as_super().as_super().get().failure()?;
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -179,7 +166,7 @@ impl PyWorker {
 
     /// Gives back to the broker what has come in and nobody has begun.
     fn give_back(slf: &Bound<'_, Self>) -> PyResult<()> {
-        slf.as_super().get().ours()?;
+        slf.as_super().as_super().get().ours()?;
         loop {
             match slf.get().next() {
                 Next::Request(request) => request.give_back(),
@@ -191,7 +178,7 @@ impl PyWorker {
 
     /// Ends, gives back what nobody has begun, and waits for the rest, for so long at most.
     fn finish(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
-        let role = slf.as_super().get();
+        let role = slf.as_super().as_super().get();
         role.ours()?.close(crate::role::seconds(grace_s)?);
         while !role.ours()?.is_over() {
             Self::give_back(slf)?;
@@ -206,17 +193,56 @@ impl PyWorker {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
-        let WorkerStats { received, sent, dropped, requests, replies, forwards, failed, held } = &snapshot.machine;
-        let stats = PyDict::new(py);
-        stats.set_item("received", received)?;
-        stats.set_item("sent", sent)?;
-        stats.set_item("dropped", kinds(py, dropped)?)?;
-        stats.set_item("requests", requests)?;
-        stats.set_item("replies", replies)?;
-        stats.set_item("forwards", forwards)?;
-        stats.set_item("failed", failed)?;
-        stats.set_item("held", held)?;
+        let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         Ok(stats)
     }
+}
+
+pub(crate) fn settings(
+    service: &Bound<'_, PyAny>,
+    concurrency: usize,
+    heartbeat_interval_s: f64,
+    liveness: u32,
+) -> PyResult<WorkerSettings> {
+    if concurrency == 0 {
+        return Err(LocalProtocolError::new_err("a worker has concurrency for one request at least"));
+    }
+    let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
+    let service = frames::frame(service)?;
+    Ok(WorkerSettings { service, concurrency, heartbeat_interval, liveness, ..WorkerSettings::default() })
+}
+
+/// What is told of an event, `(kind, *details)`; requests and replies are not told, but given.
+pub(crate) fn told(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
+    let told = match event {
+        WorkerEvent::Request { .. } | WorkerEvent::Reply { .. } => return Ok(None),
+        WorkerEvent::Dropped { error, frames } => {
+            let error = decode_error("dcp", error).into_value(py);
+            ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
+        }
+        WorkerEvent::Abandoned(_) => ("abandoned",).into_pyobject(py),
+        WorkerEvent::Registered => ("registered",).into_pyobject(py),
+        WorkerEvent::Lost => ("lost",).into_pyobject(py),
+        WorkerEvent::Connected(endpoint) => ("connected", endpoint).into_pyobject(py),
+        WorkerEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
+        WorkerEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
+    };
+    told.map(Some)
+}
+
+pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &WorkingStats) -> PyResult<Bound<'py, PyDict>> {
+    let WorkerStats { received, sent, dropped, requests, replies, forwards, failed, held } = &stats.worker;
+    let dict = PyDict::new(py);
+    dict.set_item("received", received)?;
+    dict.set_item("sent", sent)?;
+    dict.set_item("dropped", kinds(py, dropped)?)?;
+    dict.set_item("requests", requests)?;
+    dict.set_item("replies", replies)?;
+    dict.set_item("forwards", forwards)?;
+    dict.set_item("failed", failed)?;
+    dict.set_item("held", held)?;
+    dict.set_item("asked", stats.client.requests)?;
+    dict.set_item("late", stats.client.late)?;
+    Ok(dict)
 }

@@ -7,8 +7,10 @@ mod decode;
 mod encode;
 mod layout;
 mod list;
+pub mod simulation;
 mod slab;
 mod worker;
+mod working;
 
 pub use broker::{
     Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, DropReason, Front, Overflow,
@@ -19,6 +21,7 @@ pub use decode::decode;
 pub use encode::{encode_header, encode_register, encode_reply, encode_request};
 pub use layout::{Body, Layout, MessageType, Role, Settings, Width};
 pub use worker::{Back, JobId, Worker, WorkerEvent, WorkerSettings, WorkerStats, WorkerVerb};
+pub use working::{Working, WorkingEvent, WorkingStats, WorkingVerb};
 
 use std::collections::BTreeMap;
 

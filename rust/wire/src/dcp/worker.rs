@@ -92,15 +92,6 @@ pub enum WorkerVerb {
     },
     /// Nobody will answer a job any more.
     Abandon(JobId),
-    /// A request of the worker's own; its reply is an event.
-    Request {
-        /// The service.
-        service: Bytes,
-        /// Parts to know the reply by, none of them empty.
-        metadata: Vec<Bytes>,
-        /// The data parts.
-        data: Vec<Bytes>,
-    },
 }
 
 /// What a worker tells its user.
@@ -115,7 +106,7 @@ pub enum WorkerEvent {
         /// Where everything is in it.
         body: Body,
     },
-    /// The reply to a request of the worker's own.
+    /// The reply to a request that went out on its connection.
     Reply {
         /// The message, bit for bit.
         frames: Frames,
@@ -531,9 +522,6 @@ impl Machine for Worker {
                     self.stats.failed += 1;
                     self.events.push_back(WorkerEvent::Abandoned(job));
                 }
-            }
-            WorkerVerb::Request { service, metadata, data } => {
-                self.push(now, encode_request(service, None, &metadata, &data));
             }
         }
         self.hand_out();

@@ -1,0 +1,248 @@
+"""Options that go together, each group one parameter of the commands that have it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_hints
+
+import typer
+
+from trunkline.cli.options import Chirp, ChirpOption, Group
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from trunkline.curve import Curve
+
+__all__ = ["Capturing", "DialingSecurity", "Endpoints", "Security", "Segments", "Source", "grouped"]
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def grouped(command: Callable[Given, Result]) -> Callable[..., Result]:
+    """A command whose parameters that are groups have become the options in them."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Any]] = {}
+    flat = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        hint = hints[name]
+        if not is_dataclass(hint):
+            flat.append(parameter.replace(annotation=hint, kind=parameter.KEYWORD_ONLY))
+            continue
+        assert isinstance(hint, type)
+        groups[name] = hint
+        options = get_type_hints(hint, include_extras=True)
+        flat += [
+            inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=options[field.name])
+            for field in fields(hint)
+        ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> Result:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return command(**given)  # type: ignore[call-arg]
+
+    run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    return run
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where a role listens, or whom it dials."""
+
+    bind: Annotated[
+        list[str] | None,
+        typer.Option("--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable."),
+    ] = None
+    connect: Annotated[
+        list[str] | None,
+        typer.Option("--connect", metavar="ENDPOINT", help="Dial this, as tcp://127.0.0.1:23999. Repeatable."),
+    ] = None
+
+    def check(self) -> None:
+        """Refuses a role without an endpoint."""
+        if not self.bind and not self.connect:
+            message = "Missing an endpoint: give --bind or --connect."
+            raise typer.BadParameter(message)
+
+    def keywords(self) -> dict[str, Any]:
+        """As roles take them."""
+        return {"bind": self.bind or (), "connect": self.connect or ()}
+
+    def real(self, bound: Sequence[str]) -> list[str]:
+        """All of them, those it listens on as they have become."""
+        return [*bound, *(self.connect or ())]
+
+
+@dataclass(frozen=True)
+class Source(Endpoints):
+    """Where a receiver finds its senders."""
+
+    group: Group = None
+    sender: Annotated[
+        list[str] | None,
+        typer.Option("--sender", metavar="N", help="Only this sender of the group. Repeatable. [default: all]"),
+    ] = None
+    chirp: ChirpOption = Chirp.MULTICAST
+
+    def check(self) -> None:
+        """Refuses a receiver that does not know where its senders are, or knows it in two ways."""
+        if self.group is None:
+            if self.sender:
+                message = "--sender chooses among those of a group: give --group."
+                raise typer.BadParameter(message)
+            if not self.bind and not self.connect:
+                message = "Missing an endpoint: give --bind, --connect or --group."
+                raise typer.BadParameter(message)
+        elif self.bind or self.connect:
+            message = "--group finds the endpoints: leave out --bind and --connect."
+            raise typer.BadParameter(message)
+
+    def keywords(self) -> dict[str, Any]:
+        """As receivers take it."""
+        return {**super().keywords(), "group": self.group, "senders": self.sender or None, "chirp": self.chirp.value}
+
+    @property
+    def words(self) -> str:
+        """Whom it finds, to go on with where it says from whom it receives."""
+        return "" if self.group is None else f" the senders of {self.group}"
+
+
+@dataclass(frozen=True)
+class DialingSecurity:
+    """Encryption of a role that dials."""
+
+    curve_secret: Annotated[
+        Path | None,
+        typer.Option("--curve-secret", metavar="FILE", help="Our own secret key: a certificate, or bare Z85."),
+    ] = None
+    curve_server_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--curve-server-key", metavar="FILE", help="The public key of the server we dial; makes us a client."
+        ),
+    ] = None
+
+    def curve(self) -> Curve | None:
+        """What they say."""
+        if self.curve_secret is None and self.curve_server_key is None:
+            return None
+        from trunkline.curve import Curve
+
+        return Curve(self.curve_secret, server_key=self.curve_server_key)
+
+
+@dataclass(frozen=True)
+class Security(DialingSecurity):
+    """Encryption of a role that may listen."""
+
+    curve_allow: Annotated[
+        Path | None,
+        typer.Option(
+            "--curve-allow", metavar="DIR", help="A file for each client key to let in; SIGHUP reads it again."
+        ),
+    ] = None
+
+    def curve(self) -> Curve | None:
+        """What they say; SIGHUP reads the allow-list again."""
+        if self.curve_allow is None:
+            return super().curve()
+        if self.curve_secret is None and self.curve_server_key is None:
+            message = "--curve-allow needs --curve-secret, the key of this server."
+            raise typer.BadParameter(message)
+        from trunkline.curve import Curve
+
+        made = Curve(self.curve_secret, server_key=self.curve_server_key, allow=self.curve_allow)
+        signal.signal(signal.SIGHUP, lambda *_: _reload(made))
+        return made
+
+
+def _reload(curve: Curve) -> None:
+    try:
+        curve.reload()
+    except (OSError, LocalProtocolError) as error:
+        logging.getLogger("trunkline").warning("the allow-list stays as it was: %s", error)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """How a capture is cut, and how much of it is kept."""
+
+    segment_bytes: Annotated[
+        int | None, typer.Option("--segment-bytes", min=1, metavar="N", help="The frame bytes of a segment, at most.")
+    ] = None
+    segment_seconds: Annotated[
+        float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
+    ] = None
+    keep_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when all take more than this."
+        ),
+    ] = None
+    keep_days: Annotated[
+        float | None, typer.Option("--keep-days", min=0, metavar="D", help="Delete segments that are older than this.")
+    ] = None
+    warn_free_bytes: Annotated[
+        int, typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less left.")
+    ] = 10 << 30
+    critical_free_bytes: Annotated[
+        int, typer.Option("--critical-free-bytes", min=0, metavar="N", help="Warn again when it has less than this.")
+    ] = 3 << 30
+
+    def keywords(self) -> dict[str, Any]:
+        """As roles take them."""
+        return {
+            "segment_bytes": self.segment_bytes,
+            "segment_s": self.segment_seconds,
+            "keep_bytes": self.keep_bytes,
+            "keep_days": self.keep_days,
+            "warn_free_bytes": self.warn_free_bytes,
+            "critical_free_bytes": self.critical_free_bytes,
+        }
+
+
+class Overflow(StrEnum):
+    """What happens when a capture cannot keep up."""
+
+    COUNT = "count"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True)
+class Capturing:
+    """What a role records besides what it does."""
+
+    capture: Annotated[
+        Path | None,
+        typer.Option(
+            "--capture",
+            metavar="DIR",
+            help="Record all it receives and sends; continued if it exists.",
+            file_okay=False,
+        ),
+    ] = None
+    capture_overflow: Annotated[
+        Overflow,
+        typer.Option(
+            "--capture-overflow", help="When the disk is slow: count the rows that are lost, or stop reading meanwhile."
+        ),
+    ] = Overflow.COUNT
+
+    def keywords(self, segments: Segments) -> dict[str, Any]:
+        """As roles take them, with how the capture is cut."""
+        if self.capture is None:
+            if self != Capturing() or segments != Segments():
+                message = "Nothing is recorded: give --capture, or leave out what says how."
+                raise typer.BadParameter(message)
+            return {}
+        return {**segments.keywords(), "capture": self.capture, "capture_overflow": self.capture_overflow.value}

@@ -1,0 +1,197 @@
+"""Requests whose replies are futures."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import select
+import signal
+import threading
+from collections.abc import Callable
+
+from trunkline._native.dcp import Caller, Outgoing, Reply
+from trunkline._roles import until
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["AsyncCalls", "Calls"]
+
+
+def unanswered(native: Caller, timeout_s: float | None, outcome: Reply | str) -> Exception:
+    """What a call without a reply raises."""
+    if outcome == "timed_out":
+        text = f"no reply came within {timeout_s} s"
+        return TimeoutError(text)
+    try:
+        native.raise_failure()
+    except Exception as error:  # noqa: BLE001 - it is what is asked for
+        return error
+    text = "this role is closed"
+    return ClosedError(text)
+
+
+class Future(concurrent.futures.Future[Reply]):
+    """A reply to come. The thread that completes them all cannot wait for one of them."""
+
+    def __init__(self, calls: Calls, call: int) -> None:
+        super().__init__()
+        self._calls = calls
+        self._call = call
+
+    def cancel(self) -> bool:
+        """Waits for the reply no more; the request is not sent any more if that has not been done."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._calls.cancel(self._call)
+        return cancelled
+
+    def result(self, timeout: float | None = None) -> Reply:
+        """The reply; see `concurrent.futures.Future.result`."""
+        self._check_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What came instead of the reply; see `concurrent.futures.Future.exception`."""
+        self._check_thread()
+        return super().exception(timeout)
+
+    def _check_thread(self) -> None:
+        if self._calls.is_mine and not self.done():
+            message = "this thread completes the futures of its client and cannot wait for one: wait elsewhere"
+            raise LocalProtocolError(message)
+
+
+class Calls:
+    """The futures of one client, and the thread that completes them, a batch at a time."""
+
+    def __init__(self, native: Caller) -> None:
+        self._native = native
+        self._lock = threading.Lock()
+        self._futures: dict[int, tuple[Future, float | None]] = {}
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> Future:
+        """Makes the future first: its call may be over before this returns."""
+        future = Future(self, outgoing.call)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="trunkline-futures", daemon=True)
+                self._thread.start()
+            self._futures[outgoing.call] = future, timeout_s
+        try:
+            self._native.put(outgoing, room_s)
+        except BaseException:
+            self._futures.pop(outgoing.call, None)
+            raise
+        return future
+
+    def cancel(self, call: int) -> None:
+        self._futures.pop(call, None)
+        self._native.cancel(call)
+
+    def join(self) -> None:
+        """Waits until every future is completed; the client is closed."""
+        if self._thread is not None and not self.is_mine:
+            self._thread.join()
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        native = self._native
+        poll = select.poll()
+        poll.register(native.outcomes_fileno(), select.POLLIN)
+        over = False
+        while not over:
+            # In Python's own wait: nothing of ours is under way when the interpreter ends.
+            if not native.arm_outcomes():
+                poll.poll()
+            native.disarm_outcomes()
+            over = native.closed
+            for call, outcome in native.outcomes():
+                self._complete(call, outcome)
+        for call in list(self._futures):
+            self._complete(call, "unanswered")
+
+    def _complete(self, call: int, outcome: Reply | str) -> None:
+        future, timeout_s = self._futures.pop(call, (None, None))
+        if future is None or not future.set_running_or_notify_cancel():
+            return
+        if isinstance(outcome, Reply):
+            future.set_result(outcome)
+        else:
+            future.set_exception(unanswered(self._native, timeout_s, outcome))
+
+
+class AsyncCalls:
+    """The futures of one role in asyncio, which completes them in its loop from the first request on."""
+
+    def __init__(self, native: Caller) -> None:
+        self._native = native
+        self._futures: dict[int, tuple[asyncio.Future[Reply], float | None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> asyncio.Future[Reply]:
+        """Waits for room in the queue alone, and returns the reply to come."""
+        native = self._native
+        loop = self._listen()
+        while not native.offer(outgoing):
+            if not await until(native, lambda: native.has_room() or native.closed, room_s):
+                message = f"the queue had no room within {room_s} s"
+                raise TimeoutError(message)
+        future: asyncio.Future[Reply] = loop.create_future()
+        self._futures[outgoing.call] = future, timeout_s
+        future.add_done_callback(self._forget(outgoing.call))
+        return future
+
+    def end(self) -> None:
+        """Completes what is left; the role is over."""
+        if self._loop is not None:
+            self._complete_all()
+
+    def _listen(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            loop.add_reader(self._native.outcomes_fileno(), self._complete_all)
+            self._complete_all()
+        elif self._loop is not loop:
+            message = "this client is bound to another loop"
+            raise LocalProtocolError(message)
+        return loop
+
+    def _forget(self, call: int) -> Callable[[asyncio.Future[Reply]], None]:
+        def forget(future: asyncio.Future[Reply]) -> None:
+            if future.cancelled() and self._futures.pop(call, None) is not None:
+                self._native.cancel(call)
+
+        return forget
+
+    def _complete_all(self) -> None:
+        native = self._native
+        native.disarm_outcomes()
+        while True:
+            over = native.closed
+            for call, outcome in native.outcomes():
+                self._complete(call, outcome)
+            if over or not native.arm_outcomes():
+                break
+        if over:
+            self._unlisten()
+
+    def _complete(self, call: int, outcome: Reply | str) -> None:
+        future, timeout_s = self._futures.pop(call, (None, None))
+        if future is None or future.done():
+            return
+        if isinstance(outcome, Reply):
+            future.set_result(outcome)
+        else:
+            future.set_exception(unanswered(self._native, timeout_s, outcome))
+
+    def _unlisten(self) -> None:
+        """Completes what is left, and leaves the loop."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._native.outcomes_fileno())
+        for call in list(self._futures):
+            self._complete(call, "unanswered")

@@ -1,0 +1,184 @@
+//! A worker that asks as well, on its one connection: the broker knows it by one address (DCP-35).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Asking, Back, Client, ClientEvent, ClientStats, Worker, WorkerEvent, WorkerStats, WorkerVerb};
+use crate::{Backlog, ErrorKind, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Weight};
+
+/// Marks the number of a send of the client's.
+const CALL: u64 = 1 << 63;
+
+/// What the user of a worker that asks may ask for.
+#[derive(Clone, Debug)]
+pub enum WorkingVerb<V> {
+    /// What a worker does.
+    Work(WorkerVerb),
+    /// What a client does.
+    Call(V),
+}
+
+/// What a worker that asks tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkingEvent {
+    /// What a worker tells, but for replies.
+    Work(WorkerEvent),
+    /// What a client tells.
+    Call(ClientEvent),
+}
+
+impl Event for WorkingEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Work(event) => event.weight(),
+            Self::Call(event) => event.weight(),
+        }
+    }
+}
+
+/// Counters of a worker that asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkingStats {
+    /// Those of the worker.
+    pub worker: WorkerStats,
+    /// Those of what it asks.
+    pub client: ClientStats,
+}
+
+/// A worker, and a client that speaks through its socket. What the worker has to say goes first.
+#[derive(Debug)]
+pub struct Working<C = Client> {
+    worker: Worker,
+    client: C,
+    now: Nanos,
+    events: VecDeque<WorkingEvent>,
+}
+
+impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Working<C> {
+    /// The two as one.
+    pub fn new(worker: Worker, client: C) -> Self {
+        Self { worker, client, now: Nanos(0), events: VecDeque::new() }
+    }
+
+    /// Hands replies to who asked.
+    fn sort(&mut self) {
+        while let Some(event) = self.worker.poll_event() {
+            if let WorkerEvent::Reply { frames, .. } = event {
+                // It was a reply to the worker, and is one to the client.
+                self.client.handle_message(self.now, Incoming { socket: Asking, peer: None, user_id: None, frames });
+            } else {
+                self.events.push_back(WorkingEvent::Work(event));
+            }
+        }
+    }
+
+    fn poll_call(&mut self) -> Option<Output<Back>> {
+        loop {
+            // The socket is the worker's to open and to close.
+            if let Output::Send { id, frames, until, .. } = self.client.poll_output()? {
+                let id = id.map(|SendId(number)| SendId(number | CALL));
+                return Some(Output::Send { id, socket: Back, to: None, frames, until });
+            }
+        }
+    }
+}
+
+impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Machine for Working<C> {
+    type Socket = Back;
+    type Event = WorkingEvent;
+    type Verb = WorkingVerb<C::Verb>;
+    type Stats = WorkingStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Option<ErrorKind> {
+        self.now = now;
+        let error = self.worker.handle_message(now, incoming);
+        self.sort();
+        error
+    }
+
+    fn handle_socket(&mut self, now: Nanos, socket: Back, event: SocketEvent) {
+        self.now = now;
+        if let SocketEvent::Sent(send) = event
+            && let Some(call) = call_of(send)
+        {
+            self.client.handle_socket(now, Asking, SocketEvent::Sent(call));
+        } else if let SocketEvent::Unsent(send, unsent) = event
+            && let Some(call) = call_of(send)
+        {
+            self.client.handle_socket(now, Asking, SocketEvent::Unsent(call, unsent));
+        } else {
+            self.worker.handle_socket(now, socket, event);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.now = now;
+        self.worker.handle_timeout(now);
+        self.client.handle_timeout(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: Self::Verb) {
+        self.now = now;
+        match verb {
+            WorkingVerb::Work(verb) => self.worker.handle_verb(now, verb),
+            WorkingVerb::Call(verb) => self.client.handle_verb(now, verb),
+        }
+    }
+
+    /// Ends as a worker does; what it has asked by then, and has no reply, goes unanswered.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.now = now;
+        self.worker.handle_close(now, grace);
+    }
+
+    fn handle_pressure(&mut self, now: Nanos, pressed: bool) {
+        self.worker.handle_pressure(now, pressed);
+    }
+
+    fn reads(&self, socket: Back) -> bool {
+        self.worker.reads(socket) && self.client.reads(Asking)
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Back>> {
+        match self.worker.poll_output() {
+            Some(close @ Output::Close { .. }) => {
+                self.client.handle_close(self.now, Duration::ZERO);
+                Some(close)
+            }
+            None => self.poll_call(),
+            output => output,
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<WorkingEvent> {
+        let sorted = self.events.pop_front();
+        let worked = sorted.or_else(|| self.worker.poll_event().map(WorkingEvent::Work));
+        worked.or_else(|| self.client.poll_event().map(WorkingEvent::Call))
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        [self.worker.poll_timeout(), self.client.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn backlog(&self) -> Backlog {
+        let (worker, client) = (self.worker.backlog(), self.client.backlog());
+        Backlog { messages: worker.messages + client.messages, bytes: worker.bytes + client.bytes }
+    }
+
+    fn progress(&self) -> u64 {
+        self.worker.progress()
+    }
+
+    fn stats(&self) -> WorkingStats {
+        WorkingStats { worker: self.worker.stats(), client: self.client.stats() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.worker.is_closed()
+    }
+}
+
+/// The client's own number of a send, if it is one of its.
+fn call_of(SendId(number): SendId) -> Option<SendId> {
+    (number & CALL != 0).then_some(SendId(number & !CALL))
+}

@@ -1,0 +1,44 @@
+"""What the commands of DCP record."""
+
+import signal
+
+from trunkline import capture
+
+HOW = ["--segment-seconds", "0.1", "--keep-days", "1", "--capture-overflow", "block"]
+
+
+def types(path):
+    return [(row["direction"], row["payload"][0]) for row in capture.open(path).rows()]
+
+
+def test_all_three_record_what_they_say_and_hear(start, run, tmp_path):
+    broker = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--capture", "b", *HOW, "--json")
+    (endpoint,) = broker.ready()["endpoints"]
+    worker = start("dcp", "worker", "echo", "--echo", "--connect", endpoint, "--capture", "w", *HOW, "--json")
+    worker.ready()
+    run("dcp", "request", "echo", "hello", "--connect", endpoint, "--capture", "r", *HOW)
+    for command in (worker, broker):
+        command.signal(signal.SIGTERM)
+        assert command.event("stopped")["stats"]["capture_lost"] == 0
+        command.end()
+    register, ask, answer = b"\x01", b"\x04", b"\x05"
+    assert types(tmp_path / "r") == [("out", ask), ("in", answer)]
+    assert types(tmp_path / "w")[:4] == [("out", register), ("in", register), ("in", ask), ("out", answer)]
+    assert types(tmp_path / "b")[:6] == [
+        ("in", register),
+        ("out", register),
+        ("in", ask),
+        ("out", ask),
+        ("in", answer),
+        ("out", answer),
+    ]
+
+
+def test_segments_are_cut_as_they_are_told(run, tmp_path, start):
+    broker = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--capture", "b", "--segment-bytes", "100", "--json")
+    (endpoint,) = broker.ready()["endpoints"]
+    run("dcp", "request", "nobody", "x" * 90, "--connect", endpoint, "--timeout", "0.05", "--count", "5", returncode=1)
+    broker.signal(signal.SIGTERM)
+    broker.event("stopped")
+    broker.end()
+    assert capture.open(tmp_path / "b").info().segments == 5
