@@ -328,18 +328,33 @@ def test_a_handler_may_ask_others():
         assert worker.stats.failed == 1
 
 
-@pytest.mark.req("DCP-42")
-@pytest.mark.parametrize("requeue", [False, True])
-def test_what_is_given_to_a_worker_that_leaves_is_lost_or_done_by_another(requeue):
-    with testing.pair(dcp.Client, latency_s=0.01) as sim:
-        sim.add(dcp.Broker, requeue=requeue)
-        leaving = sim.add(dcp.Worker, b"a")
+@pytest.mark.req("DCP-15", "DCP-42")
+@pytest.mark.parametrize("work_s", [0, 0.005, 0.015])
+def test_a_worker_that_leaves_loses_nothing(work_s):
+    with testing.pair(dcp.Broker, dcp.Client, latency_s=0.01) as sim:
+        leaving = sim.add(dcp.Worker, b"a", testing.echo, work_s=work_s)
+        futures = [sim.client.submit(b"a", b"%d" % number, timeout_s=30) for number in range(9)]
+        sim.until(futures[2].done)
+        start_s = sim.now_s
+        leaving.close()
+        # There and back, and what came meanwhile.
+        assert sim.now_s - start_s < 0.05
+        assert not all(future.done() for future in futures)
+        sim.add(dcp.Worker, b"a", testing.echo)
+        assert [future.result().data for future in futures] == [(b"%d" % number,) for number in range(9)]
+        assert sim.broker.stats.lost == 0
+        sim.advance(10)
+        assert [service.service for service in sim.broker.services()] == [b"a"]
+
+
+@pytest.mark.req("DCP-15")
+def test_a_worker_that_leaves_gives_back_what_nobody_has_begun():
+    with testing.pair(dcp.Broker, dcp.Client, latency_s=0.01) as sim:
+        leaving = sim.add(dcp.Worker, b"a", concurrency=2)
         futures = [sim.client.submit(b"a", b"%d" % number, timeout_s=30) for number in range(3)]
         request = leaving.receive()
-        leaving.stop()
-        request.reply(b"x")
+        sim.after(1, lambda: request.reply(b"x"))
+        leaving.close()
         sim.add(dcp.Worker, b"a", testing.echo)
-        sim.advance(30)
-        ends = [future.exception() is None for future in futures]
-        assert ends == ([True, True, True] if requeue else [True, False, True])
-        assert sim.broker.stats.lost == (0 if requeue else 1)
+        assert [future.result().data for future in futures] == [(b"x",), (b"1",), (b"2",)]
+        assert leaving.stats.forwards == 1

@@ -316,8 +316,15 @@ class Worker(_Member, _worker.Working):
     def close(self, *, drain_s: float = 5.0) -> None:
         """See `trunkline.dcp.Worker.close`; moves the clock until it has ended."""
         self.stop(drain_s=drain_s)
-        self._world.until(lambda: self.closed)
+        self._world.until(self._is_over)
         self._calls.lose()
+
+    def _is_over(self) -> bool:
+        # Nobody takes them any more.
+        while self._requests and not self.closed:
+            request = self._requests.popleft()
+            request.forward(request.service, request.data)
+        return self.closed
 
 
 class Client(_Member, _client.Asking):

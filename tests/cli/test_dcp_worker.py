@@ -11,6 +11,7 @@ import zmq
 from raw import Peer
 
 HEAD = [b"", b"DGBX\x01"]
+LEAVING = b"trunkline.leaving"
 
 
 class Broker(Peer):
@@ -23,6 +24,12 @@ class Broker(Peer):
                 return frames
             if frames[2] == b"\x02":
                 self.socket.send_multipart([self.peer, *HEAD, b"\x03"])
+
+    def let_go(self):
+        """Confirms that the worker leaves."""
+        frames = self.next(b"\x01")
+        assert frames == [*HEAD, b"\x01", LEAVING]
+        self.socket.send_multipart([self.peer, *frames])
 
     def ask(self, *data, client=b"C"):
         self.socket.send_multipart([self.peer, *HEAD, b"\x04", b"work", client, b"", b"meta", b"", *data])
@@ -61,11 +68,12 @@ def test_echoes(work, broker):
     broker.ask(b"a", b"", b"b")
     assert broker.reply() == (b"C", [b"a", b"", b"b"])
     command.signal(signal.SIGTERM)
+    broker.let_go()
     stopped = command.event("stopped")
     assert stopped["reason"] == "signal"
     assert stopped["stats"] == {
-        "received": 1,
-        "sent": 2,
+        "received": 2,
+        "sent": 3,
         "dropped": {},
         "requests": 1,
         "replies": 1,
@@ -87,6 +95,7 @@ def test_runs_a_program_for_each_request(work, broker):
     assert broker.reply() == (b"C", [])
     assert "non-zero exit status 1" in command.told("handler failed")
     command.signal(signal.SIGTERM)
+    broker.let_go()
     assert command.event("stopped")["stats"]["failed"] == 1
 
 
@@ -103,6 +112,7 @@ def test_calls_a_function(work, broker, tmp_path):
     broker.ask()
     assert broker.reply() == (b"C", [])
     command.signal(signal.SIGINT)
+    broker.let_go()
     command.event("stopped")
     _, err = command.end()
     assert "ZeroDivisionError" in err
@@ -128,6 +138,7 @@ def test_a_signal_lets_it_finish(work, broker, tmp_path):
     while not (tmp_path / "begun").exists():
         time.sleep(0.01)
     command.signal(signal.SIGTERM)
+    broker.let_go()
     (tmp_path / "done").touch()
     assert broker.reply() == (b"C", [b"finished\n"])
     stopped = command.event("stopped")

@@ -9,6 +9,9 @@ PING = [*HEAD, b"\x02"]
 PONG = [*HEAD, b"\x03"]
 RECONNECT = [*HEAD, b"\x06"]
 
+# Where workers go that leave.
+LEAVING = b"trunkline.leaving"
+
 ANY = "tcp://127.0.0.1:*"
 
 

@@ -83,6 +83,7 @@ def test_a_worker_and_a_client_record_theirs(open_socket, tmp_path):
         assert router.recv_multipart()[1:] == reply(b"C", b"y")
         router.send_multipart([peer, *PONG])
         until(lambda: worker.stats.received == 2)
+        worker.close(drain_s=0)
     assert rows(tmp_path / "w") == [
         ("out", None, "echo", None, register(b"echo")),
         ("in", None, "echo", None, request(b"echo", b"x", client=b"C")),

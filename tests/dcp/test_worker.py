@@ -1,13 +1,14 @@
 """The worker, at a raw ROUTER that plays the broker."""
 
 import asyncio
+import contextlib
 import gc
 import threading
 import time
 
 import pytest
 import zmq
-from packed import HEAD, PING, PONG, RECONNECT, bound_again, register, reply, request
+from packed import HEAD, LEAVING, PING, PONG, RECONNECT, bound_again, register, reply, request
 
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
@@ -49,6 +50,11 @@ class Router:
 
     def reply(self):
         return self.next(b"\x05")
+
+    def let_go(self):
+        """Confirms that a worker leaves."""
+        assert self.next(b"\x01") == register(LEAVING)
+        self.send(register(LEAVING))
 
     def is_silent(self):
         return not self.socket.poll(200)
@@ -100,10 +106,11 @@ def background():
 @pytest.mark.req("DCP-05", "DCP-12", "DCP-13")
 @pytest.mark.parametrize("service", [b"echo", b"", b"\x00", b"\xff\xfe", bytes(1 << 20)], ids=len)
 def test_registers_with_a_dealer_first_of_all(router, service):
-    with dcp.Worker(service, connect=router.endpoint):
+    with dcp.Worker(service, connect=router.endpoint) as worker:
         *_, head, name = router.socket.recv_multipart(copy=False)
         assert (head.bytes, name.bytes) == (b"\x01", service)
         assert name.get("Socket-Type") == "DEALER"
+        worker.close(drain_s=0)
 
 
 @pytest.mark.req("DCP-02", "DCP-22", "DCP-23", "DCP-25", "DCP-26")
@@ -130,7 +137,9 @@ def test_iteration_ends_when_another_thread_closes(router, work, background):
     thread = background(loop)
     router.send(request(b"echo", client=b"C"))
     assert router.reply() == reply(b"C", b"one", b"two", b"three")
-    worker.close()
+    closing = background(worker.close)
+    router.let_go()
+    closing.join(PATIENCE_S)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert worker.stats.replies == 1
@@ -154,6 +163,7 @@ def test_serves_with_a_function(router, work, background):
         clients.remove(frames[3])
         assert frames == reply(frames[3], b"X", metadata=[frames[3]])
     worker.stop()
+    router.let_go()
 
 
 def test_a_handler_may_answer_by_itself(router, work, background):
@@ -169,6 +179,7 @@ def test_a_handler_may_answer_by_itself(router, work, background):
     assert router.reply() == reply(b"A", b"last")
     answering.join()
     worker.stop()
+    router.let_go()
 
 
 def fail(got):
@@ -197,6 +208,7 @@ def test_a_failed_handler_still_answers_with_the_metadata(router, work, backgrou
     until(lambda: worker.stats.failed == 2)
     until(lambda: any("the handler failed" in record.message for record in caplog.records))
     worker.stop()
+    router.let_go()
 
 
 @pytest.mark.req("DCP-34")
@@ -227,6 +239,7 @@ def test_heartbeats_go_on_while_a_handler_blocks(router, work, background):
     release.set()
     assert router.reply() == reply(b"C", b"")
     worker.stop()
+    router.let_go()
 
 
 @pytest.mark.req("DCP-33")
@@ -352,43 +365,95 @@ def test_waits_only_so_long(work):
             worker.receive(timeout_s=timeout_s)
 
 
-def test_stopping_answers_what_is_in_hand_and_gives_back_the_rest(router, work):
-    worker = work(concurrency=2)
-    router.send(request(b"echo", b"1", client=b"A", metadata=[b"m"]), request(b"echo", b"2", client=b"B"))
-    held = [worker.receive(timeout_s=20) for _ in range(2)]
+def test_stopping_leaves_the_service_and_answers_what_is_in_hand_or_comes_until_the_broker_knows(router, work):
+    worker = work()
+    router.send(request(b"echo", b"1", client=b"A", metadata=[b"m"]))
+    held = worker.receive(timeout_s=20)
     worker.stop(drain_s=20)
-    held[0].reply(b"one")
+    # Before the reply that would make it free.
+    assert router.receive() == register(LEAVING)
+    router.send(request(b"echo", b"2", client=b"B", metadata=[b"n"]))
+    # No hand is free: another worker may do it.
+    assert router.next(b"\x04") == request(b"echo", b"2", client=b"B", metadata=[b"n"])
+    held.reply(b"one")
     assert router.reply() == reply(b"A", b"one", metadata=[b"m"])
-    router.send(request(b"echo", b"3", client=b"C", metadata=[b"n"]))
-    # Known to have come in, and not handed out.
-    until(lambda: worker.stats.requests == 3)
-    held[1].reply(b"two")
-    assert router.reply() == reply(b"B", b"two")
-    assert router.next(b"\x04") == request(b"echo", b"3", client=b"C", metadata=[b"n"])
+    router.send(request(b"echo", b"3", client=b"C"), register(LEAVING))
+    got = worker.receive(timeout_s=20)
+    assert got.data == (b"3",)
+    got.reply(b"three")
+    assert router.reply() == reply(b"C", b"three")
     assert list(worker) == []
+    assert (worker.stats.requests, worker.stats.replies, worker.stats.forwards) == (3, 2, 1)
 
 
-def test_closing_gives_back_what_nobody_has_begun(router, work):
+@pytest.mark.req("DCP-15")
+def test_stopping_waits_for_the_broker_for_so_long(work, router):
+    worker = work()
+    start = time.monotonic()
+    worker.stop(drain_s=0.3)
+    assert list(worker) == []
+    assert 0.25 < time.monotonic() - start < 5
+    assert router.receive() == register(LEAVING)
+
+
+@pytest.mark.req("DCP-15")
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_one_of_two_workers_stops_under_load_and_every_request_is_answered(open_socket, background, concurrency):
+    with dcp.Broker(bind="tcp://127.0.0.1:*") as broker, contextlib.ExitStack() as workers:
+        clients = [open_socket(zmq.DEALER, connect=broker.endpoints[0]) for _ in range(3)]
+
+        def work():
+            worker = dcp.Worker(b"echo", connect=broker.endpoints, concurrency=concurrency)
+            workers.enter_context(worker)
+            background(worker.serve, lambda got: got.data)
+            return worker
+
+        running = [work(), work()]
+        for number in range(10):
+            for client in clients:
+                for asked in range(100):
+                    client.send_multipart(request(b"echo", b"%d" % asked))
+            until(lambda: running[0].stats.requests > 0)
+            # In the middle of it, and another one comes.
+            running.pop(0).stop()
+            running.append(work())
+            for client in clients:
+                seen = sorted(int(client.recv_multipart()[-1]) for _ in range(100))
+                assert seen == list(range(100)), number
+        assert broker.stats.lost == 0
+        for worker in running:
+            worker.stop()
+        until(lambda: all(worker.closed for worker in running))
+        assert broker.stats.dropped == {}
+
+
+def test_closing_gives_back_what_nobody_has_begun(router, work, background):
     worker = work(concurrency=3)
     router.send(*(request(b"echo", client=b"C%d" % number) for number in range(3)))
     got = worker.receive(timeout_s=20)
     until(lambda: worker.stats.held == 3)
     del got
-    worker.close(drain_s=20)
-    given_back = [router.next(b"\x04") for _ in range(2)]
-    assert given_back == [request(b"echo", client=b"C1"), request(b"echo", client=b"C2")]
+    closing = background(worker.close, drain_s=20)
+    sent = sorted(router.next(b"\x01", b"\x04") for _ in range(3))
+    assert sent == [register(LEAVING), request(b"echo", client=b"C1"), request(b"echo", client=b"C2")]
+    router.send(register(LEAVING))
+    closing.join(PATIENCE_S)
     with pytest.raises(ClosedError):
         worker.receive()
     worker.close()
 
 
-def test_an_answer_given_before_the_end_is_sent(router):
+def test_an_answer_given_before_the_end_is_sent(router, background):
     with dcp.Worker(b"echo", connect=router.endpoint) as worker:
         router.meet()
         router.send(request(b"echo", client=b"C"))
         got = worker.receive(timeout_s=20)
         got.reply(bytes(1 << 20))
-    assert router.reply() == reply(b"C", bytes(1 << 20))
+        closing = background(worker.close)
+        sent = sorted(router.next(b"\x01", b"\x05") for _ in range(2))
+        assert sent == [register(LEAVING), reply(b"C", bytes(1 << 20))]
+        router.send(register(LEAVING))
+        closing.join(PATIENCE_S)
     with pytest.raises((LocalProtocolError, ClosedError)):
         got.reply(b"")
 
@@ -410,6 +475,8 @@ def test_proves_itself_to_a_raw_broker(open_socket):
         router.send(request(b"echo", client=b"C"))
         worker.receive(timeout_s=20).reply(b"x")
         assert router.reply() == reply(b"C", b"x")
+        worker.stop()
+        router.let_go()
 
 
 @pytest.mark.req("DCP-04")
@@ -422,6 +489,8 @@ def test_works_over_any_transport(open_socket, context, tmp_path, transport):
         router.send(request(b"echo", client=b"C"))
         worker.receive(timeout_s=20).reply(b"x")
         assert router.reply() == reply(b"C", b"x")
+        worker.stop()
+        router.let_go()
 
 
 @pytest.mark.parametrize(
@@ -432,6 +501,7 @@ def test_works_over_any_transport(open_socket, context, tmp_path, transport):
         ({"bind": "tcp://127.0.0.1:*"}, LocalProtocolError),
         ({"connect": ()}, LocalProtocolError),
         ({"service": "text"}, TypeError),
+        ({"service": LEAVING}, LocalProtocolError),
     ],
     ids=str,
 )
@@ -452,8 +522,9 @@ async def test_asyncio_iterates_as_blocking_does(router):
         router.send(request(b"echo", b"x", client=b"C"))
         async for got in worker:
             got.reply(got.data)
+            assert await receive(router) == reply(b"C", b"x")
             worker.stop()
-        assert await receive(router) == reply(b"C", b"x")
+            await asyncio.to_thread(router.let_go)
     assert worker.stats.replies == 1
 
 
@@ -481,6 +552,7 @@ async def test_asyncio_serves(router, kind):
         router.send(request(b"echo", b"bad", client=b"C"))
         assert await receive(router) == reply(b"C", b"failed")
         worker.stop()
+        await asyncio.to_thread(router.let_go)
         await serving
     is_main = [thread is threading.main_thread() for thread in seen]
     assert all(is_main) if kind == "coroutine" else not any(is_main)
@@ -491,7 +563,11 @@ async def test_asyncio_closing_gives_back_what_nobody_has_begun(router):
         router.meet()
         router.send(request(b"echo", client=b"C"))
         await asyncio.to_thread(until, lambda: worker.stats.held == 1)
-    assert router.next(b"\x04") == request(b"echo", client=b"C")
+        closing = asyncio.create_task(worker.close())
+        sent = [await asyncio.to_thread(router.next, b"\x01", b"\x04") for _ in range(2)]
+        assert sorted(sent) == [register(LEAVING), request(b"echo", client=b"C")]
+        router.send(register(LEAVING))
+        await closing
     with pytest.raises(ClosedError):
         await worker.receive()
 
@@ -539,6 +615,7 @@ def test_asks_in_the_thread_that_iterates_and_in_handlers(router, work, backgrou
         router.send(sub(asked, b"r%d" % number))
         assert router.reply() == reply(b"C", b"r%d" % number)
     worker.stop()
+    router.let_go()
     thread.join(PATIENCE_S)
 
 

@@ -113,7 +113,10 @@ class Working(Role):
         return WorkerStats(**self._worker.stats())
 
     def stop(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Lets iteration and `serve` end by themselves: takes nothing more, and waits for the answers to what is in hand.
+        """Lets iteration and `serve` end by themselves, and loses no request.
+
+        It leaves its service by registering for another one, which nobody asks for (DCP-15), and goes on until the broker has
+        confirmed that and what is in hand is answered. What comes meanwhile and finds no hand free goes back to the broker.
 
         Args:
             drain_s: For how long, at most.
@@ -256,10 +259,10 @@ class Worker(Working, BlockingRole):
             pool.end()
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Gives back what nobody has begun, waits for the answers to what is in hand, and ends.
+        """Leaves as `stop` does, gives back what nobody has begun, waits for the answers to what is in hand, and ends.
 
         Args:
-            drain_s: How long to wait for answers, and for the transport to take them, at most.
+            drain_s: How long to wait for the broker, for answers, and for the transport to take them, at most.
         """
         self._worker.finish(drain_s)
         self._worker.raise_failure()

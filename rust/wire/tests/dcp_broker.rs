@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use trunkline_wire::dcp::{
-    Broker, BrokerEvent, BrokerSettings, ClientAddress, DropReason, Front, MessageType, Overflow, Width, encode_header,
-    encode_register, encode_reply, encode_request,
+    Broker, BrokerEvent, BrokerSettings, ClientAddress, DropReason, Front, LEAVING, MessageType, Overflow, Width,
+    encode_header, encode_register, encode_reply, encode_request,
 };
 use trunkline_wire::{
     DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketKind, Unsent,
@@ -543,6 +543,30 @@ fn a_stopping_broker_waits_for_what_is_in_hand() {
     desk.broker.handle_socket(desk.now, Front, SocketEvent::Closed);
     assert!(desk.broker.is_closed());
     assert_eq!(desk.broker.stats().queued, 1);
+}
+
+// req: DCP-15
+#[test]
+fn a_worker_that_leaves_is_confirmed_gets_nothing_more_and_leaves_no_name_behind() {
+    let allowed = HashSet::from([bytes("a")]);
+    let mut desk = Desk::new(BrokerSettings { services: Some(allowed), ..BrokerSettings::default() });
+    let leaving = String::from_utf8_lossy(LEAVING).into_owned();
+    desk.register("w", "a");
+    desk.ask("c", "a", "1");
+    desk.ask("c", "a", "2");
+    desk.sent();
+    desk.register("w", &leaving);
+    desk.reply("w", "c", "1");
+    let echo = format!("register {leaving}");
+    assert_eq!(desk.sent(), letters(&[("w", &echo), ("c", "reply c··1··y")]));
+    desk.register("v", "a");
+    assert_eq!(desk.sent()[1], ("v".into(), "request a·c··2··x".into()));
+    desk.pass(SECOND * 5);
+    desk.header("v", MessageType::Ping);
+    desk.pass(SECOND * 5);
+    assert_eq!(desk.broker.stats().lost, 0);
+    let services = desk.broker.stats().services;
+    assert_eq!(services.iter().map(|service| service.service.clone()).collect::<Vec<_>>(), [bytes("a")]);
 }
 
 #[test]

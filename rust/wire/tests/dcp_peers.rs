@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trunkline_wire::dcp::{
-    Asking, Back, CallId, Client, ClientEvent, ClientSettings, ClientVerb, JobId, MessageType, Width, Worker,
+    Asking, Back, CallId, Client, ClientEvent, ClientSettings, ClientVerb, JobId, LEAVING, MessageType, Width, Worker,
     WorkerEvent, WorkerSettings, WorkerVerb, Working, WorkingEvent, WorkingVerb, encode_header, encode_register,
     encode_reply, encode_request,
 };
@@ -319,27 +319,105 @@ fn what_the_transport_did_not_take_goes_over_the_next_connection() {
     assert_eq!((bench.worker.backlog().messages, bench.worker.backlog().bytes), (0, 0));
 }
 
+fn leaving() -> Frames {
+    encode_register(Bytes::from_static(LEAVING))
+}
+
+// req: DCP-15
 #[test]
-fn a_stopping_worker_finishes_and_gives_back_what_it_never_began() {
+fn a_stopping_worker_leaves_its_service_before_its_last_replies() {
     let mut bench = Bench::new(1);
     bench.sent();
     bench.request("1");
     bench.worker.handle_close(bench.now, INTERVAL);
+    assert_eq!(bench.sent(), [leaving()]);
+    // What has no hand to go to goes to another worker.
     bench.request("2");
-    assert_eq!(bench.names(), [] as [&str; 0]);
+    assert_eq!(bench.sent(), [encode_request(bytes("a"), Some(bytes("c")), &[bytes("2")], &[bytes("x")])]);
     bench.verb(WorkerVerb::Reply { job: JobId(0), data: vec![] });
-    assert_eq!(bench.names(), ["reply", "request"]);
+    assert_eq!(bench.names(), ["reply"]);
+    // Until the broker knows, there may be more, which is done.
+    bench.receive(encode_register(bytes("a")));
+    bench.request("3");
+    bench.receive(leaving());
+    assert_eq!((bench.names(), bench.jobs()), (vec![], 2));
+    assert!(bench.dials.is_empty());
+    bench.verb(WorkerVerb::Reply { job: JobId(1), data: vec![] });
+    assert_eq!(bench.names(), ["reply"]);
     assert_eq!(bench.dials, ["close"]);
     bench.event(SocketEvent::Closed);
     assert!(bench.worker.is_closed());
 }
 
+// req: DCP-15
 #[test]
-fn a_worker_that_closes_leaves_heartbeats_unsent() {
+fn a_stopping_worker_with_nothing_in_hand_waits_for_the_broker_to_know_or_for_its_time() {
+    for is_confirmed in [true, false] {
+        let mut bench = Bench::new(2);
+        bench.sent();
+        bench.worker.handle_close(bench.now, INTERVAL);
+        assert_eq!(bench.sent(), [leaving()]);
+        assert!(bench.dials.is_empty());
+        if is_confirmed {
+            bench.receive(leaving());
+        } else {
+            bench.pass(INTERVAL - MILLISECOND);
+            bench.names();
+            assert!(bench.dials.is_empty());
+            bench.pass(MILLISECOND);
+        }
+        bench.names();
+        assert_eq!(bench.dials, ["close"], "confirmed: {is_confirmed}");
+    }
+}
+
+// req: DCP-15, DCP-41
+#[test]
+fn a_stopping_worker_gives_back_what_it_had_no_hand_for() {
     let mut bench = Bench::new(1);
+    bench.sent();
+    bench.request("1");
+    bench.request("2");
+    bench.worker.handle_close(bench.now, INTERVAL);
+    assert_eq!(bench.names(), ["register", "request"]);
+    // Whoever it has to tell again who it is, it is one that leaves.
+    bench.receive(encode_header(MessageType::Reconnect, Width::One));
+    assert_eq!(bench.sent(), [leaving()]);
+    bench.receive(leaving());
+    bench.event(SocketEvent::Disconnected("tcp://broker:1".into()));
+    bench.verb(WorkerVerb::Reply { job: JobId(0), data: vec![] });
+    assert_eq!(bench.names(), [] as [&str; 0]);
+    bench.event(SocketEvent::Connected("tcp://broker:1".into()));
+    assert_eq!(bench.names(), ["register", "reply"]);
+    assert_eq!(bench.dials, ["close"]);
+}
+
+#[test]
+fn a_stopping_worker_does_not_wait_for_a_broker_that_does_not_know_it() {
+    let mut bench = Bench::new(1);
+    bench.takes = false;
+    bench.names();
     bench.worker.handle_close(bench.now, INTERVAL);
     bench.names();
     assert_eq!(bench.dials, ["close"]);
+    let mut bench = Bench::new(1);
+    bench.sent();
+    bench.event(SocketEvent::Disconnected("tcp://broker:1".into()));
+    bench.worker.handle_close(bench.now, INTERVAL);
+    bench.names();
+    assert_eq!(bench.dials, ["close"]);
+}
+
+#[test]
+fn who_asks_for_the_service_of_those_that_leave_is_told_that_nobody_does_it() {
+    let mut bench = Bench::new(1);
+    bench.sent();
+    bench.request("1");
+    bench.worker.handle_close(bench.now, INTERVAL);
+    bench.sent();
+    bench.receive(encode_request(Bytes::from_static(LEAVING), Some(bytes("d")), &[bytes("m")], &[bytes("x")]));
+    assert_eq!(bench.sent(), [encode_reply(bytes("d"), &[bytes("m")], &[])]);
+    assert_eq!((bench.jobs(), bench.worker.stats().failed), (1, 1));
 }
 
 #[test]

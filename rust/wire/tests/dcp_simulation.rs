@@ -1,6 +1,6 @@
 //! Broker, workers and clients of DCP in simulations: whatever the network does and whoever crashes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,9 +45,21 @@ enum Who {
 
 /// Something that happens at its time.
 enum Plan {
-    Done { worker: Node, life: u32, job: JobId, frames: Frames },
-    Asks { client: Node, call: u64, retries: u32 },
+    Done {
+        worker: Node,
+        life: u32,
+        job: JobId,
+        frames: Frames,
+    },
+    Asks {
+        client: Node,
+        call: u64,
+        retries: u32,
+    },
     Crashes(Who),
+    /// A worker is asked to end, and another one takes its place.
+    Stops(usize),
+    Starts(usize),
 }
 
 /// A simulation, and what its users do in it.
@@ -60,6 +72,7 @@ struct World {
     clients: Vec<Node>,
     /// How often each has crashed.
     lives: HashMap<Node, u32>,
+    stopping: HashSet<usize>,
     plans: HashMap<u64, Plan>,
     tokens: u64,
     /// How each call ended, and how often.
@@ -86,6 +99,7 @@ impl World {
             workers,
             clients,
             lives: HashMap::new(),
+            stopping: HashSet::new(),
             plans: HashMap::new(),
             tokens: 0,
             replies: HashMap::new(),
@@ -185,6 +199,19 @@ impl World {
                 *self.lives.entry(node).or_default() += 1;
                 self.simulation.restart(node);
             }
+            Plan::Stops(number) => {
+                if self.stopping.insert(number) {
+                    self.simulation.close(self.workers[number], MILLISECOND * 10_000);
+                    self.plan(MILLISECOND * 100, Plan::Starts(number));
+                }
+            }
+            Plan::Starts(number) => {
+                let node = self.workers[number];
+                self.stopping.remove(&number);
+                assert!(!self.simulation.is_up(node), "seed {}: it has not ended in time", self.seed);
+                *self.lives.entry(node).or_default() += 1;
+                self.simulation.restart(node);
+            }
         }
     }
 
@@ -209,7 +236,7 @@ impl World {
     }
 
     fn has_plans(&self) -> bool {
-        self.plans.values().any(|plan| matches!(plan, Plan::Asks { .. } | Plan::Crashes(_)))
+        self.plans.values().any(|plan| !matches!(plan, Plan::Done { .. }))
     }
 
     /// Every call ended once, in a reply or a time-out.
@@ -284,6 +311,18 @@ proptest! {
             world.plan(MILLISECOND * at, Plan::Crashes(who));
         }
         world.run(50, 2);
+    }
+
+    // req: DCP-15
+    #[test]
+    fn workers_that_stop_lose_nothing(seed: u64, workers in 1usize..6, concurrency in 1usize..5, stops in prop::collection::vec((0u32..1000, 0usize..6), 1..8)) {
+        let mut world = World::new(seed, workers, 3, concurrency, Faults::default(), false);
+        for (at, who) in stops {
+            world.plan(MILLISECOND * at, Plan::Stops(who % workers));
+        }
+        world.run(50, 0);
+        prop_assert_eq!(world.timeouts.len(), 0);
+        prop_assert_eq!(world.stats().lost, 0);
     }
 
     // req: DCP-42

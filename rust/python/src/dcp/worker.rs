@@ -10,7 +10,8 @@ use trunkline_capture::Protocol;
 use trunkline_engine::{Calls, Handle, Outcomes};
 use trunkline_wire::Nanos;
 use trunkline_wire::dcp::{
-    Client, ClientSettings, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working, WorkingEvent, WorkingStats,
+    Client, ClientSettings, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working, WorkingEvent,
+    WorkingStats,
 };
 
 use super::{Caller, PyRequest, heartbeat, kinds, seed};
@@ -210,6 +211,9 @@ pub(crate) fn settings(
     }
     let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
     let service = frames::frame(service)?;
+    if service == LEAVING {
+        return Err(LocalProtocolError::new_err("this is the service of workers that leave"));
+    }
     Ok(WorkerSettings { service, concurrency, heartbeat_interval, liveness, ..WorkerSettings::default() })
 }
 

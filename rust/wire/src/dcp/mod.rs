@@ -20,7 +20,7 @@ pub use client::{Asking, CallId, Client, ClientEvent, ClientSettings, ClientStat
 pub use decode::decode;
 pub use encode::{encode_header, encode_register, encode_reply, encode_request};
 pub use layout::{Body, Layout, MessageType, Role, Settings, Width};
-pub use worker::{Back, JobId, Worker, WorkerEvent, WorkerSettings, WorkerStats, WorkerVerb};
+pub use worker::{Back, JobId, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, WorkerVerb};
 pub use working::{Working, WorkingEvent, WorkingStats, WorkingVerb};
 
 use std::collections::BTreeMap;

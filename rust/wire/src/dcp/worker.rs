@@ -7,7 +7,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::credit::Credit;
-use super::layout::REQUEST_CLIENT;
+use super::layout::{REQUEST_CLIENT, SERVICE};
 use super::{
     Body, Dropped, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
     encode_request, size,
@@ -19,6 +19,11 @@ use crate::{
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
 const WINDOW: usize = 64;
+
+/// The service of workers that leave, which nobody asks for. DCP has no word for leaving, but a worker that registers again
+/// gives up its former service at once (DCP-15): when the broker confirms, nothing more can come. It is one name for all,
+/// so that a broker that remembers names has one more to remember.
+pub const LEAVING: &[u8] = b"trunkline.leaving";
 
 /// How a worker is set up.
 #[derive(Clone, Debug)]
@@ -203,7 +208,11 @@ enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    Draining { until: Nanos },
+    /// It leaves; `is_free` once the broker has nothing more for it.
+    Draining {
+        until: Nanos,
+        is_free: bool,
+    },
     Closing,
     Closed,
 }
@@ -214,13 +223,13 @@ pub struct Worker {
     settings: WorkerSettings,
     state: State,
     link: Link,
+    /// Whether a registration went out on this connection: the broker may send requests.
+    is_known: bool,
     credit: Credit,
     jobs: HashMap<JobId, Job>,
     next_job: u64,
     /// Requests over the concurrency, in order.
     waiting: VecDeque<(Frames, Body)>,
-    /// Requests that came while closing and go back to the broker.
-    returned: VecDeque<(Frames, Body)>,
     queue: VecDeque<Frames>,
     in_flight: VecDeque<(SendId, Frames)>,
     /// Bytes of both.
@@ -257,10 +266,10 @@ impl Worker {
             settings,
             state: State::Open,
             link: Link::Up,
+            is_known: false,
             jobs: HashMap::new(),
             next_job: 0,
             waiting: VecDeque::new(),
-            returned: VecDeque::new(),
             queue: VecDeque::new(),
             in_flight: VecDeque::new(),
             queued_bytes: 0,
@@ -283,10 +292,14 @@ impl Worker {
         self.jobs.len() + self.waiting.len()
     }
 
-    /// A registration goes before anything else.
+    /// A registration goes before anything else; what goes after that of one who leaves brings no new work.
     fn register(&mut self, now: Nanos) {
         self.queue.retain(|frames| !is_of(frames, &[MessageType::Register, MessageType::Ping, MessageType::Pong]));
-        self.queue.push_front(encode_register(self.settings.service.clone()));
+        let service = match self.state {
+            State::Open => self.settings.service.clone(),
+            State::Draining { .. } | State::Closing | State::Closed => Bytes::from_static(LEAVING),
+        };
+        self.queue.push_front(encode_register(service));
         self.queued_bytes = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames)).map(size).sum();
         self.credit.register();
         self.spoke(now);
@@ -310,15 +323,20 @@ impl Worker {
 
     fn on_request(&mut self, now: Nanos, frames: Frames, body: Body) {
         self.stats.requests += 1;
-        if self.state != State::Open {
-            self.returned.push_back((frames, body));
+        if frames[SERVICE] == LEAVING {
+            // Nothing is done under this name: who asks for it all the same is told so.
+            self.stats.failed += 1;
+            let Job { client, metadata } = Job::of(&frames, &body);
+            self.push(now, encode_reply(client, &metadata, &[]));
             return;
         }
         self.waiting.push_back((frames, body));
-        if self.credit.take(now, self.held()) {
+        let wants_more = self.credit.take(now, self.held());
+        if wants_more && self.state == State::Open {
             self.ping(now);
         }
         self.hand_out();
+        self.give_back(now);
     }
 
     fn hand_out(&mut self) {
@@ -329,6 +347,22 @@ impl Worker {
             self.next_job += 1;
             self.jobs.insert(job, Job::of(&frames, &body));
             self.events.push_back(WorkerEvent::Request { job, frames, body });
+        }
+    }
+
+    /// Lets other workers do what one who leaves has no hand free for.
+    fn give_back(&mut self, now: Nanos) {
+        if let State::Draining { .. } = self.state {
+            while let Some((frames, body)) = self.waiting.pop_front() {
+                self.forward(now, Job::of(&frames, &body), frames[SERVICE].clone(), &frames[body.data()]);
+            }
+        }
+    }
+
+    fn on_registered(&mut self, service: &[u8]) {
+        match &mut self.state {
+            State::Draining { is_free, .. } => *is_free |= service == LEAVING,
+            State::Open | State::Closing | State::Closed => self.events.push_back(WorkerEvent::Registered),
         }
     }
 
@@ -352,6 +386,7 @@ impl Worker {
 
     fn reconnect(&mut self, now: Nanos) {
         self.unanswered = None;
+        self.is_known = false;
         self.events.push_back(WorkerEvent::Lost);
         let longest = self.settings.reconnect_at_most;
         let wait = self.settings.reconnect_after.saturating_mul(1 << self.reconnects.min(20)).min(longest);
@@ -389,18 +424,12 @@ impl Worker {
     }
 
     fn close_if_done(&mut self, now: Nanos) {
-        let State::Draining { until } = self.state else { return };
-        if self.held() == 0 {
-            // Other workers may do what we never began.
-            while let Some((frames, body)) = self.returned.pop_front() {
-                let job = Job::of(&frames, &body);
-                self.forward(now, job, self.settings.service.clone(), &frames[body.data()]);
-            }
-        }
+        let State::Draining { until, is_free } = self.state else { return };
         // Nobody misses the last heartbeat.
         let mut unsent = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames));
         let is_owed = unsent.any(|frames| is_of(frames, &[MessageType::Reply, MessageType::Request]));
-        if (self.held() == 0 && !is_owed) || now >= until {
+        let is_left_alone = is_free || !self.is_known;
+        if (self.held() == 0 && !is_owed && is_left_alone) || now >= until {
             self.state = State::Closing;
             self.outputs.push_back(Output::Close { socket: Back, linger: until - now });
         }
@@ -425,7 +454,7 @@ impl Machine for Worker {
         self.unanswered = None;
         self.reconnects = 0;
         match decode(&frames, Settings { role: Some(Role::Worker), compat_dagbox: false }) {
-            Ok(Layout::Register) => self.events.push_back(WorkerEvent::Registered),
+            Ok(Layout::Register) => self.on_registered(&frames[SERVICE]),
             Ok(Layout::Pong) => self.credit.pong(now),
             Ok(Layout::Reconnect) => self.register(now),
             Ok(Layout::Request(Body { client: None, .. })) => {
@@ -438,6 +467,7 @@ impl Machine for Worker {
             Ok(Layout::Ping) => {}
             Err(error) => return Some(self.drop(error, frames)),
         }
+        self.close_if_done(now);
         None
     }
 
@@ -458,6 +488,7 @@ impl Machine for Worker {
             SocketEvent::Disconnected(endpoint) => {
                 self.events.push_back(WorkerEvent::Disconnected(endpoint));
                 self.unanswered = None;
+                self.is_known = false;
                 if self.link == Link::Up {
                     self.link = Link::Lost;
                 }
@@ -465,6 +496,7 @@ impl Machine for Worker {
             SocketEvent::Sent(send) => {
                 if let Some(frames) = self.settle(send) {
                     self.stats.sent += 1;
+                    self.is_known |= is_of(&frames, &[MessageType::Register]);
                     if is_of(&frames, &[MessageType::Register, MessageType::Ping]) {
                         self.unanswered.get_or_insert(now);
                     }
@@ -528,10 +560,12 @@ impl Machine for Worker {
         self.close_if_done(now);
     }
 
-    /// Finishes what is in hand, then gives back what came meanwhile.
+    /// Leaves its service, and finishes what is in hand or comes until the broker knows.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state == State::Open {
-            self.state = State::Draining { until: now + grace };
+            self.state = State::Draining { until: now + grace, is_free: false };
+            self.register(now);
+            self.give_back(now);
             self.close_if_done(now);
         }
     }
@@ -557,7 +591,7 @@ impl Machine for Worker {
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let closing = match self.state {
-            State::Draining { until } => Some(until),
+            State::Draining { until, .. } => Some(until),
             State::Open => None,
             State::Closing | State::Closed => return None,
         };

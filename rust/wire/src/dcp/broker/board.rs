@@ -171,10 +171,10 @@ impl Board {
         &mut self.services[service]
     }
 
-    /// Forgets a service that nobody uses, where there are many.
+    /// Forgets a service that nobody uses, where there are many or it has no counters worth keeping.
     pub(super) fn tidy(&mut self, service: Slot) {
-        if self.services.len() > IDLE_SERVICES
-            && self.services.get_mut(service).is_some_and(|service| service.is_idle())
+        let is_crowded = self.services.len() > IDLE_SERVICES;
+        if self.services.get_mut(service).is_some_and(|entry| entry.is_idle() && (is_crowded || entry.requests == 0))
             && let Some(gone) = self.services.remove(service)
         {
             self.by_name.remove(&gone.name);

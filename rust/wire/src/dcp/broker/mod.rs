@@ -13,7 +13,7 @@ use bytes::Bytes;
 use self::board::{Board, IDLE_SERVICES};
 use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::slab::{Slab, Slot};
-use super::{Body, Layout, MessageType, Role, Settings, Width, decode, encode_header};
+use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
 use crate::{
     DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
     SocketOptions, Unsent,
@@ -88,7 +88,8 @@ impl Broker {
 
     fn on_register(&mut self, now: Nanos, peer: &Bytes, frames: Frames) {
         let name = &frames[SERVICE];
-        if self.settings.services.as_ref().is_some_and(|allowed| !allowed.contains(name)) {
+        let is_allowed = |allowed: &HashSet<Bytes>| allowed.contains(name) || name == LEAVING;
+        if !self.settings.services.as_ref().is_none_or(is_allowed) {
             self.events.push_back(BrokerEvent::Refused { worker: peer.clone(), service: name.clone() });
             return;
         }
