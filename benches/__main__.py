@@ -10,6 +10,7 @@ BENCHES = [
     "benches.cdtp.live",
     "benches.cdtp.constellation",
     "benches.dcp.broker",
+    "benches.dcp.soak",
     "benches.spark.decode",
 ]
 
