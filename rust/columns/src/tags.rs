@@ -124,13 +124,18 @@ impl TagColumns {
             return writer.tags(&mut reader, pairs, |name, reader| claim(&mut self.typed, name, reader));
         }
         let mut missing = self.typed.len();
+        // Mostly the tags come in the order they were asked for.
+        let mut next = 0;
         for _ in 0..pairs {
             if missing == 0 && !tags.duplicates {
                 break;
             }
             let name = reader.string_bytes(FAULT)?;
-            if claim(&mut self.typed, name, &mut reader)? {
+            let count = self.typed.len();
+            let (before, after) = self.typed.split_at_mut(next.min(count));
+            if claim(after, name, &mut reader)? || claim(before, name, &mut reader)? {
                 missing = missing.saturating_sub(1);
+                next += 1;
             } else {
                 reader.pass()?;
             }
