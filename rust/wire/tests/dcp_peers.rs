@@ -361,10 +361,10 @@ fn a_stopping_worker_with_nothing_in_hand_waits_for_the_broker_to_know_or_for_it
         if is_confirmed {
             bench.receive(leaving());
         } else {
-            bench.pass(INTERVAL - MILLISECOND);
+            bench.pass(INTERVAL / 2);
             bench.names();
             assert!(bench.dials.is_empty());
-            bench.pass(MILLISECOND);
+            bench.pass(INTERVAL / 2);
         }
         bench.names();
         assert_eq!(bench.dials, ["close"], "confirmed: {is_confirmed}");
