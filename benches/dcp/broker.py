@@ -1,4 +1,4 @@
-"""The broker beside a bare proxy and a broker in Python, under the same native load: `python -m benches.dcp.broker [--fast]`."""
+"""The broker beside a bare proxy and brokers in Python, under the same native load: `python -m benches.dcp.broker [--fast]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +19,19 @@ from benches.measure import cpu_s, environment, machine, native, save
 PROXY = "zmq.proxy"
 OURS = "trunkline dcp broker"
 PLAIN = "100 lines of pyzmq"
+MAJORTOMO = "majortomo"
 CREDIT = 64
 
-_PROXY = (
-    "import sys, zmq; context = zmq.Context(); front, back = context.socket(zmq.ROUTER), context.socket(zmq.DEALER); "
-    "front.bind(sys.argv[1]); back.bind(sys.argv[2]); zmq.proxy(front, back)"
-)
+_PROXY = """
+import sys, zmq
+context = zmq.Context()
+front, back = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+for socket, endpoint in (front, sys.argv[1]), (back, sys.argv[2]):
+    if sys.argv[3:]:
+        socket.curve_secretkey, socket.curve_server = sys.argv[3].encode(), True
+    socket.bind(endpoint)
+zmq.proxy(front, back)
+"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class Load:
     workers: int = 1
     clients: int = 1
     size: int = 32
+    curve: bool = False
 
     @property
     def credit(self) -> int:
@@ -42,7 +51,14 @@ class Load:
 
     def __str__(self) -> str:
         """For a row of a table."""
-        return f"window {self.window}, workers {self.workers}, clients {self.clients}, {self.size} B"
+        security = ", CURVE" if self.curve else ""
+        return f"window {self.window}, workers {self.workers}, clients {self.clients}, {self.size} B{security}"
+
+    @property
+    def rivals(self) -> list[str]:
+        """Who is put under this load: brokers in Python where one worker and one client show what they can do."""
+        is_plain = self.workers == 1 and self.size <= 1024 and not self.curve
+        return [PROXY, OURS, *([PLAIN, MAJORTOMO] if is_plain else [])]
 
 
 LOADS = [
@@ -54,6 +70,8 @@ LOADS = [
     Load(1000, workers=100, clients=100),
     Load(256, size=1024),
     Load(64, size=65536),
+    Load(256, curve=True),
+    Load(256, size=1024, curve=True),
 ]
 
 
@@ -79,32 +97,47 @@ def free_endpoint() -> str:
 
 
 @contextmanager
-def running(name: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def running(name: str, secret: bytes | None = None) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """A broker in a process of its own: that, and where clients and workers dial."""
-    front, back = free_endpoint(), free_endpoint()
-    if name == PROXY:
-        command = [sys.executable, "-c", _PROXY, front, back]
-    elif name == PLAIN:
-        command, back = [sys.executable, "-m", "benches.dcp.plain_broker", front], front
-    else:
-        command, back = [sys.executable, "-m", "trunkline", "dcp", "broker", "--bind", front, "--json"], front
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    front = free_endpoint()
+    back = free_endpoint() if name == PROXY else front
+    with tempfile.NamedTemporaryFile(suffix=".key_secret") as key:
+        key.write(secret or b"")
+        key.flush()
+        commands = {
+            PROXY: ["-c", _PROXY, front, back, *([secret.decode()] if secret else [])],
+            PLAIN: ["-m", "benches.dcp.plain_broker", front],
+            MAJORTOMO: ["-m", "majortomo.broker", "--bind-url", front],
+            OURS: ["-m", "trunkline", "dcp", "broker", "--bind", front, "--json"]
+            + (["--curve-secret", key.name] if secret else []),
+        }
+        with _started(name, [sys.executable, *commands[name]]) as process:
+            yield process, front, back
+
+
+@contextmanager
+def _started(name: str, command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         if name == OURS:
             assert process.stdout is not None
             process.stdout.readline()
         else:
             time.sleep(1)
-        yield process, front, back
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def measure(name: str, load: Load, count: int, into: Measured) -> None:
     """One round."""
-    with running(name) as (process, front, back):
+    public, secret = zmq.curve_keypair() if load.curve else (b"", None)
+    with running(name, secret) as (process, front, back):
         numbers = (load.workers, load.credit, load.clients, load.window, count, load.size)
-        protocol = "proxy" if name == PROXY else "dcp"
+        protocol = {PROXY: "proxy", MAJORTOMO: "mdp"}.get(name, "dcp")
         before = cpu_s(process.pid)
-        command = [native("service"), protocol, front, back, *map(str, numbers)]
+        key = [public.decode()] if load.curve else []
+        command = [native("service"), protocol, front, back, *map(str, numbers), *key]
         ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(), timeout=300)
         rate, p50, p99, _ = map(float, ran.stdout.split())
         into.rates.append(rate)
@@ -116,22 +149,22 @@ def measure(name: str, load: Load, count: int, into: Measured) -> None:
 def requests(name: str, load: Load) -> int:
     """So many that a round takes a few seconds."""
     count = 10_000 if load.window == 1 else 200_000 if load.size <= 1024 else 30_000
-    return count // 10 if name == PLAIN else count
+    return count // 10 if name in {PLAIN, MAJORTOMO} else count
 
 
 def main(*, fast: bool) -> None:
     """Runs the cases in turn, several rounds, and writes what came out."""
     head = machine()
     loads, rounds = ([Load(16)], 1) if fast else (LOADS, 3)
-    names = [PROXY, OURS, PLAIN]
-    results = {load: {name: Measured() for name in names} for load in loads}
+    results = {load: {name: Measured() for name in load.rivals} for load in loads}
     for load in loads:
         for _ in range(rounds):
-            for name in names:
+            for name in load.rivals:
                 measure(name, load, 1000 if fast else requests(name, load), results[load][name])
     method = (
-        "Native clients and workers of one service in one process, over loopback TCP; workers answer at once and take up "
-        f"to {CREDIT} requests at one time; the proxy passes the same frames on. {rounds} rounds, the cases in turn; medians."
+        "Native clients and workers of one service in one process, over loopback TCP; workers answer at once and all "
+        f"together take up to half the window at one time, {CREDIT} each at most (of majortomo one); the proxy passes the "
+        f"same frames on. {rounds} rounds, the cases in turn; medians."
     )
     lines = ["# DCP: the broker", "", head, "", method, ""]
     lines += [

@@ -1,6 +1,6 @@
 //! Load for the benches of brokers: clients and workers of one service, on raw sockets.
 //!
-//! `service dcp|proxy FRONT BACK WORKERS CREDIT CLIENTS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names the
+//! `service dcp|proxy|mdp FRONT BACK WORKERS CREDIT CLIENTS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names the
 //! library. Clients dial FRONT and workers BACK. WINDOW requests are on their way at one time, of all clients together. Prints requests a
 //! second, and the latencies in microseconds: median, 99th percentile, longest.
 
@@ -21,6 +21,50 @@ const PING: &[u8] = b"\x02";
 const PONG: &[u8] = b"\x03";
 const REQUEST: &[u8] = b"\x04";
 const REPLY: &[u8] = b"\x05";
+
+/// MDP/0.2 as majortomo speaks it: a worker has one request at a time.
+mod mdp {
+    pub(crate) const CLIENT: &[u8] = b"MDPC02";
+    pub(crate) const WORKER: &[u8] = b"MDPW02";
+    pub(crate) const READY: &[u8] = b"\x01";
+    pub(crate) const REQUEST: &[u8] = b"\x02";
+    pub(crate) const FINAL: &[u8] = b"\x04";
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Dcp,
+    /// DCP's requests, which come back as they are.
+    Proxy,
+    Mdp,
+}
+
+impl Protocol {
+    fn register(self, zmq: &Zmq, at: usize) {
+        match self {
+            Self::Dcp => zmq.send(at, &[b"", PROTOCOL, REGISTER, SERVICE]),
+            Self::Mdp => zmq.send(at, &[b"", mdp::WORKER, mdp::READY, SERVICE]),
+            Self::Proxy => {}
+        }
+    }
+
+    fn ask(self, zmq: &Zmq, at: usize, number: &[u8], data: &[u8]) {
+        match self {
+            Self::Dcp | Self::Proxy => {
+                zmq.send(at, &[b"", PROTOCOL, REQUEST, SERVICE, b"", number, b"", data]);
+            }
+            Self::Mdp => zmq.send(at, &[b"", mdp::CLIENT, mdp::REQUEST, SERVICE, number, data]),
+        }
+    }
+
+    /// Which frame of a reply is the number of its request.
+    fn number(self) -> usize {
+        match self {
+            Self::Dcp | Self::Proxy => 5,
+            Self::Mdp => 3,
+        }
+    }
+}
 
 /// How long a thread waits before it looks whether all is over.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -67,20 +111,27 @@ impl Grants {
 }
 
 /// Workers that answer at once, and ask for up to `credit` requests at one time.
-fn work(is_dcp: bool, mut zmq: Zmq, credit: u32, over: &AtomicBool) {
+fn work(protocol: Protocol, mut zmq: Zmq, credit: u32, over: &AtomicBool) {
     let mut grants: Vec<_> = (0..zmq.sockets()).map(|_| Grants::new()).collect();
-    if is_dcp {
-        for at in 0..zmq.sockets() {
-            zmq.send(at, &[b"", PROTOCOL, REGISTER, SERVICE]);
-        }
+    for at in 0..zmq.sockets() {
+        protocol.register(&zmq, at);
     }
     while !over.load(Ordering::Relaxed) {
         zmq.wait(GLANCE);
         for (at, grants) in grants.iter_mut().enumerate() {
             while zmq.is_readable(at) && zmq.receive(at, false) {
-                if !is_dcp {
-                    zmq.answer(at, &[], 0);
-                    continue;
+                match protocol {
+                    Protocol::Dcp => {}
+                    Protocol::Proxy => {
+                        zmq.answer(at, &[], 0);
+                        continue;
+                    }
+                    Protocol::Mdp => {
+                        if zmq.frame(2) == mdp::REQUEST {
+                            zmq.answer(at, &[b"", mdp::WORKER, mdp::FINAL], 3);
+                        }
+                        continue;
+                    }
                 }
                 let now = Instant::now();
                 if zmq.frame(2) == PONG {
@@ -110,12 +161,16 @@ fn main() {
     let numbers: Vec<usize> = rest.iter().map_while(|number| number.parse().ok()).collect();
     let [workers, credit, clients, window, count, bytes] = numbers[..] else { panic!("see the top of this file") };
     let server_key = rest.get(6).map(String::as_str);
-    let is_dcp = protocol == "dcp";
+    let protocol = match protocol.as_str() {
+        "dcp" => Protocol::Dcp,
+        "mdp" => Protocol::Mdp,
+        _ => Protocol::Proxy,
+    };
     let over = Arc::new(AtomicBool::new(false));
     let credit = u32::try_from(credit).expect("a small number");
     let working = thread::spawn({
         let (over, back, key) = (Arc::clone(&over), back.clone(), server_key.map(str::to_owned));
-        move || work(is_dcp, dealers(&back, workers, key.as_deref()), credit, &over)
+        move || work(protocol, dealers(&back, workers, key.as_deref()), credit, &over)
     });
 
     let mut zmq = dealers(front, clients, server_key);
@@ -128,14 +183,14 @@ fn main() {
     while replies < count {
         while sent < count && sent - replies < window {
             sent_at[sent] = Instant::now();
-            let number = sent.to_be_bytes();
-            zmq.send(sent % clients, &[b"", PROTOCOL, REQUEST, SERVICE, b"", &number, b"", &data]);
+            protocol.ask(&zmq, sent % clients, &sent.to_be_bytes(), &data);
             sent += 1;
         }
         zmq.wait(GLANCE);
         for at in 0..clients {
             while zmq.is_readable(at) && zmq.receive(at, false) {
-                let number = usize::from_be_bytes(zmq.frame(5).try_into().expect("the number of a request"));
+                let number =
+                    usize::from_be_bytes(zmq.frame(protocol.number()).try_into().expect("the number of a request"));
                 replies += 1;
                 if replies == warm {
                     start = Instant::now();

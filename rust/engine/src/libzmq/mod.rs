@@ -32,7 +32,7 @@ pub struct LibzmqTransport {
 }
 
 /// A socket and the monitor of its connections.
-#[allow(clippy::struct_excessive_bools)] // each says something of its own
+#[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
 pub struct Socket {
     data: SocketPtr,
     kind: SocketKind,
