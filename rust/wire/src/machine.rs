@@ -1,7 +1,8 @@
 //! The doors between a protocol and whoever owns its sockets.
 //!
-//! **Every mutation is followed by a complete drain of [`Machine::poll_output`] and [`Machine::poll_event`] before the
-//! next mutation; then the driver waits for a socket or for [`Machine::poll_timeout`].**
+//! **Every mutation is followed by a complete drain of [`Machine::poll_output`] and [`Machine::poll_event`]; then the
+//! driver waits for a socket or for [`Machine::poll_timeout`].** A driver may hand over several messages before it drains
+//! the outputs. It carries them out in their order for each peer, and tells on the way what became of each.
 
 use std::fmt;
 use std::hash::Hash;
