@@ -115,6 +115,9 @@ impl<E: Event> Inbox<E> {
         if waiting.messages > NOTICES || waiting.bytes > NOTICE_BYTES {
             notices = self.thin_out(events);
         }
+        if events.is_empty() {
+            return;
+        }
         self.queued = sum(self.queued, lossless);
         self.notices = sum(self.notices, notices);
         match self.bursts.back_mut() {
@@ -274,9 +277,7 @@ impl<M: Machine> Shared<M> {
     /// Hands a burst of events to the user; gives the room that is left.
     pub(crate) fn publish(&self, burst: &mut Vec<M::Event>) -> Backlog {
         let mut inbox = lock(&self.inbox);
-        if !burst.is_empty() {
-            inbox.push(burst);
-        }
+        inbox.push(burst);
         let waiting = waiting(&inbox);
         if !self.bounds.hold(waiting) {
             self.pressed.store(true, Ordering::SeqCst);
@@ -342,7 +343,8 @@ impl<M: Machine> Shared<M> {
 
     // The user's side.
 
-    /// Moves the first of what has come in to `events`, which the user has emptied. False when the role is over and nothing is left.
+    /// Moves the first of what has come in to `events`, which the user has emptied. False when the role is over and
+    /// nothing is left.
     pub(crate) fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
         let over = self.over.load(Ordering::SeqCst);
         let relieved = {
@@ -436,4 +438,57 @@ fn sum(one: Backlog, other: Backlog) -> Backlog {
 
 fn less(one: Backlog, other: Backlog) -> Backlog {
     Backlog { messages: one.messages - other.messages, bytes: one.bytes - other.bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Told(Weight);
+
+    impl Event for Told {
+        fn weight(&self) -> Weight {
+            self.0
+        }
+    }
+
+    fn inbox() -> Inbox<Told> {
+        Inbox {
+            bursts: VecDeque::new(),
+            spare: vec![],
+            queued: Backlog::default(),
+            taken: Backlog::default(),
+            notices: Backlog::default(),
+            lost_notices: 0,
+        }
+    }
+
+    #[test]
+    fn loses_the_notices_there_is_no_room_for_and_nothing_else() {
+        let mut inbox = inbox();
+        inbox.push(&mut (0..NOTICES).map(|_| Told(Weight::Notice(0))).collect());
+        inbox.push(&mut vec![Told(Weight::Notice(0))]);
+        inbox.push(&mut vec![Told(Weight::Notice(0)), Told(Weight::Lossless(7))]);
+        assert_eq!((inbox.notices.messages, inbox.lost_notices), (NOTICES, 2));
+        assert_eq!(inbox.queued, Backlog { messages: 1, bytes: 7 });
+        let mut events = VecDeque::new();
+        inbox.pop(&mut events);
+        assert_eq!(events.drain(..).count(), NOTICES);
+        inbox.pop(&mut events);
+        assert_eq!(events, [Told(Weight::Lossless(7))]);
+        assert_eq!((inbox.queued, inbox.taken), (Backlog::default(), Backlog { messages: 1, bytes: 7 }));
+    }
+
+    #[test]
+    fn puts_small_bursts_together() {
+        let mut inbox = inbox();
+        for bytes in 0..BURST + 1 {
+            inbox.push(&mut vec![Told(Weight::Lossless(bytes))]);
+        }
+        let mut events = VecDeque::new();
+        inbox.pop(&mut events);
+        assert_eq!(events.len(), BURST);
+        assert_eq!(inbox.queued, Backlog { messages: 1, bytes: BURST });
+    }
 }
