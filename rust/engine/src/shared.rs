@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn puts_small_bursts_together() {
         let mut inbox = inbox();
-        for bytes in 0..BURST + 1 {
+        for bytes in 0..=BURST {
             inbox.push(&mut vec![Told(Weight::Lossless(bytes))]);
         }
         let mut events = VecDeque::new();
