@@ -27,6 +27,7 @@ import sys, zmq
 context = zmq.Context()
 front, back = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
 for socket, endpoint in (front, sys.argv[1]), (back, sys.argv[2]):
+    socket.hwm = 0  # else it drops what it has no room for
     if sys.argv[3:]:
         socket.curve_secretkey, socket.curve_server = sys.argv[3].encode(), True
     socket.bind(endpoint)
