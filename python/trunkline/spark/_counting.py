@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trunkline._decoding import CdtpDecoding, DcpDecoding
-from trunkline.errors import LocalProtocolError
-from trunkline.spark.columns import decode_keeping
+from trunkline.spark.columns import decode_keeping, need_columns
 from trunkline.spark.report import RunReport, SenderReport, ServiceReport
 from trunkline.spark.requests import pair_requests
 from trunkline.spark.runs import followed, runs
@@ -72,11 +71,7 @@ def count(rows: DataFrame) -> Counts:
     """Counts what these rows of a capture hold."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    present = {name.lower() for name in rows.columns}
-    missing = [name for name in _NEEDED if name not in present]
-    if missing:
-        message = f"a report takes the columns of a capture, and there is no {', '.join(missing)}"
-        raise LocalProtocolError(message)
+    need_columns(rows, _NEEDED, "a report takes")
     total = rows.agg(
         F.count("*").alias("rows"),
         F.sum("n_bytes").alias("bytes"),

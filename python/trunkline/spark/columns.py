@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from trunkline._decoding import DcpDecoding, Decoding, Mode, Tags
 
-__all__ = ["ACCEPT", "capture_schema", "dcp_frames", "decode", "decode_keeping", "from_cdtp", "from_dcp", "headers"]
+__all__ = [
+    "ACCEPT",
+    "capture_schema",
+    "dcp_frames",
+    "decode",
+    "decode_keeping",
+    "from_cdtp",
+    "from_dcp",
+    "headers",
+    "need_columns",
+]
 
 ACCEPT = ("S", "A", "B", "2")
 
@@ -294,6 +304,15 @@ def decode_keeping(
         schema.add(decoded[name])
     sent = [column.alias(name) for name, column in (stay | frames).items()]
     return df.select(sent).mapInArrow(rows_of(decoding, list(stay), list(frames), only), schema)
+
+
+def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
+    """Raises `LocalProtocolError` where a column of a capture is missing that something takes, as `what` says it."""
+    present = {name.lower() for name in rows.columns}
+    missing = [name for name in needed if name not in present]
+    if missing:
+        message = f"{what} the columns of a capture, and there is no {', '.join(missing)}"
+        raise LocalProtocolError(message)
 
 
 def _check(fields: dict[str, StructField], decoding: Decoding) -> None:

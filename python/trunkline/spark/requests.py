@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import decode_keeping
+from trunkline.spark.columns import decode_keeping, need_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -72,11 +71,7 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
 
     from trunkline._decoding import DcpDecoding
 
-    present = {name.lower() for name in rows.columns}
-    missing = [name for name in _NEEDED if name not in present]
-    if missing:
-        message = f"requests are paired from the columns of a capture, and there is no {', '.join(missing)}"
-        raise LocalProtocolError(message)
+    need_columns(rows, _NEEDED, "requests are paired from")
     decoding = DcpDecoding.of(compat_dagbox=compat_dagbox)
     kept = (*_WHERE, "peer", "direction")
 

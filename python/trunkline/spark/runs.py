@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import decode_keeping
+from trunkline.spark.columns import decode_keeping, need_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,11 +47,7 @@ def runs(rows: DataFrame) -> DataFrame:
 
     from trunkline._native.capture import run_schema
 
-    present = {name.lower() for name in rows.columns}
-    missing = [name for name in _NEEDED if name not in present]
-    if missing:
-        message = f"runs take the columns of a capture, and there is no {', '.join(missing)}"
-        raise LocalProtocolError(message)
+    need_columns(rows, _NEEDED, "runs take")
     from trunkline._decoding import CdtpDecoding
 
     decoding = CdtpDecoding.of(tags=None)

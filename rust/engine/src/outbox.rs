@@ -42,6 +42,13 @@ struct Peer {
     retry: Duration,
 }
 
+impl Peer {
+    fn keep(&mut self, pending: Pending) {
+        self.first_limit = self.first_limit.into_iter().chain(pending.until).min();
+        self.queue.push_back(pending);
+    }
+}
+
 /// The sends that wait, a queue for each peer of a ROUTER, one queue on other sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Outboxes {
@@ -78,8 +85,7 @@ impl Outboxes {
             return Err(Unsent::PeerFull);
         }
         peer.bytes += size;
-        peer.first_limit = peer.first_limit.into_iter().chain(pending.until).min();
-        peer.queue.push_back(pending);
+        peer.keep(pending);
         Ok(())
     }
 
@@ -99,8 +105,7 @@ impl Outboxes {
                     peer.bytes -= pending.size();
                     expired(pending);
                 } else {
-                    peer.first_limit = peer.first_limit.into_iter().chain(pending.until).min();
-                    peer.queue.push_back(pending);
+                    peer.keep(pending);
                 }
             }
         }

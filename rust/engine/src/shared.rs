@@ -101,6 +101,19 @@ pub(crate) struct Inbox<E> {
     lost_notices: u64,
 }
 
+impl<E> Default for Inbox<E> {
+    fn default() -> Self {
+        Self {
+            bursts: VecDeque::new(),
+            spare: vec![],
+            queued: Backlog::default(),
+            taken: Backlog::default(),
+            notices: Backlog::default(),
+            lost_notices: 0,
+        }
+    }
+}
+
 impl<E: Event> Inbox<E> {
     /// Takes a burst in, and leaves memory for the next.
     fn push(&mut self, events: &mut Vec<E>) {
@@ -242,14 +255,7 @@ impl<M: Machine> Shared<M> {
     pub(crate) fn new(bounds: Bounds) -> std::io::Result<Self> {
         Ok(Self {
             bounds,
-            inbox: Mutex::new(Inbox {
-                bursts: VecDeque::new(),
-                spare: vec![],
-                queued: Backlog::default(),
-                taken: Backlog::default(),
-                notices: Backlog::default(),
-                lost_notices: 0,
-            }),
+            inbox: Mutex::default(),
             outbox: Mutex::new(Outbox {
                 verbs: vec![],
                 orders: vec![],
@@ -453,20 +459,9 @@ mod tests {
         }
     }
 
-    fn inbox() -> Inbox<Told> {
-        Inbox {
-            bursts: VecDeque::new(),
-            spare: vec![],
-            queued: Backlog::default(),
-            taken: Backlog::default(),
-            notices: Backlog::default(),
-            lost_notices: 0,
-        }
-    }
-
     #[test]
     fn loses_the_notices_there_is_no_room_for_and_nothing_else() {
-        let mut inbox = inbox();
+        let mut inbox = Inbox::default();
         inbox.push(&mut (0..NOTICES).map(|_| Told(Weight::Notice(0))).collect());
         inbox.push(&mut vec![Told(Weight::Notice(0))]);
         inbox.push(&mut vec![Told(Weight::Notice(0)), Told(Weight::Lossless(7))]);
@@ -482,7 +477,7 @@ mod tests {
 
     #[test]
     fn puts_small_bursts_together() {
-        let mut inbox = inbox();
+        let mut inbox = Inbox::default();
         for bytes in 0..=BURST {
             inbox.push(&mut vec![Told(Weight::Lossless(bytes))]);
         }

@@ -81,6 +81,24 @@ impl Outgoing {
     }
 }
 
+/// A request, none of whose frames is larger than a peer takes, and its size. It has a number once nothing is wrong with it.
+pub(super) fn request(
+    number: impl FnOnce() -> CallId,
+    (service, data, metadata): (&Bound<'_, PyAny>, &Bound<'_, PyAny>, &Bound<'_, PyAny>),
+    timeout_s: Option<f64>,
+    retries: u32,
+    max_message_bytes: u64,
+) -> PyResult<(CallId, ClientVerb, usize)> {
+    let service = frames::frame(service)?;
+    let metadata = self::metadata(metadata)?;
+    let data = parts(data, max_message_bytes)?;
+    within(metadata.iter().chain([&service]), max_message_bytes)?;
+    let bytes = metadata.iter().chain(&data).chain([&service]).map(Bytes::len).sum();
+    let timeout = timeout_s.map(seconds).transpose()?;
+    let call = number();
+    Ok((call, ClientVerb::Request { call, service, metadata, data, timeout, retries }, bytes))
+}
+
 impl Caller {
     pub(crate) fn new(engine: Arc<dyn Calling>, outcomes: Arc<Outcomes>, max_message_bytes: u64) -> Self {
         Self { engine, outcomes, next: AtomicU64::new(0), max_message_bytes }
@@ -121,14 +139,9 @@ impl Caller {
         timeout_s: Option<f64>,
         retries: u32,
     ) -> PyResult<Outgoing> {
-        let service = frames::frame(service)?;
-        let metadata = self::metadata(metadata)?;
-        let data = parts(data, self.max_message_bytes)?;
-        within(metadata.iter().chain([&service]), self.max_message_bytes)?;
-        let bytes = metadata.iter().chain(&data).chain([&service]).map(Bytes::len).sum();
-        let timeout = timeout_s.map(seconds).transpose()?;
-        let call = CallId(self.next.fetch_add(1, Ordering::Relaxed));
-        let request = ClientVerb::Request { call, service, metadata, data, timeout, retries };
+        let number = || CallId(self.next.fetch_add(1, Ordering::Relaxed));
+        let asked = (service, data, metadata);
+        let (call, request, bytes) = request(number, asked, timeout_s, retries, self.max_message_bytes)?;
         Ok(Outgoing { call, verb: Some(CallVerb::Call { call, request, slot: None }), bytes })
     }
 

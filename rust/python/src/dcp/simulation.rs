@@ -15,7 +15,7 @@ use trunkline_wire::{Machine, Nanos};
 
 use super::broker::{self, Given};
 use super::request::Answers;
-use super::{PyRequest, client, heartbeat, metadata, parts, within, worker};
+use super::{PyRequest, caller, client, heartbeat, worker};
 use crate::errors::{LocalProtocolError, ended};
 use crate::frames;
 use crate::role::seconds;
@@ -262,15 +262,14 @@ impl Simulated {
         timeout_s: Option<f64>,
         retries: u32,
     ) -> PyResult<u64> {
-        let service = frames::frame(service)?;
-        let metadata = self::metadata(metadata)?;
-        let data = parts(data, MAX_MESSAGE_BYTES)?;
-        within(metadata.iter().chain([&service]), MAX_MESSAGE_BYTES)?;
-        let timeout = timeout_s.map(seconds).transpose()?;
-        let mut world = enter(&self.world);
-        world.calls += 1;
-        let call = CallId(world.calls);
-        world.ask(self.node, ClientVerb::Request { call, service, metadata, data, timeout, retries });
+        let number = || {
+            let mut world = enter(&self.world);
+            world.calls += 1;
+            CallId(world.calls)
+        };
+        let asked = (service, data, metadata);
+        let (call, request, _) = caller::request(number, asked, timeout_s, retries, MAX_MESSAGE_BYTES)?;
+        enter(&self.world).ask(self.node, request);
         Ok(call.0)
     }
 
