@@ -11,6 +11,8 @@ from typing import Any
 import msgpack
 import zmq
 
+from waiting import until
+
 PEERS = Path(__file__).parents[2] / ".peers"
 RELEASES = ["0.3", "0.5.1", "1.0.2"]
 PATIENCE_S = 20.0
@@ -47,6 +49,7 @@ class Satellite:
         program = PEERS / release / "bin" / command[0]
         arguments = [*command[1:], "--name", name, "--group", group, "--cmd-port", str(port)]
         with log.open("ab") as output:
+            self._log_begins = output.tell()
             self.process = subprocess.Popen([program, *arguments], stdout=output, stderr=output, cwd=log.parent)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.REQ)
@@ -79,8 +82,15 @@ class Satellite:
 
     def launch(self, config: dict[str, Any]) -> None:
         """From NEW to ORBIT."""
+        # 1.0.2 answers before it is all there, and fails at what it is told meanwhile.
+        until(self._is_ready)
         self.do("initialize", config, state="INIT")
         self.do("launch", state="ORBIT")
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        # Long lines are wrapped.
+        return b"ready to launch!" in b" ".join(self.log.read_bytes()[self._log_begins :].split())
 
     def kill(self) -> None:
         """Ends it as a crash would."""

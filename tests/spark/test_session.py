@@ -120,6 +120,38 @@ def test_spark_connect_in_process(tmp_path):
     assert ran.stdout.splitlines() == [FOUND, "1216 pyspark.sql.connect.session"], ran.stderr
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
+def test_workers_whose_session_is_over_say_nothing(tmp_path):
+    """The process that would end them is stopped: each sees its connection close. What they say goes to a file."""
+    script = """
+    import os
+    import signal
+    import time
+    from pathlib import Path
+    import pyarrow as pa
+    from trunkline import spark
+
+    session = spark.session(master="local[2]")
+
+    def processes(batches):
+        os.dup2(os.open(SAID, os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
+        yield from (pa.RecordBatch.from_pydict({"id": [os.getpid()], "parent": [os.getppid()]}) for _ in batches)
+
+    rows = session.range(2, numPartitions=2).mapInArrow(processes, "id bigint, parent bigint").collect()
+    [parent] = {row.parent for row in rows}
+    os.kill(parent, signal.SIGSTOP)
+    session.stop()
+    while any(Path(f"/proc/{row.id}").is_dir() for row in rows):
+        time.sleep(0.01)
+    print("ended", len(rows))
+    os.kill(parent, signal.SIGKILL)
+    """
+    said = tmp_path / "said"
+    ran = run(tmp_path, script.replace("SAID", repr(str(said))))
+    assert ran.stdout.splitlines() == ["ended 2"], ran.stderr
+    assert said.read_text() == ""
+
+
 def java():
     """The Java of the other tests, for what does not look for one as we do."""
     return {"JAVA_HOME": os.environ.get("JAVA_HOME")}

@@ -67,6 +67,8 @@ def session(
         return builder.config(map=dict(given)).getOrCreate()
     given.setdefault("spark.master", master)
     scratch = _prepare(local=given["spark.master"].startswith("local"))
+    if os.environ.get("PYSPARK_PYTHON") == sys.executable:
+        given.setdefault("spark.python.daemon.module", "trunkline.spark._daemon")
     defaults = {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}"',
