@@ -90,15 +90,6 @@ impl ZeromqTransport {
         let Some(Setup { mut pattern, connect, received, to_send }) = socket.setup.take() else { return };
         let signal = Arc::clone(&self.signal);
         let events = Arc::clone(&socket.events);
-        let mut monitor = each!(&mut pattern, socket => socket.monitor());
-        socket.tasks.push(self.runtime.spawn({
-            let (signal, events) = (Arc::clone(&signal), Arc::clone(&events));
-            async move {
-                while let Some(event) = monitor.next().await {
-                    tell(&events, &signal, translate(event));
-                }
-            }
-        }));
         socket.tasks.push(self.runtime.spawn(async move {
             for endpoint in connect {
                 if let Err(error) = each!(&mut pattern, socket => socket.connect(&endpoint).await) {
@@ -209,7 +200,7 @@ impl Transport for ZeromqTransport {
             let id = id.to_vec().try_into().map_err(|error| failed(&error))?;
             set.peer_identity(id);
         }
-        let pattern = match kind {
+        let mut pattern = match kind {
             SocketKind::Dealer => Pattern::Dealer(DealerSocket::with_options(set)),
             SocketKind::Pull => Pattern::Pull(PullSocket::with_options(set)),
             SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
@@ -218,15 +209,26 @@ impl Transport for ZeromqTransport {
             SocketKind::Req => return Err(TransportError::Unsupported("REQ")),
             SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
         };
+        // Before it is bound: a peer may be there sooner than the engine comes to wait for it.
+        let mut monitor = each!(&mut pattern, socket => socket.monitor());
+        let events = Arc::<Mutex<VecDeque<_>>>::default();
+        let watching = self.runtime.spawn({
+            let (signal, events) = (Arc::clone(&self.signal), Arc::clone(&events));
+            async move {
+                while let Some(event) = monitor.next().await {
+                    tell(&events, &signal, translate(event));
+                }
+            }
+        });
         let (received, incoming) = mpsc::channel(options.receive_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
         let (outgoing, to_send) = mpsc::channel(options.send_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
         Ok(Socket {
             kind,
             setup: Some(Setup { pattern, connect: vec![], received, to_send }),
-            events: Arc::default(),
+            events,
             incoming,
             outgoing: Some(outgoing),
-            tasks: vec![],
+            tasks: vec![watching],
         })
     }
 
