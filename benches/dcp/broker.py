@@ -18,6 +18,7 @@ from benches.measure import cpu_s, environment, machine, native, save
 
 PROXY = "zmq.proxy"
 OURS = "trunkline dcp broker"
+LEAST = "the least on libzmq"
 PLAIN = "100 lines of pyzmq"
 MAJORTOMO = "majortomo"
 CREDIT = 64
@@ -59,7 +60,7 @@ class Load:
     def rivals(self) -> list[str]:
         """Who is put under this load: brokers in Python where one worker and one client show what they can do."""
         is_plain = self.workers == 1 and self.size <= 1024 and not self.curve
-        return [PROXY, OURS, *([PLAIN, MAJORTOMO] if is_plain else [])]
+        return [PROXY, OURS, *([] if self.curve else [LEAST]), *([PLAIN, MAJORTOMO] if is_plain else [])]
 
 
 LOADS = [
@@ -105,20 +106,23 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[subprocess
     with tempfile.NamedTemporaryFile(suffix=".key_secret") as key:
         key.write(secret or b"")
         key.flush()
-        commands = {
+        python = {
             PROXY: ["-c", _PROXY, front, back, *([secret.decode()] if secret else [])],
             PLAIN: ["-m", "benches.dcp.plain_broker", front],
             MAJORTOMO: ["-m", "majortomo.broker", "--bind-url", front],
             OURS: ["-m", "trunkline", "dcp", "broker", "--bind", front, "--json"]
             + (["--curve-secret", key.name] if secret else []),
         }
-        with _started(name, [sys.executable, *commands[name]]) as process:
+        command = [str(native("least_broker")), front] if name == LEAST else [sys.executable, *python[name]]
+        with _started(name, command) as process:
             yield process, front, back
 
 
 @contextmanager
 def _started(name: str, command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), text=True
+    ) as process:
         if name == OURS:
             assert process.stdout is not None
             process.stdout.readline()

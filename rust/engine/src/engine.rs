@@ -41,6 +41,8 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     events: Vec<M::Event>,
     /// Sends to peers, until they are sorted.
     letters: Vec<Output<M::Socket>>,
+    /// Their order.
+    sorted: Vec<(u64, usize)>,
     verbs: Vec<M::Verb>,
     orders: Vec<Order>,
     room: Backlog,
@@ -71,6 +73,14 @@ struct Slot<I, S> {
     monitored: bool,
 }
 
+/// A message to send, but for its frames.
+#[derive(Clone, Copy)]
+struct Letter<'a> {
+    id: Option<SendId>,
+    to: Option<&'a Bytes>,
+    until: Option<Nanos>,
+}
+
 impl<M: Machine, T: Transport> Engine<M, T> {
     pub(crate) fn new(machine: M, transport: T, shared: Arc<Shared<M>>, tap: Option<Tap>) -> Self {
         Self {
@@ -84,6 +94,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             origin: Instant::now(),
             events: vec![],
             letters: vec![],
+            sorted: vec![],
             verbs: vec![],
             orders: vec![],
             pressed: false,
@@ -339,9 +350,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         loop {
             match self.machine.poll_output() {
                 Some(letter) if letter.peer().is_some() && self.letters.len() < BURST => self.letters.push(letter),
-                Some(output) => {
+                Some(mut output) => {
                     self.post(now);
-                    self.act(now, output);
+                    self.act(now, &mut output);
                 }
                 None if self.letters.is_empty() => break,
                 None => self.post(now),
@@ -352,12 +363,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     /// Sends what is for one peer in one go: the transport, once woken, has more for it with each call.
     fn post(&mut self, now: Nanos) {
-        let mut letters = std::mem::take(&mut self.letters);
-        letters.sort_by_cached_key(|letter| letter.peer().map_or(0, |peer| tail(peer)));
-        for letter in letters.drain(..) {
-            self.act(now, letter);
+        let (mut letters, mut sorted) = (std::mem::take(&mut self.letters), std::mem::take(&mut self.sorted));
+        let keys = letters.iter().map(|letter| letter.peer().map_or(0, |peer| tail(peer)));
+        sorted.extend(keys.zip(0..));
+        sorted.sort_unstable();
+        for (_, at) in sorted.drain(..) {
+            self.act(now, &mut letters[at]);
         }
-        self.letters = letters;
+        letters.clear();
+        (self.letters, self.sorted) = (letters, sorted);
     }
 
     fn take_events(&mut self) {
@@ -366,41 +380,44 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
     }
 
-    fn act(&mut self, now: Nanos, output: Output<M::Socket>) {
+    /// Carries an output out; leaves frames in it that were not kept.
+    fn act(&mut self, now: Nanos, output: &mut Output<M::Socket>) {
         match output {
             Output::Send { id, socket, to, frames, until } => {
-                let Some(at) = self.slots.iter().position(|slot| slot.id == socket) else {
-                    if let Some((_, udp)) = self.udp.iter().find(|(id, _)| *id == socket) {
-                        let sent = udp.send(&to.unwrap_or_default(), &frames.concat());
-                        let event = |id| {
-                            if sent { SocketEvent::Sent(id) } else { SocketEvent::Unsent(id, Unsent::Unreachable) }
-                        };
-                        if let Some(id) = id {
-                            self.machine.handle_socket(now, socket, event(id));
-                        }
-                        return;
-                    }
+                let (id, socket, until) = (*id, *socket, *until);
+                if let Some(at) = self.slots.iter().position(|slot| slot.id == socket) {
+                    self.send(now, at, Letter { id, to: to.as_ref(), until }, frames);
+                } else {
+                    let udp = self.udp.iter().find(|(id, _)| *id == socket).map(|(_, udp)| udp);
+                    let event = match udp.map(|udp| udp.send(to.as_deref().unwrap_or_default(), &frames.concat())) {
+                        Some(true) => SocketEvent::Sent,
+                        Some(false) => |id| SocketEvent::Unsent(id, Unsent::Unreachable),
+                        None => |id| SocketEvent::Unsent(id, Unsent::Closed),
+                    };
                     if let Some(id) = id {
-                        self.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
+                        self.machine.handle_socket(now, socket, event(id));
                     }
-                    return;
-                };
-                self.send(now, at, id, to, frames, until);
+                }
             }
-            Output::Open(open) => self.open(now, &open),
+            Output::Lend { id, socket, to } => match self.slots.iter().position(|slot| slot.id == *socket) {
+                Some(at) => self.send_lent(now, at, *id, to),
+                None => self.machine.handle_socket(now, *socket, SocketEvent::Unsent(*id, Unsent::Closed)),
+            },
+            Output::Open(open) => self.open(now, open),
             Output::Connect { socket, endpoint } => {
-                let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == socket) else { return };
-                if let Err(error) = self.transport.connect(&mut slot.socket, &endpoint) {
-                    self.open_failed(now, socket, endpoint, error);
+                let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == *socket) else { return };
+                if let Err(error) = self.transport.connect(&mut slot.socket, endpoint) {
+                    self.open_failed(now, *socket, std::mem::take(endpoint), error);
                 }
             }
             Output::Disconnect { socket, endpoint } => {
-                if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == socket) {
+                if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == *socket) {
                     // An endpoint that is gone already is as good as let go of.
-                    let _ = self.transport.disconnect(&mut slot.socket, &endpoint);
+                    let _ = self.transport.disconnect(&mut slot.socket, endpoint);
                 }
             }
             Output::Close { socket, linger } => {
+                let (socket, linger) = (*socket, *linger);
                 if let Some(at) = self.slots.iter().position(|slot| slot.id == socket) {
                     let mut slot = self.slots.swap_remove(at);
                     for id in slot.outboxes.clear().filter_map(|pending| pending.id) {
@@ -498,30 +515,53 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         self.machine.handle_socket(now, socket, event);
     }
 
-    fn send(
+    /// Sends a message, or keeps its frames until it can be sent.
+    fn send(&mut self, now: Nanos, at: usize, letter: Letter<'_>, frames: &mut Frames) {
+        let slot = &mut self.slots[at];
+        let result = if slot.outboxes.holds(letter.to) {
+            Ok(Taken::Full)
+        } else {
+            self.transport.send(&mut slot.socket, letter.to, frames)
+        };
+        self.posted(now, at, letter, frames, &result);
+    }
+
+    fn send_lent(&mut self, now: Nanos, at: usize, id: SendId, to: &Bytes) {
+        let slot = &mut self.slots[at];
+        let Some(frames) = self.machine.lent(slot.id, id) else {
+            return self.unsent(now, at, Some(id), Unsent::Expired);
+        };
+        let result = if slot.outboxes.holds(Some(to)) {
+            Ok(Taken::Full)
+        } else {
+            self.transport.send(&mut slot.socket, Some(to), frames)
+        };
+        // What waits and what is recorded outlives the loan.
+        let is_kept = result == Ok(Taken::Full) || self.tap.is_some();
+        let mut frames = if is_kept { frames.clone() } else { Frames::new() };
+        self.posted(now, at, Letter { id: Some(id), to: Some(to), until: None }, &mut frames, &result);
+    }
+
+    fn posted(
         &mut self,
         now: Nanos,
         at: usize,
-        id: Option<SendId>,
-        to: Option<Bytes>,
-        frames: Frames,
-        until: Option<Nanos>,
+        letter: Letter<'_>,
+        frames: &mut Frames,
+        result: &Result<Taken, TransportError>,
     ) {
-        let slot = &mut self.slots[at];
-        let result = if slot.outboxes.holds(to.as_ref()) {
-            Ok(Taken::Full)
-        } else {
-            self.transport.send(&mut slot.socket, to.as_ref(), &frames)
-        };
-        if result == Ok(Taken::Full) {
+        let Letter { id, to, until } = letter;
+        if *result == Ok(Taken::Full) {
+            let slot = &mut self.slots[at];
             slot.writable = false;
-            if let Err(reason) = slot.outboxes.push(now, To(to), Pending { id, frames, until }) {
+            let pending = Pending { id, frames: std::mem::take(frames), until };
+            if let Err(reason) = slot.outboxes.push(now, To(to.cloned()), pending) {
                 self.unsent(now, at, id, reason);
             }
             return;
         }
         // A transport that is gone says so to the next receive.
-        let _ = self.settle(now, at, id, to.as_ref(), &frames, &result);
+        let _ = self.settle(now, at, id, to, frames, result);
     }
 
     fn settle(

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use trunkline_wire::{Backlog, ErrorKind, Event, Incoming, Machine, Nanos, Open, Output, SocketEvent, Weight};
+use trunkline_wire::{
+    Backlog, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, Weight,
+};
 
 /// One of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +92,7 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Together<A, B, G> {
 fn rename<S, T>(output: Output<S>, name: impl Fn(S) -> T) -> Output<T> {
     match output {
         Output::Send { id, socket, to, frames, until } => Output::Send { id, socket: name(socket), to, frames, until },
+        Output::Lend { id, socket, to } => Output::Lend { id, socket: name(socket), to },
         Output::Open(Open { socket, kind, bind, connect, options }) => {
             Output::Open(Open { socket: name(socket), kind, bind, connect, options })
         }
@@ -153,6 +156,13 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
         // The second's sockets come first: a beacon listens before there is anything to announce.
         let second = self.second.poll_output().map(|output| rename(output, Either::Second));
         second.or_else(|| self.first.poll_output().map(|output| rename(output, Either::First)))
+    }
+
+    fn lent(&self, socket: Self::Socket, send: SendId) -> Option<&Frames> {
+        match socket {
+            Either::First(socket) => self.first.lent(socket, send),
+            Either::Second(socket) => self.second.lent(socket, send),
+        }
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {

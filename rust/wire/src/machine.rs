@@ -66,6 +66,23 @@ pub trait Machine {
     #[must_use]
     fn poll_output(&mut self) -> Option<Output<Self::Socket>>;
 
+    /// The message of an [`Output::Lend`], until the machine has heard what became of it.
+    fn lent(&self, _socket: Self::Socket, _send: SendId) -> Option<&Frames> {
+        None
+    }
+
+    /// As [`poll_output`](Self::poll_output), for a driver to which what is lent had better be given.
+    #[must_use]
+    fn poll_output_owned(&mut self) -> Option<Output<Self::Socket>> {
+        while let Some(output) = self.poll_output() {
+            let Output::Lend { id, socket, to } = output else { return Some(output) };
+            if let Some(frames) = self.lent(socket, id).cloned() {
+                return Some(Output::Send { id: Some(id), socket, to: Some(to), frames, until: None });
+            }
+        }
+        None
+    }
+
     /// The next thing to tell the user, until there is none.
     #[must_use]
     fn poll_event(&mut self) -> Option<Self::Event>;
@@ -177,7 +194,7 @@ pub enum Unsent {
     Unreachable,
     /// The peer's outbox is full.
     PeerFull,
-    /// It was not taken before its deadline.
+    /// It was not taken before its deadline, or is not wanted any more.
     Expired,
     /// The socket closed first.
     Closed,
@@ -198,6 +215,16 @@ pub enum Output<S> {
         frames: Frames,
         /// When to give up.
         until: Option<Nanos>,
+    },
+    /// Send one message that the machine goes on holding: [`Machine::lent`] shows it. Where it shows none any more, the
+    /// machine has changed its mind, and hears of an [`Unsent::Expired`].
+    Lend {
+        /// The machine hears of a [`SocketEvent::Sent`] or [`SocketEvent::Unsent`] by it.
+        id: SendId,
+        /// The socket to send on.
+        socket: S,
+        /// The routing id of the receiver.
+        to: Bytes,
     },
     /// Open a socket.
     Open(Open<S>),
@@ -229,6 +256,7 @@ impl<S> Output<S> {
     pub fn peer(&self) -> Option<&Bytes> {
         match self {
             Self::Send { to, .. } => to.as_ref(),
+            Self::Lend { to, .. } => Some(to),
             Self::Open(_) | Self::Connect { .. } | Self::Disconnect { .. } | Self::Close { .. } => None,
         }
     }

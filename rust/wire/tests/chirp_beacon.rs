@@ -51,7 +51,11 @@ fn sent(beacon: &mut Beacon) -> Vec<(String, Datagram)> {
         Output::Send { to, frames, .. } => {
             Some((String::from_utf8(to.unwrap().to_vec()).unwrap(), decode(&frames).unwrap()))
         }
-        Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } | Output::Close { .. } => None,
+        Output::Lend { .. }
+        | Output::Open(_)
+        | Output::Connect { .. }
+        | Output::Disconnect { .. }
+        | Output::Close { .. } => None,
     });
     sends.collect()
 }
@@ -274,7 +278,9 @@ fn closing_takes_every_offer_back() {
         match output {
             Output::Send { frames, .. } => departs.push(decode(&frames).unwrap()),
             Output::Close { socket, .. } => beacon.handle_socket(Nanos(0), socket, SocketEvent::Closed),
-            Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } => panic!("{output:?}"),
+            Output::Lend { .. } | Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } => {
+                panic!("{output:?}")
+            }
         }
     }
     let departs: Vec<_> = departs.iter().map(|datagram| (datagram.kind, datagram.service, datagram.port)).collect();

@@ -62,7 +62,7 @@ impl Bench {
                 Output::Connect { .. } => self.dials.push("connect"),
                 Output::Disconnect { .. } => self.dials.push("disconnect"),
                 Output::Close { .. } => self.dials.push("close"),
-                Output::Send { .. } | Output::Open(_) => panic!("unexpected"),
+                Output::Send { .. } | Output::Lend { .. } | Output::Open(_) => panic!("unexpected"),
             }
         }
         self.events.extend(std::iter::from_fn(|| self.worker.poll_event()));
@@ -459,7 +459,11 @@ fn sends(client: &mut Client) -> Vec<(SendId, Frames)> {
     let all = std::iter::from_fn(|| client.poll_output());
     all.filter_map(|output| match output {
         Output::Send { id, frames, .. } => id.map(|id| (id, frames)),
-        Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } | Output::Close { .. } => None,
+        Output::Lend { .. }
+        | Output::Open(_)
+        | Output::Connect { .. }
+        | Output::Disconnect { .. }
+        | Output::Close { .. } => None,
     })
     .collect()
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 pub(crate) const DEALER: c_int = 5;
+pub(crate) const ROUTER: c_int = 6;
 pub(crate) const PULL: c_int = 7;
 pub(crate) const PUSH: c_int = 8;
 

@@ -655,7 +655,7 @@ impl Member {
 
     fn poll_output(&mut self) -> Option<Wish> {
         match &mut self.role {
-            Role::Broker(broker) => broker.poll_output().map(Wish::of),
+            Role::Broker(broker) => broker.poll_output_owned().map(Wish::of),
             Role::Worker(worker) => worker.poll_output().map(Wish::of),
             Role::Client(client) => client.poll_output().map(Wish::of),
             Role::Peer(queue) => queue.pop_front().map(|frames| Wish::Send { id: None, to: None, frames, until: None }),
@@ -679,6 +679,10 @@ impl Wish {
     fn of<S>(output: Output<S>) -> Self {
         match output {
             Output::Send { id, to, frames, until, .. } => Self::Send { id, to, frames, until },
+            // Polled for as owned.
+            Output::Lend { id, to, .. } => {
+                Self::Send { id: Some(id), to: Some(to), frames: Frames::new(), until: None }
+            }
             Output::Open(_) | Output::Connect { .. } => Self::Dial,
             Output::Disconnect { .. } => Self::HangUp,
             Output::Close { .. } => Self::Close,

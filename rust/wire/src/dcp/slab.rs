@@ -34,6 +34,10 @@ impl<T> Slab<T> {
         value
     }
 
+    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
+        self.entries.get(slot as usize)?.as_ref()
+    }
+
     pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
         self.entries.get_mut(slot as usize)?.as_mut()
     }

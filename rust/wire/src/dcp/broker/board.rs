@@ -335,15 +335,22 @@ impl Board {
         send
     }
 
-    /// The frames of a request and the address of a worker.
-    pub(super) fn letter(&self, request: Slot, worker: Slot) -> (Frames, Bytes) {
-        (self.requests[request].frames.clone(), self.workers[worker].address.clone())
+    pub(super) fn address(&self, worker: Slot) -> &Bytes {
+        &self.workers[worker].address
+    }
+
+    pub(super) fn frames(&self, request: Slot) -> &Frames {
+        &self.requests[request].frames
+    }
+
+    pub(super) fn frames_mut(&mut self, request: Slot) -> &mut Frames {
+        &mut self.requests[request].frames
     }
 
     /// The request of a send that is still with a worker, and the worker.
-    pub(super) fn sending(&mut self, send: SendId) -> Option<(Slot, Slot)> {
+    pub(super) fn sending(&self, send: SendId) -> Option<(Slot, Slot)> {
         let request = Slot::try_from(send.0 & u64::from(u32::MAX)).ok()?;
-        let with = self.requests.get_mut(request)?.with.as_ref()?;
+        let with = self.requests.get(request)?.with.as_ref()?;
         (with.send == send).then_some((request, with.worker))
     }
 

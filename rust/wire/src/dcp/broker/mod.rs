@@ -260,13 +260,22 @@ impl Broker {
     }
 
     fn send_request(&mut self, send: SendId, request: Slot, worker: Slot) {
-        let (frames, address) = self.board.letter(request, worker);
-        self.push(Some(send), address, frames, MessageType::Request);
+        let to = self.board.address(worker).clone();
+        if let Some(frame) = self.rewritten(MessageType::Request, &to) {
+            self.board.frames_mut(request)[TYPE] = frame;
+        }
+        self.stats.sent += 1;
+        self.outputs.push_back(Output::Lend { id: send, socket: Front, to });
     }
 
-    fn deliver(&mut self, client: Bytes, frames: Frames) {
-        let send = SendId(REPLY | u64::from(self.replies.insert(client.clone())));
-        self.push(Some(send), client, frames, MessageType::Reply);
+    fn deliver(&mut self, client: Bytes, mut frames: Frames) {
+        let id = SendId(REPLY | u64::from(self.replies.insert(client.clone())));
+        if let Some(frame) = self.rewritten(MessageType::Reply, &client) {
+            frames[TYPE] = frame;
+        }
+        self.stats.sent += 1;
+        let to = Some(client);
+        self.outputs.push_back(Output::Send { id: Some(id), socket: Front, to, frames, until: None });
     }
 
     fn send_header(&mut self, to: &Bytes, message_type: MessageType) {
@@ -278,13 +287,9 @@ impl Broker {
         self.outputs.push_back(Output::Send { id: None, socket: Front, to: Some(to), frames, until: None });
     }
 
-    /// Sends what came from one peer to another, in the other's width (DCP-11).
-    fn push(&mut self, id: Option<SendId>, to: Bytes, mut frames: Frames, message_type: MessageType) {
-        if self.settings.compat_dagbox {
-            frames[TYPE] = message_type.frame(self.width(&to));
-        }
-        self.stats.sent += 1;
-        self.outputs.push_back(Output::Send { id, socket: Front, to: Some(to), frames, until: None });
+    /// The type of what came from one peer, in the width of another, where they may differ (DCP-11).
+    fn rewritten(&self, message_type: MessageType, to: &Bytes) -> Option<Bytes> {
+        self.settings.compat_dagbox.then(|| message_type.frame(self.width(to)))
     }
 
     fn width(&self, peer: &Bytes) -> Width {
@@ -426,6 +431,10 @@ impl Machine for Broker {
 
     fn poll_output(&mut self) -> Option<Output<Front>> {
         self.outputs.pop_front()
+    }
+
+    fn lent(&self, _socket: Front, send: SendId) -> Option<&Frames> {
+        self.board.sending(send).map(|(request, _)| self.board.frames(request))
     }
 
     fn poll_event(&mut self) -> Option<BrokerEvent> {
