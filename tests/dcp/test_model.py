@@ -224,11 +224,13 @@ class Model:
         """What the transport does with what is sent."""
         while self.outputs:
             given = self.outputs.popleft()
-            if given.worker.peer not in self.gone:
+            if given.work.given is not given:
+                continue  # taken back before it left
+            if given.worker.peer in self.gone:
+                self.forget(given.worker, unreachable=True)
+            else:
                 self.arrived.append((given.worker.peer, given.work))
                 given.sent = True
-            elif given.work.given is given:
-                self.forget(given.worker, unreachable=True)
 
 
 class Brokering(RuleBasedStateMachine):
