@@ -280,13 +280,13 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             let (mut messages, mut bytes) = (0, 0);
             // These want an answer before there is another message.
             let in_step = matches!(slot.kind, SocketKind::Rep | SocketKind::Req);
-            let burst = if in_step { 1 } else { BURST };
+            let (now, burst) = (self.now(), if in_step { 1 } else { BURST });
             while messages < burst && bytes < BURST_BYTES && self.may_read(at) {
                 let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.readable) else { break };
                 match self.transport.receive(&mut slot.socket) {
                     Ok(Some(received)) => {
                         messages += 1;
-                        bytes += self.take_in(at, received);
+                        bytes += self.take_in(now, at, received);
                     }
                     Ok(None) => slot.readable = false,
                     Err(error) => return Err(ended(&error)),
@@ -331,8 +331,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     }
 
     /// Gives the machine a message; tells its size.
-    fn take_in(&mut self, at: usize, received: Received) -> usize {
-        let (slot, now) = (&self.slots[at], self.now());
+    fn take_in(&mut self, now: Nanos, at: usize, received: Received) -> usize {
+        let slot = &self.slots[at];
         let Received { peer, user_id, frames } = received;
         let record = self.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
         let size = frames.iter().map(Bytes::len).sum();

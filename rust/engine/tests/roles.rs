@@ -22,7 +22,7 @@ use trunkline_wire::cdtp::{
     Variant,
 };
 use trunkline_wire::zap::z85;
-use trunkline_wire::{Curve, Machine, SocketEvent, SocketOptions};
+use trunkline_wire::{Curve, Machine, SendId, SocketEvent, SocketOptions, Unsent};
 
 const ANY: &str = "tcp://127.0.0.1:*";
 
@@ -45,6 +45,8 @@ over_both! {
     tells_of_unreachable_peers
     stops_reading_when_the_user_does
     keeps_large_frames_whole
+    keeps_frames_of_all_sizes_in_order
+    lends
     runs_two_machines
     fails_to_start_where_it_cannot_listen
     sends_and_receives_cdtp
@@ -129,6 +131,48 @@ fn tells_of_connections<T: Tested>() {
     close(&client);
     let gone = |events: &[Told]| events.iter().any(|e| matches!(e, Told::Socket(0, SocketEvent::Disconnected(_))));
     read_until(&server, gone);
+    close(&server);
+}
+
+fn keeps_frames_of_all_sizes_in_order<T: Tested>() {
+    let (server, endpoint) = echo_server::<T>();
+    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
+    let sizes = [5000, 1, 0, 1023, 1024, 40, 100_000, 0];
+    let sent: Vec<_> = (0u8..).zip(sizes).map(|(number, size)| Bytes::from(vec![number; size])).collect();
+    // Small frames share blocks of memory: many times the size of one.
+    let times = 200;
+    offer_all(&client, (0..times).map(|_| Ask::Send { to: None, frames: sent.clone(), id: None }));
+    let events = read_until(&client, |events| messages(events) == times);
+    let came = events.iter().filter(|event| matches!(event, Told::Message(_)));
+    assert!(came.into_iter().all(|event| *event == Told::Message(sent.clone())));
+    close(&client);
+    close(&server);
+}
+
+fn lends<T: Tested>() {
+    if skips::<T>(|can| can.reports_unreachable, "word of peers that are not there") {
+        return;
+    }
+    let (server, endpoint) = echo_server::<T>();
+    let routing_id = Some(Bytes::from_static(b"peer"));
+    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions { routing_id, ..SocketOptions::default() }));
+    client.ask(number(0));
+    read_until(&client, |events| messages(events) == 1);
+    let lend = |to, frames, id| server.ask(Ask::Lend { to: Bytes::from_static(to), frames, id });
+    lend(b"peer", Some(frame(9)), 1);
+    lend(b"peer", None, 2);
+    lend(b"nobody", Some(frame(9)), 3);
+    lend(b"peer", Some(frame(8)), 4);
+    assert_eq!(read_until(&client, |events| messages(events) == 2), [frame(9), frame(8)].map(Told::Message));
+    let told = |events: &[Told]| events.contains(&Told::Socket(0, SocketEvent::Sent(SendId(4))));
+    let events = read_until(&server, told);
+    let fates = [
+        SocketEvent::Sent(SendId(1)),
+        SocketEvent::Unsent(SendId(2), Unsent::Expired),
+        SocketEvent::Unsent(SendId(3), Unsent::Unreachable),
+    ];
+    assert!(fates.into_iter().all(|fate| events.contains(&Told::Socket(0, fate))));
+    close(&client);
     close(&server);
 }
 

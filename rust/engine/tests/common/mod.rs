@@ -1,7 +1,7 @@
 //! A small echo protocol to prove the engine on, and what the tests of both transports share.
 #![allow(dead_code)] // each file of tests takes what it needs
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, load};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{Handle, Settings, Transport, TransportError};
 use trunkline_wire::{
-    ErrorKind, Event, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent,
-    Weight,
+    ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions,
+    Unsent, Weight,
 };
 
 /// Every wait of a test ends here.
@@ -102,7 +102,17 @@ impl Event for Told {
 pub(crate) enum Ask {
     Listen(u32, String),
     Close(u32),
-    Send { to: Option<Bytes>, frames: Vec<Bytes>, id: Option<u64> },
+    Send {
+        to: Option<Bytes>,
+        frames: Vec<Bytes>,
+        id: Option<u64>,
+    },
+    /// What it keeps itself, or has kept no longer.
+    Lend {
+        to: Bytes,
+        frames: Option<Vec<Bytes>>,
+        id: u64,
+    },
 }
 
 /// Sends every message back on a ROUTER, or talks to one through a DEALER; as many sockets as asked for.
@@ -113,6 +123,7 @@ pub(crate) struct Echo {
     outputs: VecDeque<Output<u32>>,
     events: VecDeque<Told>,
     open: Vec<u32>,
+    kept: HashMap<SendId, Frames>,
     answers: bool,
     tells: bool,
     closing: bool,
@@ -145,6 +156,7 @@ impl Echo {
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             open: vec![],
+            kept: HashMap::new(),
             answers: kind == SocketKind::Router,
             tells: kind == SocketKind::Dealer,
             closing: false,
@@ -201,6 +213,10 @@ impl Machine for Echo {
                 frames: frames.into_iter().collect(),
                 until: None,
             }),
+            Ask::Lend { to, frames, id } => {
+                self.kept.extend(frames.map(|frames| (SendId(id), frames.into_iter().collect())));
+                self.outputs.push_back(Output::Lend { id: SendId(id), socket: 0, to });
+            }
         }
     }
 
@@ -213,6 +229,10 @@ impl Machine for Echo {
 
     fn poll_output(&mut self) -> Option<Output<u32>> {
         self.outputs.pop_front()
+    }
+
+    fn lent(&self, _socket: u32, send: SendId) -> Option<&Frames> {
+        self.kept.get(&send)
     }
 
     fn poll_event(&mut self) -> Option<Told> {
@@ -255,7 +275,7 @@ pub(crate) fn frame(bytes: usize) -> Vec<Bytes> {
 }
 
 /// The frames of a CDTP message with header S.
-pub(crate) fn cdtp(sequence: u32) -> trunkline_wire::Frames {
+pub(crate) fn cdtp(sequence: u32) -> Frames {
     let header = b"\xa5CDTP\x01\xa3Det\xd6\xff\x65\x53\xf1\x00\x80";
     smallvec![Bytes::from_static(header), Bytes::copy_from_slice(&sequence.to_be_bytes())]
 }
