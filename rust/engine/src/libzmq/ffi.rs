@@ -3,7 +3,6 @@
 //! The only file of the crate that knows libzmq's memory rules.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -319,49 +318,23 @@ impl Libzmq {
     }
 }
 
-/// Takes messages off sockets; small frames share blocks of memory, large ones stay where libzmq put them.
-pub(super) struct Reader {
+/// Takes frames off sockets; small ones share blocks of memory, large ones stay where libzmq put them.
+pub(super) struct FrameReader {
     zmq: &'static Libzmq,
     message: RawMessage,
     slab: BytesMut,
-    frames: Vec<Place>,
-    property: Option<Bytes>,
 }
 
-/// Where a frame is.
-enum Place {
-    Slab(Range<usize>),
-    Own(Bytes),
-}
-
-impl Place {
-    fn take(self, slab: &Bytes) -> Bytes {
-        match self {
-            Self::Slab(range) => slab.slice(range),
-            Self::Own(frame) => frame,
-        }
-    }
-}
-
-impl Reader {
+impl FrameReader {
     pub(super) fn new(zmq: &'static Libzmq) -> Self {
         let mut message = RawMessage([0; 64]);
         // SAFETY: 64 bytes of the right alignment.
         unsafe { (zmq.msg_init)(&raw mut message) };
-        Self { zmq, message, slab: BytesMut::with_capacity(SLAB), frames: vec![], property: None }
+        Self { zmq, message, slab: BytesMut::with_capacity(SLAB) }
     }
 
-    /// Reads the next message, whose frames [`take`](Self::take) gives, and this property of its sender, as `User-Id`;
-    /// false when nothing has arrived.
-    pub(super) fn receive(&mut self, socket: SocketPtr, property: Option<&CStr>) -> Result<bool, TransportError> {
-        self.frames.clear();
-        // The frames of a message arrive together.
-        while self.receive_frame(socket, property)? == Some(true) {}
-        Ok(!self.frames.is_empty())
-    }
-
-    /// Reads a frame, and whether another follows.
-    fn receive_frame(&mut self, socket: SocketPtr, property: Option<&CStr>) -> Result<Option<bool>, TransportError> {
+    /// The next frame and whether another follows; `None` when nothing has arrived.
+    pub(super) fn receive(&mut self, socket: SocketPtr) -> Result<Option<(Bytes, bool)>, TransportError> {
         let zmq = self.zmq;
         // SAFETY: the message is initialised; msg_recv frees what it held.
         let size = unsafe { (zmq.msg_recv)(&raw mut self.message, socket.0.as_ptr(), DONTWAIT) };
@@ -370,61 +343,32 @@ impl Reader {
             let nothing = matches!(error, TransportError::Failed { errno: libc::EAGAIN | libc::EINTR, .. });
             return if nothing { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the message holds a frame now. What msg_recv says of its size ends at two gigabytes.
+        // SAFETY: the message holds a frame now.
         let (more, size) =
             unsafe { ((zmq.msg_more)(&raw const self.message) != 0, (zmq.msg_size)(&raw const self.message)) };
-        if let Some(name) = property
-            && self.frames.is_empty()
-        {
-            self.property = self.property_of(name);
+        if size == 0 {
+            return Ok(Some((Bytes::new(), more)));
         }
-        let place = if size == 0 {
-            Place::Own(Bytes::new())
-        } else if size < COPY_BELOW {
+        if size < COPY_BELOW {
             if self.slab.capacity() - self.slab.len() < size {
-                self.settle();
                 self.slab = BytesMut::with_capacity(SLAB);
             }
-            let start = self.slab.len();
             // SAFETY: msg_data gives `size` readable bytes until the message is changed.
             let data = unsafe { std::slice::from_raw_parts((zmq.msg_data)(&raw mut self.message).cast::<u8>(), size) };
             self.slab.extend_from_slice(data);
-            Place::Slab(start..start + size)
-        } else {
-            let mut owned = OwnedMessage { zmq, message: Box::new(RawMessage([0; 64])) };
-            // SAFETY: both messages are initialised before they are used; msg_move leaves ours empty.
-            unsafe {
-                (zmq.msg_init)(&raw mut *owned.message);
-                (zmq.msg_move)(&raw mut *owned.message, &raw mut self.message);
-            }
-            Place::Own(Bytes::from_owner(owned))
-        };
-        self.frames.push(place);
-        Ok(Some(more))
-    }
-
-    /// Gives the slab away to the frames that are in it.
-    fn settle(&mut self) {
-        let slab = self.slab.split().freeze();
-        for place in &mut self.frames {
-            if let Place::Slab(range) = place {
-                *place = Place::Own(slab.slice(range.clone()));
-            }
+            return Ok(Some((self.slab.split().freeze(), more)));
         }
+        let mut owned = OwnedMessage { zmq, message: Box::new(RawMessage([0; 64])) };
+        // SAFETY: both messages are initialised before they are used; msg_move leaves ours empty.
+        unsafe {
+            (zmq.msg_init)(&raw mut *owned.message);
+            (zmq.msg_move)(&raw mut *owned.message, &raw mut self.message);
+        }
+        Ok(Some((Bytes::from_owner(owned), more)))
     }
 
-    /// The frames of the message that was read.
-    pub(super) fn take(&mut self) -> impl ExactSizeIterator<Item = Bytes> {
-        let slab = self.slab.split().freeze();
-        self.frames.drain(..).map(move |place| place.take(&slab))
-    }
-
-    /// The property of the message that was read.
-    pub(super) fn property(&mut self) -> Option<Bytes> {
-        self.property.take()
-    }
-
-    fn property_of(&self, name: &CStr) -> Option<Bytes> {
+    /// A property of the last frame's sender, as `User-Id`.
+    pub(super) fn property(&self, name: &CStr) -> Option<Bytes> {
         // SAFETY: the message holds a frame; the answer lives as long and is copied.
         unsafe {
             let value = (self.zmq.msg_gets)(&raw const self.message, name.as_ptr());
@@ -433,7 +377,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for FrameReader {
     fn drop(&mut self) {
         // SAFETY: the message is initialised and not used again.
         unsafe { (self.zmq.msg_close)(&raw mut self.message) };

@@ -16,7 +16,7 @@ pub use context::{Context, load, terminate};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
 
 use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
-use ffi::{Reader, event, option};
+use ffi::{FrameReader, event, option};
 
 /// Monitors meet their sockets at an endpoint of this number within the context.
 static MONITORS: AtomicU64 = AtomicU64::new(0);
@@ -27,7 +27,7 @@ pub struct LibzmqTransport {
     context: ContextPtr,
     private: bool,
     adopted: VecDeque<SocketPtr>,
-    reader: Reader,
+    reader: FrameReader,
     poll: Vec<libc::pollfd>,
 }
 
@@ -55,6 +55,9 @@ pub struct Socket {
 /// libzmq tries again and again without a pause: what comes within so long of the last is no news.
 const SAME_WANT: Duration = Duration::from_secs(1);
 
+/// Frames that a message of more than a few may have.
+const MANY_FRAMES: usize = 9;
+
 /// Old news that is read at one time.
 const OLD_NEWS: usize = 256;
 
@@ -73,7 +76,7 @@ impl LibzmqTransport {
             context: pointer,
             private: matches!(context, Context::Private(_)),
             adopted: adopted.into(),
-            reader: Reader::new(zmq),
+            reader: FrameReader::new(zmq),
             poll: Vec::new(),
         })
     }
@@ -242,20 +245,30 @@ impl Transport for LibzmqTransport {
     }
 
     fn receive(&mut self, socket: &mut Socket) -> Result<Option<Received>, TransportError> {
-        if !self.reader.receive(socket.data, socket.authenticated.then_some(c"User-Id"))? {
+        let mut received = Received::default();
+        let Some((first, mut more)) = self.reader.receive(socket.data)? else {
             socket.is_drained = true;
             return Ok(None);
+        };
+        if socket.authenticated {
+            received.user_id = self.reader.property(c"User-Id");
         }
-        let user_id = self.reader.property();
-        let mut parts = self.reader.take();
-        let peer = if socket.kind == SocketKind::Router { parts.next() } else { None };
-        let mut frames = Frames::new();
-        if parts.len() > frames.inline_size() {
-            // A broker puts a frame in.
-            frames.reserve_exact(parts.len() + 1);
+        if socket.kind == SocketKind::Router {
+            received.peer = Some(first);
+        } else {
+            received.frames.push(first);
         }
-        frames.extend(parts);
-        Ok(Some(Received { peer, user_id, frames }))
+        while more {
+            // The frames of a message arrive together.
+            let Some((frame, another)) = self.reader.receive(socket.data)? else { break };
+            if received.frames.len() == received.frames.inline_size() {
+                // Not frame by frame.
+                received.frames.reserve_exact(MANY_FRAMES);
+            }
+            received.frames.push(frame);
+            more = another;
+        }
+        Ok(Some(received))
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError> {
@@ -277,13 +290,11 @@ impl Transport for LibzmqTransport {
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
         let mut old = 0;
         while old < OLD_NEWS {
-            if !matches!(self.reader.receive(socket.monitor, None), Ok(true)) {
+            let Ok(Some((head, more))) = self.reader.receive(socket.monitor) else {
                 socket.has_news = false;
                 return None;
-            }
-            let mut parts = self.reader.take();
-            let (head, endpoint) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            drop(parts);
+            };
+            let endpoint = if more { self.reader.receive(socket.monitor).ok()??.0 } else { Bytes::new() };
             let (Some(&[low, high]), Some(value)) = (head.first_chunk::<2>(), head.get(2..6)) else { continue };
             let value = i32::from_ne_bytes(value.try_into().unwrap_or_default());
             let endpoint = String::from_utf8_lossy(&endpoint).into_owned();
