@@ -154,7 +154,8 @@ def measure(name: str, load: Load, count: int, into: Measured) -> None:
 
 def requests(name: str, load: Load) -> int:
     """So many that a round takes a few seconds."""
-    count = 10_000 if load.window == 1 else 200_000 if load.size <= 1024 else 30_000
+    is_slow = load.window < 256 or load.workers > 100 or load.curve
+    count = 10_000 if load.window == 1 else 30_000 if load.size > 1024 else 60_000 if is_slow else 200_000
     return count // 10 if name in {PLAIN, MAJORTOMO} else count
 
 
