@@ -1,5 +1,7 @@
 //! The loop that runs a machine over real sockets.
 
+mod sending;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,15 +10,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 use trunkline_capture::{Direction, Progress};
-use trunkline_wire::{
-    Backlog, ErrorKind, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, Unsent,
-};
+use trunkline_wire::{Backlog, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent};
 
+use self::sending::Letter;
 use crate::handle::StartError;
-use crate::outbox::{Outboxes, Pending, To};
+use crate::outbox::Outboxes;
 use crate::shared::{End, Order, Shared, Snapshot};
 use crate::tap::Tap;
-use crate::transport::{Interest, Received, Taken, Transport, TransportError};
+use crate::transport::{Interest, Received, Transport, TransportError};
 use crate::udp::Udp;
 
 /// Messages read off one socket before the others have their turn. What they give rise to goes out together: a transport
@@ -25,9 +26,6 @@ const BURST: usize = 512;
 
 /// Bytes after which a burst ends too.
 const BURST_BYTES: usize = 512 << 10;
-
-/// Sends given to one full peer before the others have their turn.
-const RETRIES: usize = 64;
 
 /// The engine of one role, on its own thread.
 pub(crate) struct Engine<M: Machine, T: Transport> {
@@ -71,14 +69,6 @@ struct Slot<I, S> {
     readable: bool,
     writable: bool,
     monitored: bool,
-}
-
-/// A message to send, but for its frames.
-#[derive(Clone, Copy)]
-struct Letter<'a> {
-    id: Option<SendId>,
-    to: Option<&'a Bytes>,
-    until: Option<Nanos>,
 }
 
 impl<M: Machine, T: Transport> Engine<M, T> {
@@ -235,45 +225,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
     }
 
-    /// Gives waiting sends another try.
-    fn retry(&mut self) -> Result<(), End> {
-        for at in 0..self.slots.len() {
-            let now = self.now();
-            let Some(slot) = self.slots.get_mut(at).filter(|slot| !slot.outboxes.is_empty()) else { continue };
-            let mut expired = vec![];
-            slot.outboxes.expire(now, |pending| expired.push(pending));
-            let due = slot.outboxes.due(now, slot.writable);
-            for pending in expired {
-                self.unsent(now, at, pending.id, Unsent::Expired);
-            }
-            for to in due {
-                self.retry_peer(now, at, &to)?;
-            }
-            self.drain(now);
-        }
-        Ok(())
-    }
-
-    fn retry_peer(&mut self, now: Nanos, at: usize, to: &To) -> Result<(), End> {
-        for _ in 0..RETRIES {
-            let Some(slot) = self.slots.get_mut(at) else { break };
-            let Some(pending) = slot.outboxes.front(to) else { break };
-            let frames = pending.frames.clone();
-            match self.transport.send(&mut slot.socket, to.0.as_ref(), &frames) {
-                Ok(Taken::Full) => {
-                    slot.writable = false;
-                    slot.outboxes.postpone(now, to);
-                    return Ok(());
-                }
-                result => {
-                    let id = slot.outboxes.pop(to).and_then(|pending| pending.id);
-                    self.settle(now, at, id, to.0.as_ref(), &frames, &result)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn receive(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
             let Some(slot) = self.slots.get(at) else { break };
@@ -359,19 +310,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             }
         }
         self.take_events();
-    }
-
-    /// Sends what is for one peer in one go: the transport, once woken, has more for it with each call.
-    fn post(&mut self, now: Nanos) {
-        let (mut letters, mut sorted) = (std::mem::take(&mut self.letters), std::mem::take(&mut self.sorted));
-        let keys = letters.iter().map(|letter| letter.peer().map_or(0, |peer| tail(peer)));
-        sorted.extend(keys.zip(0..));
-        sorted.sort_unstable();
-        for (_, at) in sorted.drain(..) {
-            self.act(now, &mut letters[at]);
-        }
-        letters.clear();
-        (self.letters, self.sorted) = (letters, sorted);
     }
 
     fn take_events(&mut self) {
@@ -515,98 +453,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         self.machine.handle_socket(now, socket, event);
     }
 
-    /// Sends a message, or keeps its frames until it can be sent.
-    fn send(&mut self, now: Nanos, at: usize, letter: Letter<'_>, frames: &mut Frames) {
-        let slot = &mut self.slots[at];
-        let result = if slot.outboxes.holds(letter.to) {
-            Ok(Taken::Full)
-        } else {
-            self.transport.send(&mut slot.socket, letter.to, frames)
-        };
-        self.posted(now, at, letter, frames, &result);
-    }
-
-    fn send_lent(&mut self, now: Nanos, at: usize, id: SendId, to: &Bytes) {
-        let slot = &mut self.slots[at];
-        let Some(frames) = self.machine.lent(slot.id, id) else {
-            return self.unsent(now, at, Some(id), Unsent::Expired);
-        };
-        let result = if slot.outboxes.holds(Some(to)) {
-            Ok(Taken::Full)
-        } else {
-            self.transport.send(&mut slot.socket, Some(to), frames)
-        };
-        // What waits and what is recorded outlives the loan.
-        let is_kept = result == Ok(Taken::Full) || self.tap.is_some();
-        let mut frames = if is_kept { frames.clone() } else { Frames::new() };
-        self.posted(now, at, Letter { id: Some(id), to: Some(to), until: None }, &mut frames, &result);
-    }
-
-    fn posted(
-        &mut self,
-        now: Nanos,
-        at: usize,
-        letter: Letter<'_>,
-        frames: &mut Frames,
-        result: &Result<Taken, TransportError>,
-    ) {
-        let Letter { id, to, until } = letter;
-        if *result == Ok(Taken::Full) {
-            let slot = &mut self.slots[at];
-            slot.writable = false;
-            let pending = Pending { id, frames: std::mem::take(frames), until };
-            if let Err(reason) = slot.outboxes.push(now, To(to.cloned()), pending) {
-                self.unsent(now, at, id, reason);
-            }
-            return;
-        }
-        // A transport that is gone says so to the next receive.
-        let _ = self.settle(now, at, id, to, frames, result);
-    }
-
-    fn settle(
-        &mut self,
-        now: Nanos,
-        at: usize,
-        id: Option<SendId>,
-        to: Option<&Bytes>,
-        frames: &Frames,
-        result: &Result<Taken, TransportError>,
-    ) -> Result<(), End> {
-        match result {
-            Ok(Taken::Yes) => {
-                let slot = &self.slots[at];
-                if let Some(tap) = &mut self.tap {
-                    tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, None::<ErrorKind>);
-                }
-                if let Some(id) = id {
-                    self.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
-                }
-            }
-            Err(TransportError::Terminated) => {
-                self.unsent(now, at, id, Unsent::Closed);
-                return Err(End::Terminated);
-            }
-            // No such peer, or the message itself is refused, as one with a bad address is.
-            Ok(Taken::Full | Taken::Unreachable)
-            | Err(TransportError::Unsupported(_) | TransportError::Failed { .. }) => {
-                self.unsent(now, at, id, Unsent::Unreachable);
-            }
-        }
-        Ok(())
-    }
-
-    fn unsent(&mut self, now: Nanos, at: usize, id: Option<SendId>, reason: Unsent) {
-        match reason {
-            Unsent::PeerFull => self.peer_full += 1,
-            Unsent::Unreachable => self.unroutable += 1,
-            Unsent::Expired | Unsent::Closed => {}
-        }
-        if let (Some(id), Some(slot)) = (id, self.slots.get(at)) {
-            self.machine.handle_socket(now, slot.id, SocketEvent::Unsent(id, reason));
-        }
-    }
-
     /// Lets the user see what has happened, and wakes one who waits for it.
     fn publish(&mut self) {
         let shared = &self.shared;
@@ -692,15 +538,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
         self.udp.clear();
     }
-}
-
-/// Tells most peers apart: the end of a name, or all of one that libzmq gave.
-fn tail(peer: &[u8]) -> u64 {
-    let mut tail = [0; 8];
-    for (to, from) in tail.iter_mut().zip(peer.iter().rev()) {
-        *to = *from;
-    }
-    u64::from_ne_bytes(tail)
 }
 
 fn ended(error: &TransportError) -> End {

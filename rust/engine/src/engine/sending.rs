@@ -1,0 +1,179 @@
+//! How the engine sends: peer by peer, and again where a peer was full.
+
+use bytes::Bytes;
+use trunkline_capture::Direction;
+use trunkline_wire::{ErrorKind, Frames, Machine, Nanos, SendId, SocketEvent, Unsent};
+
+use super::{Engine, Slot};
+use crate::outbox::{Pending, To};
+use crate::shared::End;
+use crate::transport::{Taken, Transport, TransportError};
+
+/// Sends given to one full peer before the others have their turn.
+const RETRIES: usize = 64;
+
+/// A message to send, but for its frames.
+#[derive(Clone, Copy)]
+pub(super) struct Letter<'a> {
+    pub(super) id: Option<SendId>,
+    pub(super) to: Option<&'a Bytes>,
+    pub(super) until: Option<Nanos>,
+}
+
+impl<I, S> Slot<I, S> {
+    /// Gives the transport a message, unless others to this peer wait already.
+    fn offer<T: Transport<Socket = S>>(
+        &mut self,
+        transport: &mut T,
+        to: Option<&Bytes>,
+        frames: &Frames,
+    ) -> Result<Taken, TransportError> {
+        if self.outboxes.holds(to) { Ok(Taken::Full) } else { transport.send(&mut self.socket, to, frames) }
+    }
+}
+
+impl<M: Machine, T: Transport> Engine<M, T> {
+    /// Gives waiting sends another try.
+    pub(super) fn retry(&mut self) -> Result<(), End> {
+        for at in 0..self.slots.len() {
+            let now = self.now();
+            let Some(slot) = self.slots.get_mut(at).filter(|slot| !slot.outboxes.is_empty()) else { continue };
+            let mut expired = vec![];
+            slot.outboxes.expire(now, |pending| expired.push(pending));
+            let due = slot.outboxes.due(now, slot.writable);
+            for pending in expired {
+                self.unsent(now, at, pending.id, Unsent::Expired);
+            }
+            for to in due {
+                self.retry_peer(now, at, &to)?;
+            }
+            self.drain(now);
+        }
+        Ok(())
+    }
+
+    fn retry_peer(&mut self, now: Nanos, at: usize, to: &To) -> Result<(), End> {
+        for _ in 0..RETRIES {
+            let Some(slot) = self.slots.get_mut(at) else { break };
+            let Some(pending) = slot.outboxes.front(to) else { break };
+            let frames = pending.frames.clone();
+            match self.transport.send(&mut slot.socket, to.0.as_ref(), &frames) {
+                Ok(Taken::Full) => {
+                    slot.writable = false;
+                    slot.outboxes.postpone(now, to);
+                    return Ok(());
+                }
+                result => {
+                    let id = slot.outboxes.pop(to).and_then(|pending| pending.id);
+                    self.settle(now, at, id, to.0.as_ref(), &frames, &result)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is for one peer in one go: the transport, once woken, has more for it with each call.
+    pub(super) fn post(&mut self, now: Nanos) {
+        let (mut letters, mut sorted) = (std::mem::take(&mut self.letters), std::mem::take(&mut self.sorted));
+        let keys = letters.iter().map(|letter| letter.peer().map_or(0, |peer| tail(peer)));
+        sorted.extend(keys.zip(0..));
+        sorted.sort_unstable();
+        for (_, at) in sorted.drain(..) {
+            self.act(now, &mut letters[at]);
+        }
+        letters.clear();
+        (self.letters, self.sorted) = (letters, sorted);
+    }
+
+    /// Sends a message, or keeps its frames until it can be sent.
+    pub(super) fn send(&mut self, now: Nanos, at: usize, letter: Letter<'_>, frames: &mut Frames) {
+        let result = self.slots[at].offer(&mut self.transport, letter.to, frames);
+        self.posted(now, at, letter, frames, &result);
+    }
+
+    pub(super) fn send_lent(&mut self, now: Nanos, at: usize, id: SendId, to: &Bytes) {
+        let slot = &mut self.slots[at];
+        let Some(frames) = self.machine.lent(slot.id, id) else {
+            return self.unsent(now, at, Some(id), Unsent::Expired);
+        };
+        let result = slot.offer(&mut self.transport, Some(to), frames);
+        // What waits and what is recorded outlives the loan.
+        let is_kept = result == Ok(Taken::Full) || self.tap.is_some();
+        let mut frames = if is_kept { frames.clone() } else { Frames::new() };
+        self.posted(now, at, Letter { id: Some(id), to: Some(to), until: None }, &mut frames, &result);
+    }
+
+    fn posted(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        letter: Letter<'_>,
+        frames: &mut Frames,
+        result: &Result<Taken, TransportError>,
+    ) {
+        let Letter { id, to, until } = letter;
+        if *result == Ok(Taken::Full) {
+            let slot = &mut self.slots[at];
+            slot.writable = false;
+            let pending = Pending { id, frames: std::mem::take(frames), until };
+            if let Err(reason) = slot.outboxes.push(now, To(to.cloned()), pending) {
+                self.unsent(now, at, id, reason);
+            }
+            return;
+        }
+        // A transport that is gone says so to the next receive.
+        let _ = self.settle(now, at, id, to, frames, result);
+    }
+
+    fn settle(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        id: Option<SendId>,
+        to: Option<&Bytes>,
+        frames: &Frames,
+        result: &Result<Taken, TransportError>,
+    ) -> Result<(), End> {
+        match result {
+            Ok(Taken::Yes) => {
+                let slot = &self.slots[at];
+                if let Some(tap) = &mut self.tap {
+                    tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, None::<ErrorKind>);
+                }
+                if let Some(id) = id {
+                    self.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
+                }
+            }
+            Err(TransportError::Terminated) => {
+                self.unsent(now, at, id, Unsent::Closed);
+                return Err(End::Terminated);
+            }
+            // No such peer, or the message itself is refused, as one with a bad address is.
+            Ok(Taken::Full | Taken::Unreachable)
+            | Err(TransportError::Unsupported(_) | TransportError::Failed { .. }) => {
+                self.unsent(now, at, id, Unsent::Unreachable);
+            }
+        }
+        Ok(())
+    }
+
+    fn unsent(&mut self, now: Nanos, at: usize, id: Option<SendId>, reason: Unsent) {
+        match reason {
+            Unsent::PeerFull => self.peer_full += 1,
+            Unsent::Unreachable => self.unroutable += 1,
+            Unsent::Expired | Unsent::Closed => {}
+        }
+        if let (Some(id), Some(slot)) = (id, self.slots.get(at)) {
+            self.machine.handle_socket(now, slot.id, SocketEvent::Unsent(id, reason));
+        }
+    }
+}
+
+/// Tells most peers apart: the end of a name, or all of one that libzmq gave.
+fn tail(peer: &[u8]) -> u64 {
+    let mut tail = [0; 8];
+    for (to, from) in tail.iter_mut().zip(peer.iter().rev()) {
+        *to = *from;
+    }
+    u64::from_ne_bytes(tail)
+}
