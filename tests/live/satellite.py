@@ -11,8 +11,6 @@ from typing import Any
 import msgpack
 import zmq
 
-from waiting import until
-
 PEERS = Path(__file__).parents[2] / ".peers"
 RELEASES = ["0.3", "0.5.1", "1.0.2"]
 PATIENCE_S = 20.0
@@ -83,7 +81,10 @@ class Satellite:
     def launch(self, config: dict[str, Any]) -> None:
         """From NEW to ORBIT."""
         # 1.0.2 answers before it is all there, and fails at what it is told meanwhile.
-        until(self._is_ready)
+        end = time.monotonic() + PATIENCE_S
+        while not self._is_ready():
+            assert time.monotonic() < end, f"not ready: {self.log.read_text()}"
+            time.sleep(0.02)
         self.do("initialize", config, state="INIT")
         self.do("launch", state="ORBIT")
 
