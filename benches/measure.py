@@ -70,6 +70,7 @@ def native(name: str = "push") -> Path:
     return target / "release" / "examples" / name
 
 
+@functools.cache
 def environment() -> dict[str, str]:
     """The environment of the load generator."""
     command = [sys.executable, str(ROOT / "tools" / "libzmq.py")]

@@ -67,8 +67,6 @@ def session(
         return builder.config(map=dict(given)).getOrCreate()
     given.setdefault("spark.master", master)
     scratch = _prepare(local=given["spark.master"].startswith("local"))
-    if os.environ.get("PYSPARK_PYTHON") == sys.executable:
-        given.setdefault("spark.python.daemon.module", "trunkline.spark._daemon")
     defaults = {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}"',
@@ -79,6 +77,9 @@ def session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if os.environ.get("PYSPARK_PYTHON") == sys.executable:
+        # Another Python need not have us.
+        defaults["spark.python.daemon.module"] = "trunkline.spark._daemon"
     chosen = {**defaults, **given}
     _start_java(chosen)
     return builder.config(map=dict(chosen)).getOrCreate()

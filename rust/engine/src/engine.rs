@@ -318,12 +318,16 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
     }
 
+    fn find(&self, socket: M::Socket) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.id == socket)
+    }
+
     /// Carries an output out; leaves frames in it that were not kept.
     fn act(&mut self, now: Nanos, output: &mut Output<M::Socket>) {
         match output {
             Output::Send { id, socket, to, frames, until } => {
                 let (id, socket, until) = (*id, *socket, *until);
-                if let Some(at) = self.slots.iter().position(|slot| slot.id == socket) {
+                if let Some(at) = self.find(socket) {
                     self.send(now, at, Letter { id, to: to.as_ref(), until }, frames);
                 } else {
                     let udp = self.udp.iter().find(|(id, _)| *id == socket).map(|(_, udp)| udp);
@@ -337,26 +341,26 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                     }
                 }
             }
-            Output::Lend { id, socket, to } => match self.slots.iter().position(|slot| slot.id == *socket) {
+            Output::Lend { id, socket, to } => match self.find(*socket) {
                 Some(at) => self.send_lent(now, at, *id, to),
                 None => self.machine.handle_socket(now, *socket, SocketEvent::Unsent(*id, Unsent::Closed)),
             },
             Output::Open(open) => self.open(now, open),
             Output::Connect { socket, endpoint } => {
-                let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == *socket) else { return };
-                if let Err(error) = self.transport.connect(&mut slot.socket, endpoint) {
+                let Some(at) = self.find(*socket) else { return };
+                if let Err(error) = self.transport.connect(&mut self.slots[at].socket, endpoint) {
                     self.open_failed(now, *socket, std::mem::take(endpoint), error);
                 }
             }
             Output::Disconnect { socket, endpoint } => {
-                if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == *socket) {
+                if let Some(at) = self.find(*socket) {
                     // An endpoint that is gone already is as good as let go of.
-                    let _ = self.transport.disconnect(&mut slot.socket, endpoint);
+                    let _ = self.transport.disconnect(&mut self.slots[at].socket, endpoint);
                 }
             }
             Output::Close { socket, linger } => {
                 let (socket, linger) = (*socket, *linger);
-                if let Some(at) = self.slots.iter().position(|slot| slot.id == socket) {
+                if let Some(at) = self.find(socket) {
                     let mut slot = self.slots.swap_remove(at);
                     for id in slot.outboxes.clear().filter_map(|pending| pending.id) {
                         self.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));

@@ -71,13 +71,15 @@ pub trait Machine {
         None
     }
 
-    /// As [`poll_output`](Self::poll_output), for a driver to which what is lent had better be given.
+    /// As [`poll_output`](Self::poll_output), for a driver to which what is lent had better be given: an
+    /// [`Output::Send`] with frames of its own takes the place of each [`Output::Lend`].
     #[must_use]
-    fn poll_output_owned(&mut self) -> Option<Output<Self::Socket>> {
+    fn poll_output_owned(&mut self, now: Nanos) -> Option<Output<Self::Socket>> {
         while let Some(output) = self.poll_output() {
             let Output::Lend { id, socket, to } = output else { return Some(output) };
-            if let Some(frames) = self.lent(socket, id).cloned() {
-                return Some(Output::Send { id: Some(id), socket, to: Some(to), frames, until: None });
+            match self.lent(socket, id).cloned() {
+                Some(frames) => return Some(Output::Send { id: Some(id), socket, to: Some(to), frames, until: None }),
+                None => self.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Expired)),
             }
         }
         None

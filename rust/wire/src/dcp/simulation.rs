@@ -433,7 +433,7 @@ impl Simulation {
                 if self.members[number].life != Life::Up {
                     continue;
                 }
-                while let Some(wish) = self.members[number].poll_output() {
+                while let Some(wish) = self.members[number].poll_output(self.now) {
                     is_busy = true;
                     self.fulfil(Node(number), wish);
                 }
@@ -653,11 +653,11 @@ impl Member {
         self.letters.iter().filter_map(|letter| letter.until).chain(machine).min()
     }
 
-    fn poll_output(&mut self) -> Option<Wish> {
+    fn poll_output(&mut self, now: Nanos) -> Option<Wish> {
         match &mut self.role {
-            Role::Broker(broker) => broker.poll_output_owned().map(Wish::of),
-            Role::Worker(worker) => worker.poll_output().map(Wish::of),
-            Role::Client(client) => client.poll_output().map(Wish::of),
+            Role::Broker(broker) => broker.poll_output_owned(now).map(Wish::of),
+            Role::Worker(worker) => worker.poll_output_owned(now).map(Wish::of),
+            Role::Client(client) => client.poll_output_owned(now).map(Wish::of),
             Role::Peer(queue) => queue.pop_front().map(|frames| Wish::Send { id: None, to: None, frames, until: None }),
         }
     }
@@ -679,10 +679,7 @@ impl Wish {
     fn of<S>(output: Output<S>) -> Self {
         match output {
             Output::Send { id, to, frames, until, .. } => Self::Send { id, to, frames, until },
-            // Polled for as owned.
-            Output::Lend { id, to, .. } => {
-                Self::Send { id: Some(id), to: Some(to), frames: Frames::new(), until: None }
-            }
+            Output::Lend { .. } => unreachable!("what is polled for as owned is not lent"),
             Output::Open(_) | Output::Connect { .. } => Self::Dial,
             Output::Disconnect { .. } => Self::HangUp,
             Output::Close { .. } => Self::Close,
