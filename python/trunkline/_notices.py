@@ -61,6 +61,16 @@ class Notices:
         except Exception:
             self._logger.exception("%s: on_drop raised", self._who)
 
+    def tell(self, kind: str, *details: str) -> None:
+        """Logs what any role has to say: of its capture, and of its connections."""
+        text = ": ".join(filter(None, details))
+        if kind == "critical":
+            self.log(logging.CRITICAL, kind, text)
+        elif kind in ("capture", "losing", "low_space", "failed", "refused"):
+            self.log(logging.WARNING, kind, text)
+        else:
+            self.log(logging.INFO, kind, f"{text} {kind}".strip())
+
     def log(self, level: int, kind: str, text: str, error: BaseException | None = None) -> None:
         """Logs, with the traceback of an error, unless something of this kind was logged within the last second."""
         now = time.monotonic()

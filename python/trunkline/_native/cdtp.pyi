@@ -183,6 +183,9 @@ class Receiver(Role):
     def poll(self) -> Message | None:
         """The next message if there is one now; tells notices on the way."""
 
+    def give_up(self) -> None:
+        """Gives up what was not read of a role that is over; tells notices on the way."""
+
     def __iter__(self) -> Iterator[Message]: ...
     def __next__(self) -> Message: ...
     def limit(self, count: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
@@ -80,12 +79,8 @@ def notify(notices: Notices) -> Callable[..., None]:
             error, frames = details
             assert isinstance(error, DecodeError)
             notices.dropped(Dropped(error, error.kind, frames))
-        elif kind == "critical":
-            notices.log(logging.CRITICAL, kind, details[0])
-        elif kind in ("capture", "failed"):
-            notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
         else:
-            notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+            notices.tell(kind, *details)
 
     return on_notice
 
@@ -229,6 +224,7 @@ class Receiver(_Receiving, BlockingRole):
         """Closes the sockets; with a capture, records what has arrived first. Messages not read are given up."""
         self._receiver.close(self._grace_s)
         self._receiver.join()
+        self._receiver.give_up()
         self._receiver.raise_failure()
 
 
@@ -260,4 +256,5 @@ class AsyncReceiver(_Receiving, AsyncRole):
             return
         self._native.close(self._grace_s)
         await self._join()
+        self._native.give_up()
         self._native.raise_failure()

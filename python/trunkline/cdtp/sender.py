@@ -167,14 +167,10 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
         if kind == "shared":
             text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
             notices.log(logging.WARNING, kind, text)
-        elif kind == "disconnected" and detail != "0":
+        elif kind == "disconnected" and detail:
             notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
-        elif kind == "critical":
-            notices.log(logging.CRITICAL, kind, detail)
-        elif kind in ("capture", "failed", "refused"):
-            notices.log(logging.WARNING, kind, ": ".join(filter(None, (endpoint, detail))))
         else:
-            notices.log(logging.INFO, kind, f"{endpoint} {kind}")
+            notices.tell(kind, endpoint, detail)
 
 
 class Sender(_Sending, BlockingRole):

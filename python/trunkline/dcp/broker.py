@@ -171,8 +171,6 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     if kind == "dropped":
         error, slug, frames, peer = details
         notices.dropped(Dropped(error, slug, frames, peer))
-    elif kind in ("capture", "failed"):
-        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
     elif kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
@@ -182,7 +180,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     elif kind == "refused":
         notices.log(logging.WARNING, kind, f"worker {details[0].hex()} may not offer {_shown(details[1])}")
     else:
-        notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+        notices.tell(kind, *details)
 
 
 def _still_runs(timeout_s: float | None) -> TimeoutError:

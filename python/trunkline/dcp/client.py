@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -111,10 +110,8 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     if kind == "dropped":
         error, frames = details
         notices.dropped(Dropped(error, error.kind, frames))
-    elif kind in ("capture", "failed"):
-        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
     else:
-        notices.log(logging.INFO, kind, f"{details[0]} {kind}")
+        notices.tell(kind, *details)
 
 
 class Client(Asking, BlockingRole):

@@ -169,10 +169,8 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
     elif kind == "lost":
         notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
-    elif kind in ("capture", "failed"):
-        notices.log(logging.WARNING, kind, ": ".join(filter(None, details)))
     else:
-        notices.log(logging.INFO, kind, " ".join([*details, kind]))
+        notices.tell(kind, *details)
 
 
 class Worker(Working, BlockingRole):

@@ -158,9 +158,9 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.read(events)
     }
 
-    /// What has come up with the capture since the last call.
-    pub fn read_troubles(&self) -> Vec<Trouble> {
-        self.shared.read_troubles()
+    /// The next thing that has come up with the capture.
+    pub fn read_trouble(&self) -> Option<Trouble> {
+        self.shared.read_trouble()
     }
 
     /// Hands a verb over if there is room; `bytes` is its size.

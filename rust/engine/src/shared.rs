@@ -198,7 +198,7 @@ pub(crate) struct Shared<M: Machine> {
     outbox: Mutex<Outbox<M::Verb>>,
     snapshot: Mutex<Snapshot<M::Stats>>,
     endpoints: Mutex<Vec<String>>,
-    troubles: Mutex<Vec<Trouble>>,
+    troubles: Mutex<VecDeque<Trouble>>,
     has_troubles: AtomicBool,
     end: Mutex<Option<End>>,
     over: AtomicBool,
@@ -265,7 +265,7 @@ impl<M: Machine> Shared<M> {
             }),
             snapshot: Mutex::new(Snapshot::default()),
             endpoints: Mutex::new(vec![]),
-            troubles: Mutex::new(vec![]),
+            troubles: Mutex::default(),
             has_troubles: AtomicBool::new(false),
             end: Mutex::new(None),
             over: AtomicBool::new(false),
@@ -335,7 +335,7 @@ impl<M: Machine> Shared<M> {
     }
 
     pub(crate) fn trouble(&self, trouble: Trouble) {
-        lock(&self.troubles).push(trouble);
+        lock(&self.troubles).push_back(trouble);
         self.has_troubles.store(true, Ordering::SeqCst);
         self.events.notify();
     }
@@ -368,8 +368,14 @@ impl<M: Machine> Shared<M> {
         self.has_troubles.load(Ordering::SeqCst) || !lock(&self.inbox).bursts.is_empty()
     }
 
-    pub(crate) fn read_troubles(&self) -> Vec<Trouble> {
-        if self.has_troubles.swap(false, Ordering::SeqCst) { mem::take(&mut *lock(&self.troubles)) } else { vec![] }
+    pub(crate) fn read_trouble(&self) -> Option<Trouble> {
+        if !self.has_troubles.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut troubles = lock(&self.troubles);
+        let trouble = troubles.pop_front();
+        self.has_troubles.store(!troubles.is_empty(), Ordering::SeqCst);
+        trouble
     }
 
     pub(crate) fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {

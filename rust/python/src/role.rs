@@ -402,23 +402,16 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     Ok((handle, Role { inner, guard }))
 }
 
-/// What has come up with a capture, as a kind of notice.
-pub(crate) fn trouble_kind(trouble: &Trouble) -> &'static str {
+/// What has come up with a capture: the kind of notice, and words.
+pub(crate) fn trouble(trouble: Trouble) -> (&'static str, String) {
     match trouble {
-        Trouble::LowSpace(LowSpace { is_critical: true, .. }) => "critical",
-        Trouble::LowSpace(_) | Trouble::Losing | Trouble::Failed(_) => "capture",
-    }
-}
-
-/// What has come up with a capture, in words.
-pub(crate) fn words(trouble: Trouble) -> String {
-    match trouble {
-        Trouble::LowSpace(LowSpace { bytes, .. }) => {
+        Trouble::LowSpace(LowSpace { bytes, is_critical, .. }) => {
             let tenths = bytes / ((1 << 30) / 10);
-            format!("the disk of the capture has only {}.{} GiB left", tenths / 10, tenths % 10)
+            let text = format!("the disk of the capture has only {}.{} GiB left", tenths / 10, tenths % 10);
+            (if is_critical { "critical" } else { "low_space" }, text)
         }
-        Trouble::Losing => "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned(),
-        Trouble::Failed(reason) => format!("goes on without its capture: {reason}"),
+        Trouble::Losing => ("losing", "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned()),
+        Trouble::Failed(reason) => ("capture", format!("goes on without its capture: {reason}")),
     }
 }
 

@@ -17,7 +17,7 @@ use super::message::{Message, records, settings};
 use crate::chirp::BeaconOptions;
 use crate::errors::decode_error;
 use crate::frames::{self, Frame};
-use crate::role::{Role, RoleOptions, deadline, start, timed_out, trouble_kind, words};
+use crate::role::{Role, RoleOptions, deadline, start, timed_out, trouble};
 
 /// A receiver's or recorder's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
@@ -31,7 +31,7 @@ pub(crate) struct PyReceiver {
 /// The engine of a receiver by endpoints, or of one that finds its senders.
 trait Engine: Send + Sync {
     fn read(&self, events: &mut VecDeque<ReceiverEvent>) -> bool;
-    fn read_troubles(&self) -> Vec<Trouble>;
+    fn read_trouble(&self) -> Option<Trouble>;
     fn ask(&self, verb: ReceiverVerb);
     /// Counters, fresh where the role is ours, and how many datagrams of CHIRP came to nothing.
     fn stats(&self) -> Snapshot<(ReceiverStats, u64)>;
@@ -42,8 +42,8 @@ impl Engine for Handle<Receiver> {
         self.read(events)
     }
 
-    fn read_troubles(&self) -> Vec<Trouble> {
-        self.read_troubles()
+    fn read_trouble(&self) -> Option<Trouble> {
+        self.read_trouble()
     }
 
     fn ask(&self, verb: ReceiverVerb) {
@@ -61,8 +61,8 @@ impl Engine for Handle<Together<Receiver, Beacon, Finding>> {
         self.read(events)
     }
 
-    fn read_troubles(&self) -> Vec<Trouble> {
-        self.read_troubles()
+    fn read_trouble(&self) -> Option<Trouble> {
+        self.read_trouble()
     }
 
     fn ask(&self, verb: ReceiverVerb) {
@@ -86,6 +86,7 @@ struct Inbox {
 
 enum Next {
     Event(ReceiverEvent),
+    Trouble(Trouble),
     /// Another record of the CDTP2 message at hand.
     Record(Message),
     Nothing,
@@ -104,8 +105,14 @@ impl PyReceiver {
                     inbox.records.extend(records(&frames, &batch));
                 }
                 Some(event) => return Next::Event(event),
-                None if inbox.over => return Next::Over,
                 None => {
+                    // Not only when there is nothing else: a reader that is never idle is to hear of it too.
+                    if let Some(trouble) = self.engine.read_trouble() {
+                        return Next::Trouble(trouble);
+                    }
+                    if inbox.over {
+                        return Next::Over;
+                    }
                     inbox.over = !self.engine.read(&mut inbox.events);
                     if inbox.events.is_empty() {
                         return if inbox.over { Next::Over } else { Next::Nothing };
@@ -132,6 +139,10 @@ impl PyReceiver {
         Ok(())
     }
 
+    fn warn(&self, py: Python<'_>, what: Trouble) -> PyResult<()> {
+        self.on_notice.bind(py).call1(trouble(what)).map(drop)
+    }
+
     /// The next message without a wait; notices on the way are told. `None` when there is none now.
     fn take<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         loop {
@@ -143,12 +154,8 @@ impl PyReceiver {
                 }
                 Next::Event(notice) => slf.get().notify(slf.py(), notice)?,
                 Next::Record(message) => return message.into_pyobject(slf.py()).map(Some),
-                Next::Nothing => {
-                    for trouble in slf.get().engine.read_troubles() {
-                        slf.get().on_notice.call1(slf.py(), (trouble_kind(&trouble), words(trouble)))?;
-                    }
-                    return Ok(None);
-                }
+                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
+                Next::Nothing => return Ok(None),
                 Next::Over => return Err(slf.as_super().get().ended()),
             }
         }
@@ -223,6 +230,18 @@ impl PyReceiver {
     fn poll<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         slf.as_super().get().ours()?;
         Self::take(slf)
+    }
+
+    /// Gives up what was not read of a role that is over; tells the notices on the way.
+    fn give_up(slf: &Bound<'_, Self>) -> PyResult<()> {
+        loop {
+            match slf.get().next() {
+                Next::Event(notice) => slf.get().notify(slf.py(), notice)?,
+                Next::Record(_) => {}
+                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
+                Next::Nothing | Next::Over => return Ok(()),
+            }
+        }
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {

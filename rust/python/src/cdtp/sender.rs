@@ -1,6 +1,7 @@
 //! The sending role.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +18,7 @@ use super::message::{encoded_map, timestamp, variant};
 use crate::chirp::BeaconOptions;
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{Role, RoleOptions, seconds, start, trouble_kind, words};
+use crate::role::{Role, RoleOptions, seconds, start, trouble};
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
@@ -29,7 +30,7 @@ pub(crate) struct PySender {
 /// The engine of a sender, or of one that is announced.
 trait Engine: Send + Sync {
     fn read(&self, events: &mut VecDeque<SenderEvent>);
-    fn read_troubles(&self) -> Vec<Trouble>;
+    fn read_trouble(&self) -> Option<Trouble>;
     /// Hands a verb over; gives it back where there is no room or the role is over.
     fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb>;
     /// Hands over a verb that is no message.
@@ -43,8 +44,8 @@ impl Engine for Handle<Sender> {
         self.read(events);
     }
 
-    fn read_troubles(&self) -> Vec<Trouble> {
-        self.read_troubles()
+    fn read_trouble(&self) -> Option<Trouble> {
+        self.read_trouble()
     }
 
     fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb> {
@@ -68,8 +69,8 @@ impl Engine for Handle<Together<Sender, Beacon, Announcing>> {
         self.read(events);
     }
 
-    fn read_troubles(&self) -> Vec<Trouble> {
-        self.read_troubles()
+    fn read_trouble(&self) -> Option<Trouble> {
+        self.read_trouble()
     }
 
     fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb> {
@@ -225,13 +226,14 @@ impl PySender {
         let text = |event| match event {
             SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
             SenderEvent::Connected(endpoint) => ("connected", endpoint, String::new()),
+            SenderEvent::Disconnected { endpoint, at_risk: 0 } => ("disconnected", endpoint, String::new()),
             SenderEvent::Disconnected { endpoint, at_risk } => ("disconnected", endpoint, at_risk.to_string()),
             SenderEvent::Shared(endpoint) => ("shared", endpoint, String::new()),
             SenderEvent::Refused(reason) => ("refused", String::new(), reason),
             SenderEvent::Failed { endpoint, reason } => ("failed", endpoint, reason),
         };
-        let troubles = self.engine.read_troubles().into_iter();
-        let troubles = troubles.map(|trouble| (trouble_kind(&trouble), String::new(), words(trouble)));
+        let troubles = iter::from_fn(|| self.engine.read_trouble().map(trouble));
+        let troubles = troubles.map(|(kind, text)| (kind, String::new(), text));
         events.into_iter().map(text).chain(troubles).collect()
     }
 

@@ -16,7 +16,7 @@ use trunkline_wire::dcp::{
 use super::{heartbeat, kinds};
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{Role, RoleOptions, seconds, start, words};
+use crate::role::{Role, RoleOptions, seconds, start, trouble};
 
 /// A broker's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.dcp", name = "Broker")]
@@ -96,8 +96,8 @@ impl PyBroker {
         for event in events {
             all.push(told(py, event)?);
         }
-        for trouble in self.handle.read_troubles() {
-            all.push(("capture", words(trouble)).into_pyobject(py)?);
+        while let Some(what) = self.handle.read_trouble() {
+            all.push(trouble(what).into_pyobject(py)?);
         }
         Ok(all)
     }

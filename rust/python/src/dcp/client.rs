@@ -13,7 +13,7 @@ use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats};
 use super::{Caller, PyReply, heartbeat, kinds, seed};
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{RoleOptions, start, words};
+use crate::role::{RoleOptions, start, trouble};
 
 /// A client's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Client")]
@@ -56,8 +56,8 @@ impl PyClient {
         for event in events {
             all.push(told(py, event)?);
         }
-        for trouble in self.handle.read_troubles() {
-            all.push(("capture", words(trouble)).into_pyobject(py)?);
+        while let Some(what) = self.handle.read_trouble() {
+            all.push(trouble(what).into_pyobject(py)?);
         }
         Ok(all)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trunkline_capture::Protocol;
-use trunkline_engine::{Calls, Handle, Outcomes};
+use trunkline_engine::{Calls, Handle, Outcomes, Trouble};
 use trunkline_wire::Nanos;
 use trunkline_wire::dcp::{
     Client, ClientSettings, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working, WorkingEvent,
@@ -17,7 +17,7 @@ use trunkline_wire::dcp::{
 use super::{Caller, PyRequest, heartbeat, kinds, seed};
 use crate::errors::{ClosedError, LocalProtocolError, decode_error};
 use crate::frames;
-use crate::role::{AnyRole, RoleOptions, deadline, start, timed_out, words};
+use crate::role::{AnyRole, RoleOptions, deadline, start, timed_out, trouble};
 
 /// A worker's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Worker")]
@@ -39,6 +39,7 @@ struct Inbox {
 enum Next {
     Request(PyRequest),
     Notice(WorkerEvent),
+    Trouble(Trouble),
     Nothing,
     Over,
 }
@@ -55,8 +56,14 @@ impl PyWorker {
                 Some(WorkingEvent::Work(notice)) => return Next::Notice(notice),
                 // Its connection is the worker's to tell of, and its outcomes never come this way.
                 Some(WorkingEvent::Call(_)) => {}
-                None if inbox.over => return Next::Over,
                 None => {
+                    // Not only when there is nothing else: a reader that is never idle is to hear of it too.
+                    if let Some(trouble) = self.handle.read_trouble() {
+                        return Next::Trouble(trouble);
+                    }
+                    if inbox.over {
+                        return Next::Over;
+                    }
                     inbox.over = !self.handle.read(&mut inbox.events);
                     if inbox.events.is_empty() {
                         return if inbox.over { Next::Over } else { Next::Nothing };
@@ -73,18 +80,18 @@ impl PyWorker {
         Ok(())
     }
 
+    fn warn(&self, py: Python<'_>, what: Trouble) -> PyResult<()> {
+        self.on_notice.bind(py).call1(trouble(what)).map(drop)
+    }
+
     /// The next request without a wait; notices on the way are told. `None` when there is none now.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
         loop {
             match slf.get().next() {
                 Next::Request(request) => return Ok(Some(request)),
                 Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
-                Next::Nothing => {
-                    for trouble in slf.get().handle.read_troubles() {
-                        slf.get().on_notice.call1(slf.py(), ("capture", words(trouble)))?;
-                    }
-                    return Ok(None);
-                }
+                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
+                Next::Nothing => return Ok(None),
                 Next::Over => return Err(slf.as_super().as_super().get().ended()),
             }
         }
@@ -172,6 +179,7 @@ impl PyWorker {
             match slf.get().next() {
                 Next::Request(request) => request.give_back(),
                 Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
+                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
                 Next::Nothing | Next::Over => return Ok(()),
             }
         }
