@@ -25,11 +25,11 @@ def recorded(run, push, tmp_path):
 
 def java_of(command):
     """The JVM of a command, once it is there."""
+    # By name: before, it asks Javas for their version.
+    search = ["pgrep", "-f", "-P", str(command.process.pid), "spark"]
     while True:
         assert command.process.poll() is None, command.process.stderr.read()
-        found = subprocess.run(
-            ["pgrep", "-P", str(command.process.pid)], check=False, capture_output=True, text=True
-        ).stdout.split()
+        found = subprocess.run(search, check=False, capture_output=True, text=True).stdout.split()
         if found:
             return int(found[0])
         time.sleep(0.05)

@@ -152,6 +152,22 @@ def test_workers_whose_session_is_over_say_nothing(tmp_path):
     assert said.read_text() == ""
 
 
+def test_a_signal_to_the_group_leaves_the_session_as_it_is(tmp_path):
+    script = """
+    import os
+    import signal
+    from trunkline import spark
+
+    os.setpgid(0, 0)
+    session = spark.session(master="local[2]")
+    signal.signal(signal.SIGTERM, lambda *_: print("heard", flush=True))
+    os.killpg(0, signal.SIGTERM)
+    print(session.range(3).count())
+    """
+    ran = run(tmp_path, script)
+    assert ran.stdout.splitlines() == ["heard", "3"], ran.stderr
+
+
 def java():
     """The Java of the other tests, for what does not look for one as we do."""
     return {"JAVA_HOME": os.environ.get("JAVA_HOME")}

@@ -87,10 +87,15 @@ def session(
 
 def _start_java(options: Mapping[str, str]) -> None:
     from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
 
+    if SparkContext._gateway is not None:  # noqa: SLF001 - pyspark has no other names for it
+        return
     conf = SparkConf().setAll(list(options.items()))
     with _signals_held():
-        SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - pyspark has no other name for it
+        # In a group of its own: a signal to ours is ours to act on, and pyspark prints what it makes of a JVM that is gone.
+        gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
 
 
 @contextmanager
