@@ -167,7 +167,7 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
         if kind == "shared":
             text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
             notices.log(logging.WARNING, kind, text)
-        elif kind == "disconnected" and detail:
+        elif kind == "at_risk":
             notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
         else:
             notices.tell(kind, endpoint, detail)

@@ -199,10 +199,7 @@ impl Machine for Calls {
                 ClientEvent::Reply { call, frames, body } => self.end(call, Outcome::Reply { frames, body }),
                 ClientEvent::TimedOut(call) => self.end(call, Outcome::TimedOut),
                 ClientEvent::Unanswered(call) => self.end(call, Outcome::Unanswered),
-                notice @ (ClientEvent::Dropped { .. }
-                | ClientEvent::Connected(_)
-                | ClientEvent::Disconnected(_)
-                | ClientEvent::Failed { .. }) => return Some(notice),
+                notice @ (ClientEvent::Dropped { .. } | ClientEvent::Connection(_)) => return Some(notice),
             }
         }
     }

@@ -17,7 +17,7 @@ use trunkline_engine::{
     join_orphans,
 };
 use trunkline_wire::zap::{Key, Refused};
-use trunkline_wire::{Curve, Machine, OptionValue, SocketOptions};
+use trunkline_wire::{Connection, Curve, Machine, OptionValue, SocketOptions};
 
 use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
 
@@ -400,6 +400,15 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
     Ok((handle, Role { inner, guard }))
+}
+
+/// What became of a connection: the kind of notice, the endpoint, and why.
+pub(crate) fn connection(connection: Connection) -> (&'static str, String, String) {
+    match connection {
+        Connection::Made(endpoint) => ("connected", endpoint, String::new()),
+        Connection::Lost(endpoint) => ("disconnected", endpoint, String::new()),
+        Connection::Failed { endpoint, reason } => ("failed", endpoint, reason),
+    }
 }
 
 /// What has come up with a capture: the kind of notice, and words.

@@ -14,8 +14,8 @@ pub mod zap;
 
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use machine::{
-    Backlog, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId, SocketEvent,
-    SocketKind, SocketOptions, Unsent, Weight,
+    Backlog, Connection, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
 };
 
 use bytes::Bytes;

@@ -189,6 +189,37 @@ pub enum SocketEvent {
     Closed,
 }
 
+impl SocketEvent {
+    /// What it means for a connection, if anything.
+    #[must_use]
+    pub fn connection(&self) -> Option<Connection> {
+        match self.clone() {
+            Self::Connected(endpoint) => Some(Connection::Made(endpoint)),
+            Self::Disconnected(endpoint) => Some(Connection::Lost(endpoint)),
+            Self::OpenFailed { endpoint, reason } | Self::HandshakeFailed { endpoint, reason } => {
+                Some(Connection::Failed { endpoint, reason })
+            }
+            Self::Bound(_) | Self::Sent(_) | Self::Unsent(..) | Self::Closed => None,
+        }
+    }
+}
+
+/// What became of a connection, as every role tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// A peer is connected at this endpoint.
+    Made(String),
+    /// A peer that was connected is gone.
+    Lost(String),
+    /// An endpoint could not be used, or a peer was refused.
+    Failed {
+        /// The endpoint; empty when the socket itself failed.
+        endpoint: String,
+        /// The reason, in words.
+        reason: String,
+    },
+}
+
 /// Why a send was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {

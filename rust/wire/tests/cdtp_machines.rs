@@ -11,7 +11,9 @@ use trunkline_wire::cdtp::{
     SenderEvent, SenderSettings, SenderVerb, Settings, Variant, decode,
 };
 use trunkline_wire::msgpack::Timestamp;
-use trunkline_wire::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent};
+use trunkline_wire::{
+    Connection, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent,
+};
 
 const MILLISECOND: u64 = 1_000_000;
 const EMPTY_MAP: Bytes = Bytes::from_static(&[0x80]);
@@ -304,13 +306,15 @@ fn offers_from_the_network_do_not_grow_the_sockets() {
     let dialled = (0..1000).filter_map(|port| find(&mut receiver, &format!("tcp://a:{port}"))).count();
     assert_eq!(dialled, 256);
     let refused = std::iter::from_fn(|| receiver.poll_event())
-        .filter(|event| matches!(event, ReceiverEvent::Failed { .. }))
+        .filter(|event| matches!(event, ReceiverEvent::Connection(Connection::Failed { .. })))
         .count();
     assert_eq!(refused, 1000 - 256);
     // One that cannot be opened makes room for another.
     let failed = SocketEvent::OpenFailed { endpoint: String::new(), reason: "too many".into() };
     receiver.handle_socket(Nanos(0), Data(7), failed);
-    assert!(matches!(receiver.poll_event(), Some(ReceiverEvent::Failed { endpoint, .. }) if endpoint == "tcp://a:7"));
+    assert!(
+        matches!(receiver.poll_event(), Some(ReceiverEvent::Connection(Connection::Failed { endpoint, .. })) if endpoint == "tcp://a:7")
+    );
     assert_eq!(closed_at(&mut receiver, 0), Some(Data(7)));
     assert_eq!(find(&mut receiver, "tcp://a:7"), Some(Data(256)));
     receiver.handle_close(Nanos(0), Duration::ZERO);

@@ -17,7 +17,7 @@ use super::message::{Message, records, settings};
 use crate::chirp::BeaconOptions;
 use crate::errors::decode_error;
 use crate::frames::{self, Frame};
-use crate::role::{Role, RoleOptions, deadline, start, timed_out, trouble};
+use crate::role::{Role, RoleOptions, connection, deadline, start, timed_out, trouble};
 
 /// A receiver's or recorder's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
@@ -132,9 +132,7 @@ impl PyReceiver {
             }
             ReceiverEvent::Found(endpoint) => on_notice.call1(("found", endpoint))?,
             ReceiverEvent::Departed(endpoint) => on_notice.call1(("departed", endpoint))?,
-            ReceiverEvent::Connected(endpoint) => on_notice.call1(("connected", endpoint))?,
-            ReceiverEvent::Disconnected(endpoint) => on_notice.call1(("disconnected", endpoint))?,
-            ReceiverEvent::Failed { endpoint, reason } => on_notice.call1(("failed", endpoint, reason))?,
+            ReceiverEvent::Connection(what) => on_notice.call1(connection(what))?,
         };
         Ok(())
     }

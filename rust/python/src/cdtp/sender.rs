@@ -18,7 +18,7 @@ use super::message::{encoded_map, timestamp, variant};
 use crate::chirp::BeaconOptions;
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{Role, RoleOptions, seconds, start, trouble};
+use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
@@ -225,12 +225,10 @@ impl PySender {
         self.engine.read(&mut events);
         let text = |event| match event {
             SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
-            SenderEvent::Connected(endpoint) => ("connected", endpoint, String::new()),
-            SenderEvent::Disconnected { endpoint, at_risk: 0 } => ("disconnected", endpoint, String::new()),
-            SenderEvent::Disconnected { endpoint, at_risk } => ("disconnected", endpoint, at_risk.to_string()),
+            SenderEvent::Connection(what) => connection(what),
+            SenderEvent::AtRisk { endpoint, messages } => ("at_risk", endpoint, messages.to_string()),
             SenderEvent::Shared(endpoint) => ("shared", endpoint, String::new()),
             SenderEvent::Refused(reason) => ("refused", String::new(), reason),
-            SenderEvent::Failed { endpoint, reason } => ("failed", endpoint, reason),
         };
         let troubles = iter::from_fn(|| self.engine.read_trouble().map(trouble));
         let troubles = troubles.map(|(kind, text)| (kind, String::new(), text));

@@ -16,7 +16,7 @@ use trunkline_wire::dcp::{
 use super::{heartbeat, kinds};
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{Role, RoleOptions, seconds, start, trouble};
+use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
 
 /// A broker's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.dcp", name = "Broker")]
@@ -131,9 +131,7 @@ pub(crate) fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyT
             let peer = peer.map(|peer| bytes(&peer));
             ("dropped", error, reason.slug(), frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
         }
-        BrokerEvent::Connected(endpoint) => ("connected", endpoint).into_pyobject(py),
-        BrokerEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
-        BrokerEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
+        BrokerEvent::Connection(what) => connection(what).into_pyobject(py),
     }
 }
 

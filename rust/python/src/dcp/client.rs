@@ -13,7 +13,7 @@ use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats};
 use super::{Caller, PyReply, heartbeat, kinds, seed};
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{RoleOptions, start, trouble};
+use crate::role::{RoleOptions, connection, start, trouble};
 
 /// A client's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Client")]
@@ -81,9 +81,7 @@ pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyT
             let error = decode_error("dcp", error).into_value(py);
             ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
         }
-        ClientEvent::Connected(endpoint) => ("connected", endpoint).into_pyobject(py),
-        ClientEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
-        ClientEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
+        ClientEvent::Connection(what) => connection(what).into_pyobject(py),
     }
 }
 

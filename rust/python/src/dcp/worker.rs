@@ -17,7 +17,7 @@ use trunkline_wire::dcp::{
 use super::{Caller, PyRequest, heartbeat, kinds, seed};
 use crate::errors::{ClosedError, LocalProtocolError, decode_error};
 use crate::frames;
-use crate::role::{AnyRole, RoleOptions, deadline, start, timed_out, trouble};
+use crate::role::{AnyRole, RoleOptions, connection, deadline, start, timed_out, trouble};
 
 /// A worker's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Worker")]
@@ -236,9 +236,7 @@ pub(crate) fn told(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<
         WorkerEvent::Abandoned(_) => ("abandoned",).into_pyobject(py),
         WorkerEvent::Registered => ("registered",).into_pyobject(py),
         WorkerEvent::Lost => ("lost",).into_pyobject(py),
-        WorkerEvent::Connected(endpoint) => ("connected", endpoint).into_pyobject(py),
-        WorkerEvent::Disconnected(endpoint) => ("disconnected", endpoint).into_pyobject(py),
-        WorkerEvent::Failed { endpoint, reason } => ("failed", endpoint, reason).into_pyobject(py),
+        WorkerEvent::Connection(what) => connection(what).into_pyobject(py),
     };
     told.map(Some)
 }

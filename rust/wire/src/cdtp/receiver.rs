@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::runs::{Follower, numbers};
 use super::{Layout, Settings, decode};
 use crate::{
-    DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind,
+    Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind,
     SocketOptions, Weight,
 };
 
@@ -69,17 +69,8 @@ pub enum ReceiverEvent {
     Found(String),
     /// A sender that was found is there no more; what it had sent is still read.
     Departed(String),
-    /// A sender is connected.
-    Connected(String),
-    /// A connection has ended.
-    Disconnected(String),
-    /// An endpoint could not be used.
-    Failed {
-        /// The endpoint.
-        endpoint: String,
-        /// The transport's words for the reason.
-        reason: String,
-    },
+    /// What became of a connection.
+    Connection(Connection),
 }
 
 impl Event for ReceiverEvent {
@@ -87,9 +78,7 @@ impl Event for ReceiverEvent {
         match self {
             Self::Message { frames, .. } => Weight::Lossless(size(frames)),
             Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
-            Self::Found(_) | Self::Departed(_) | Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => {
-                Weight::Notice(0)
-            }
+            Self::Found(_) | Self::Departed(_) | Self::Connection(_) => Weight::Notice(0),
         }
     }
 }
@@ -275,7 +264,8 @@ impl Receiver {
         }
         if self.found == FOUND {
             let reason = format!("{FOUND} senders are followed already");
-            self.events.push_back(ReceiverEvent::Failed { endpoint: address, reason });
+            let failed = Connection::Failed { endpoint: address, reason };
+            self.events.push_back(ReceiverEvent::Connection(failed));
             return;
         }
         self.outputs.push_back(Output::Open(Open {
@@ -381,31 +371,30 @@ impl Machine for Receiver {
         }
     }
 
-    fn handle_socket(&mut self, _now: Nanos, socket: Data, event: SocketEvent) {
+    fn handle_socket(&mut self, _now: Nanos, socket: Data, mut event: SocketEvent) {
+        if let SocketEvent::OpenFailed { endpoint, .. } = &mut event
+            && let Some(known) = self.endpoints.get(&socket.0).filter(|known| known.hold != Hold::Given)
+        {
+            endpoint.clone_from(&known.address);
+            self.drop_socket(socket.0);
+        }
+        self.events.extend(event.connection().map(ReceiverEvent::Connection));
         match event {
             SocketEvent::Bound(endpoint) => {
                 if let Some(known) = self.endpoints.get_mut(&socket.0) {
                     known.address = endpoint;
                 }
             }
-            SocketEvent::Connected(endpoint) => {
+            SocketEvent::Connected(_) => {
                 if let Some(known) = self.endpoints.get_mut(&socket.0) {
                     known.active = true;
                 }
-                self.events.push_back(ReceiverEvent::Connected(endpoint));
             }
-            SocketEvent::Disconnected(endpoint) => self.events.push_back(ReceiverEvent::Disconnected(endpoint)),
-            SocketEvent::OpenFailed { mut endpoint, reason } => {
-                if let Some(known) = self.endpoints.get(&socket.0).filter(|known| known.hold != Hold::Given) {
-                    endpoint.clone_from(&known.address);
-                    self.drop_socket(socket.0);
-                }
-                self.events.push_back(ReceiverEvent::Failed { endpoint, reason });
-            }
-            SocketEvent::HandshakeFailed { endpoint, reason } => {
-                self.events.push_back(ReceiverEvent::Failed { endpoint, reason });
-            }
-            SocketEvent::Sent(_) | SocketEvent::Unsent(..) => {}
+            SocketEvent::Disconnected(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Sent(_)
+            | SocketEvent::Unsent(..) => {}
             SocketEvent::Closed => {
                 self.endpoints.remove(&socket.0);
             }

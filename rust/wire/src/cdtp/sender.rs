@@ -11,8 +11,8 @@ use super::receiver::size;
 use super::{MessageType, Variant, encode_batch, encode_header};
 use crate::msgpack::{Oversize, Timestamp};
 use crate::{
-    Backlog, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
-    SocketOptions, Weight,
+    Backlog, Connection, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent,
+    SocketKind, SocketOptions, Weight,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can be counted and kept.
@@ -94,26 +94,19 @@ pub enum SenderVerb {
 pub enum SenderEvent {
     /// It listens, at this real endpoint.
     Bound(String),
-    /// A receiver is connected.
-    Connected(String),
+    /// What became of a connection.
+    Connection(Connection),
     /// A receiver is gone, and up to so many messages with it.
-    Disconnected {
+    AtRisk {
         /// Our endpoint.
         endpoint: String,
         /// The lesser of the messages taken since it came and of what the transport holds (CDTP-18).
-        at_risk: u64,
+        messages: u64,
     },
     /// A second receiver came: from now on they share the stream (CDTP-20).
     Shared(String),
     /// A message was larger than MessagePack can say.
     Refused(String),
-    /// An endpoint could not be used.
-    Failed {
-        /// The endpoint.
-        endpoint: String,
-        /// The transport's words for the reason.
-        reason: String,
-    },
 }
 
 impl Event for SenderEvent {
@@ -385,18 +378,16 @@ impl Machine for Sender {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: DataOut, event: SocketEvent) {
+        self.events.extend(event.connection().map(SenderEvent::Connection));
         match event {
             SocketEvent::Bound(endpoint) => self.events.push_back(SenderEvent::Bound(endpoint)),
-            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
-                self.events.push_back(SenderEvent::Failed { endpoint, reason });
-            }
+            SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Connected(endpoint) => {
                 self.receivers += 1;
                 if self.receivers == 2 && !self.shared {
                     self.shared = true;
-                    self.events.push_back(SenderEvent::Shared(endpoint.clone()));
+                    self.events.push_back(SenderEvent::Shared(endpoint));
                 }
-                self.events.push_back(SenderEvent::Connected(endpoint));
             }
             SocketEvent::Disconnected(endpoint) => {
                 self.receivers = self.receivers.saturating_sub(1);
@@ -404,7 +395,9 @@ impl Machine for Sender {
                 let at_risk = self.taken.min(held);
                 self.stats.at_risk += at_risk;
                 self.taken = 0;
-                self.events.push_back(SenderEvent::Disconnected { endpoint, at_risk });
+                if at_risk > 0 {
+                    self.events.push_back(SenderEvent::AtRisk { endpoint, messages: at_risk });
+                }
             }
             SocketEvent::Sent(_) => self.settle(true),
             SocketEvent::Unsent(..) => {

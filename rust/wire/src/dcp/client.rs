@@ -7,8 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request, size};
 use crate::{
-    Backlog, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent,
-    SocketKind, SocketOptions, Unsent, Weight,
+    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can time out unsent.
@@ -94,17 +94,8 @@ pub enum ClientEvent {
         /// The bytes, bit for bit.
         frames: Frames,
     },
-    /// The broker is connected.
-    Connected(String),
-    /// The connection has ended.
-    Disconnected(String),
-    /// The endpoint could not be used.
-    Failed {
-        /// The endpoint.
-        endpoint: String,
-        /// The transport's words for the reason.
-        reason: String,
-    },
+    /// What became of a connection.
+    Connection(Connection),
 }
 
 impl Event for ClientEvent {
@@ -113,7 +104,7 @@ impl Event for ClientEvent {
             Self::Reply { frames, .. } => Weight::Lossless(size(frames)),
             Self::TimedOut(_) | Self::Unanswered(_) => Weight::Lossless(0),
             Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
-            Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => Weight::Notice(0),
+            Self::Connection(_) => Weight::Notice(0),
         }
     }
 }
@@ -328,13 +319,13 @@ impl Machine for Client {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Asking, event: SocketEvent) {
+        self.events.extend(event.connection().map(ClientEvent::Connection));
         match event {
-            SocketEvent::Bound(_) => {}
-            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
-                self.events.push_back(ClientEvent::Failed { endpoint, reason });
-            }
-            SocketEvent::Connected(endpoint) => self.events.push_back(ClientEvent::Connected(endpoint)),
-            SocketEvent::Disconnected(endpoint) => self.events.push_back(ClientEvent::Disconnected(endpoint)),
+            SocketEvent::Bound(_)
+            | SocketEvent::Connected(_)
+            | SocketEvent::Disconnected(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Sent(send) => self.settle(send, None),
             SocketEvent::Unsent(send, unsent) => {
                 // One that expired may have another attempt.

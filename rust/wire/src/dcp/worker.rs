@@ -13,8 +13,8 @@ use super::{
     encode_request, size,
 };
 use crate::{
-    Backlog, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent,
-    SocketKind, SocketOptions, Unsent, Weight,
+    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
@@ -131,17 +131,8 @@ pub enum WorkerEvent {
         /// The bytes, bit for bit.
         frames: Frames,
     },
-    /// The broker is connected.
-    Connected(String),
-    /// The connection has ended.
-    Disconnected(String),
-    /// The endpoint could not be used.
-    Failed {
-        /// The endpoint.
-        endpoint: String,
-        /// The transport's words for the reason.
-        reason: String,
-    },
+    /// What became of a connection.
+    Connection(Connection),
 }
 
 impl Event for WorkerEvent {
@@ -149,12 +140,7 @@ impl Event for WorkerEvent {
         match self {
             Self::Request { frames, .. } | Self::Reply { frames, .. } => Weight::Lossless(size(frames)),
             Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
-            Self::Abandoned(_)
-            | Self::Registered
-            | Self::Lost
-            | Self::Connected(_)
-            | Self::Disconnected(_)
-            | Self::Failed { .. } => Weight::Notice(0),
+            Self::Abandoned(_) | Self::Registered | Self::Lost | Self::Connection(_) => Weight::Notice(0),
         }
     }
 }
@@ -472,21 +458,17 @@ impl Machine for Worker {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Back, event: SocketEvent) {
+        self.events.extend(event.connection().map(WorkerEvent::Connection));
         match event {
-            SocketEvent::Bound(_) => {}
-            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
-                self.events.push_back(WorkerEvent::Failed { endpoint, reason });
-            }
-            SocketEvent::Connected(endpoint) => {
-                self.events.push_back(WorkerEvent::Connected(endpoint));
+            SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::Connected(_) => {
                 // The broker knows the new connection by another address.
                 if self.link == Link::Lost {
                     self.link = Link::Up;
                     self.register(now);
                 }
             }
-            SocketEvent::Disconnected(endpoint) => {
-                self.events.push_back(WorkerEvent::Disconnected(endpoint));
+            SocketEvent::Disconnected(_) => {
                 self.unanswered = None;
                 self.is_known = false;
                 if self.link == Link::Up {

@@ -374,19 +374,11 @@ impl Machine for Broker {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Front, event: SocketEvent) {
+        self.events.extend(event.connection().map(BrokerEvent::Connection));
         match event {
-            SocketEvent::Bound(_) => {}
-            SocketEvent::OpenFailed { endpoint, reason } | SocketEvent::HandshakeFailed { endpoint, reason } => {
-                self.events.push_back(BrokerEvent::Failed { endpoint, reason });
-            }
-            SocketEvent::Connected(endpoint) => {
-                self.stats.peers += 1;
-                self.events.push_back(BrokerEvent::Connected(endpoint));
-            }
-            SocketEvent::Disconnected(endpoint) => {
-                self.stats.peers = self.stats.peers.saturating_sub(1);
-                self.events.push_back(BrokerEvent::Disconnected(endpoint));
-            }
+            SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::Connected(_) => self.stats.peers += 1,
+            SocketEvent::Disconnected(_) => self.stats.peers = self.stats.peers.saturating_sub(1),
             SocketEvent::Sent(send) if send.0 & REPLY != 0 => {
                 self.reply_of(send);
             }

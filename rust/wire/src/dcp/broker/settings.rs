@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::dcp::{Dropped, size};
-use crate::{DecodeError, DropKind, Event, Frames, SocketOptions, Weight};
+use crate::{Connection, DecodeError, DropKind, Event, Frames, SocketOptions, Weight};
 
 /// How a broker is set up.
 #[derive(Clone, Debug)]
@@ -115,17 +115,8 @@ pub enum BrokerEvent {
         /// The message; empty where it came back from the transport.
         frames: Frames,
     },
-    /// A peer is connected.
-    Connected(String),
-    /// A connection has ended.
-    Disconnected(String),
-    /// An endpoint could not be used, or a peer was refused.
-    Failed {
-        /// The endpoint.
-        endpoint: String,
-        /// The transport's words for the reason.
-        reason: String,
-    },
+    /// What became of a connection.
+    Connection(Connection),
 }
 
 impl Event for BrokerEvent {
@@ -135,7 +126,7 @@ impl Event for BrokerEvent {
             Self::Registered { service, .. } | Self::Refused { service, .. } | Self::Gone { service, .. } => {
                 service.len()
             }
-            Self::Connected(_) | Self::Disconnected(_) | Self::Failed { .. } => 0,
+            Self::Connection(_) => 0,
         })
     }
 }
