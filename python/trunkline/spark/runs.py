@@ -53,11 +53,8 @@ def runs(rows: DataFrame) -> DataFrame:
     decoding = CdtpDecoding.of(tags=None)
     kept = ("capture_id", "seq", "received_at_ns", "n_bytes")
     messages = decode_keeping(rows, decoding, kept, (*kept, "record", "sender", "type", "sequence"))
-    maps = _maps(rows, messages)
     counted = (
-        _counted(messages)
-        .join(_renamed(maps, "bor"), ["capture_id", "bor_seq"], "left")
-        .join(_renamed(maps, "eor"), ["capture_id", "eor_seq"], "left")
+        _with_maps(_counted(messages), _maps(rows, messages))
         .withColumn("config", F.col("bor_map"))
         .withColumn("metadata", F.col("eor_map"))
         .withColumn("run_id", F.coalesce("eor_run_id", "bor_run_id"))
@@ -154,9 +151,25 @@ def _member(name: str, type_: str) -> Column:
     return F.when(kind == type_, F.try_variant_get("tags", f"$.{name}", type_))
 
 
-def _renamed(maps: DataFrame, boundary: str) -> DataFrame:
-    renamed = {name: f"{boundary}_{name}" for name in maps.columns if name != "capture_id"}
-    return maps.withColumnsRenamed(renamed)
+def _with_maps(counted: DataFrame, maps: DataFrame) -> DataFrame:
+    """Runs with what their BOR and their EOR say, in one join: the maps take a pass over the payloads to find."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    ends = (F.struct(F.lit(name).alias("end"), F.col(f"{name}_seq").alias("seq")) for name in ("bor", "eor"))
+    said = [name for name in maps.columns if name not in ("capture_id", "seq")]
+    return (
+        counted.select("*", F.inline(F.array(*ends)))
+        .join(maps, ["capture_id", "seq"], "left")
+        .groupBy(*_RUN)
+        .agg(
+            *(F.any_value(name).alias(name) for name in counted.columns if name not in _RUN),
+            *(
+                F.first(F.when(F.col("end") == end, F.col(name)), ignorenulls=True).alias(f"{end}_{name}")
+                for end in ("bor", "eor")
+                for name in said
+            ),
+        )
+    )
 
 
 def _condition_code() -> Column:
