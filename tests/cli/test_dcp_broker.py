@@ -79,7 +79,7 @@ def test_a_signal_lets_workers_finish_and_drops_what_is_queued(start, dial, peer
     idle.send_multipart(register(b"idle"))
     idle.recv_multipart()
     client.send_multipart(request(b"idle"))
-    while idle.poll(500):
+    while idle.poll(2000):
         idle.send_multipart([*HEAD, b"\x05", idle.recv_multipart()[4], b"", b""])
         client.recv_multipart()
         client.send_multipart(request(b"idle"))

@@ -100,7 +100,7 @@ def test_one_at_a_time_unless_told_otherwise(start, broker, ask):
 
 
 def test_a_time_out_is_told_and_exits_with_1(start, broker, ask):
-    command = start(*ask, "x", "--count", "2", "--timeout", "0.2", "--retries", "1", "--json")
+    command = start(*ask, "x", "--count", "2", "--timeout", "2", "--retries", "1", "--json")
     first = [broker.ask() for _ in range(2)]
     assert first[0] == first[1]
     broker.reply(broker.ask(), b"X")

@@ -85,7 +85,5 @@ def test_a_signal_cuts_it_off(start, recorded, tmp_path, command, number):
     running.end(130)
     assert [path.name for path in tmp_path.iterdir()] == ["capture"]
     # A JVM that was just starting sees only then that nobody is there.
-    end = time.monotonic() + 20
     while not is_gone(java):
-        assert time.monotonic() < end
         time.sleep(0.1)

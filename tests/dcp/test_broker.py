@@ -213,9 +213,11 @@ def test_a_request_waits_only_so_long(dial, work):
 @pytest.mark.parametrize("requeue", [False, True])
 def test_a_silent_worker_is_given_up(dial, work, requeue, caplog):
     with brokering(heartbeat_interval_s=0.1, liveness=2, requeue=requeue) as broker:
-        silent, client = work(broker, b"W1"), dial(broker, b"C")
+        client = dial(broker, b"C")
         for number in range(2):
             client.send_multipart(request(b"echo", b"%d" % number))
+        until(lambda: broker.stats.queued == 2)
+        silent = work(broker, b"W1")
         asked = silent.recv_multipart()
         assert data_of(asked) == [b"0"]
         until(lambda: broker.services()[0].workers == 0)

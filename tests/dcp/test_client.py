@@ -150,7 +150,7 @@ def test_a_wait_that_runs_out(client, timeout_s):
     start = time.monotonic()
     with pytest.raises(TimeoutError, match="no reply"):
         client.request(b"echo", b"x", timeout_s=timeout_s)
-    assert time.monotonic() - start < timeout_s + 0.3
+    assert timeout_s <= time.monotonic() - start < PATIENCE_S
     with pytest.raises(TimeoutError, match="no reply"):
         client.submit(b"echo", b"x", timeout_s=timeout_s).result(PATIENCE_S)
     assert client.stats.timeouts == 2
@@ -158,7 +158,7 @@ def test_a_wait_that_runs_out(client, timeout_s):
 
 @pytest.mark.req("DCP-30")
 def test_asks_again_and_takes_no_notice_of_what_comes_late(router, client, pool):
-    future = pool.submit(client.request, b"echo", b"x", timeout_s=0.2, retries=2)
+    future = pool.submit(client.request, b"echo", b"x", timeout_s=1, retries=2)
     asked = [router.receive() for _ in range(3)]
     assert asked[0] == asked[1] == asked[2]
     router.answer(asked[2], b"y")
@@ -167,7 +167,7 @@ def test_asks_again_and_takes_no_notice_of_what_comes_late(router, client, pool)
     until(lambda: client.stats.late == 1)
     assert (client.stats.retries, client.stats.timeouts) == (2, 0)
     with pytest.raises(TimeoutError):
-        client.request(b"echo", b"x", timeout_s=0.05)
+        client.request(b"echo", b"x", timeout_s=1)
     router.answer(router.receive(), b"late")
     until(lambda: client.stats.late == 2)
     assert router.is_silent()
@@ -175,7 +175,7 @@ def test_asks_again_and_takes_no_notice_of_what_comes_late(router, client, pool)
 
 @pytest.mark.req("DCP-30", "DCP-31")
 def test_a_retry_reaches_a_broker_that_was_started_again(router, client, pool, open_socket):
-    future = pool.submit(client.request, b"echo", b"x", timeout_s=0.5, retries=20)
+    future = pool.submit(client.request, b"echo", b"x", timeout_s=0.5, retries=99)
     router.receive()
     router.socket.close(linger=0)
     again = Router(bound_again(open_socket, zmq.ROUTER, router.endpoint))
@@ -345,7 +345,7 @@ def test_who_is_closed_sends_what_waits_to_be_sent_and_tries_nothing_again(open_
     socket.unbind(endpoint)
     client = dcp.Client(connect=endpoint)
     waiting = client.submit(b"echo", b"x")
-    given_up = client.submit(b"echo", b"x", timeout_s=0.1, retries=99)
+    given_up = client.submit(b"echo", b"x", timeout_s=2, retries=99)
     closing = pool.submit(client.close, drain_s=PATIENCE_S)
     with pytest.raises(TimeoutError):
         given_up.result(PATIENCE_S)
@@ -437,15 +437,16 @@ def test_asks_over_any_transport(open_socket, context, tmp_path, pool, transport
 
 async def test_asyncio_asks_as_blocking_does(router):
     async with dcp.AsyncClient(connect=router.endpoint, queue_messages=3) as client:
-        with pytest.raises(TimeoutError, match="no reply"):
-            await client.request(b"echo", b"x", timeout_s=0.05, retries=1)
-        assert (client.stats.timeouts, client.stats.retries) == (1, 1)
-        router.receive()
-        router.receive()
         future = await client.submit(b"echo", [b"a", b""], metadata=[b"m"])
         asked = await asyncio.to_thread(router.receive)
         router.answer(asked, b"y")
         assert await future == dcp.Reply(b"y", [b"m"])
+        # It is connected by now: each try is sent at once.
+        with pytest.raises(TimeoutError, match="no reply"):
+            await client.request(b"echo", b"x", timeout_s=1, retries=1)
+        assert (client.stats.timeouts, client.stats.retries) == (1, 1)
+        router.receive()
+        router.receive()
         futures = [await client.submit(b"echo", b"x") for _ in range(20)]
         draining = asyncio.create_task(client.close(drain_s=PATIENCE_S))
         for _ in range(19):

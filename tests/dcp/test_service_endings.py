@@ -43,7 +43,8 @@ def test_ctrl_c_ends_every_wait_at_once(style, tmp_path):
             process.send_signal(signal.SIGINT)
             began = time.monotonic()
             assert process.stdout.readline() == f"interrupted {name}\n"
-            assert time.monotonic() - began < 2
+            # Where it is not cut off, such a wait takes 20.
+            assert time.monotonic() - began < 10
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
     finally:

@@ -229,13 +229,12 @@ def test_heartbeats_go_on_while_a_handler_blocks(router, work, background):
     release = threading.Event()
     background(worker.serve, lambda _: release.wait(PATIENCE_S) and b"")
     router.send(request(b"echo", client=b"C"))
-    last = time.monotonic()
+    start = time.monotonic()
     for _ in range(10):
         # At its limit it asks for nothing more: pongs.
         assert router.receive() in (PING, PONG)
-        now = time.monotonic()
-        assert now - last < 0.2 + 0.3
-        last = now
+    # Two seconds, if nobody is in its way; at the interval there is without one it would be 25.
+    assert time.monotonic() - start < 15
     release.set()
     assert router.reply() == reply(b"C", b"")
     worker.stop()
@@ -272,7 +271,7 @@ def test_registers_again_when_told_to_and_answers_what_it_has_in_hand(router, wo
 
 @pytest.mark.req("DCP-42")
 def test_dials_a_silent_broker_again(router, work, caplog):
-    worker = work(heartbeat_interval_s=0.1, liveness=2)
+    worker = work(heartbeat_interval_s=1, liveness=2)
     first = router.peer
     router.send(request(b"echo", b"x", client=b"C"))
     got = worker.receive(timeout_s=20)
@@ -289,7 +288,7 @@ def test_dials_a_silent_broker_again(router, work, caplog):
 @pytest.mark.req("DCP-41", "DCP-42")
 def test_a_reply_outlives_its_broker(router, work, open_socket, caplog):
     caplog.set_level("INFO", "trunkline.dcp")
-    worker = work(heartbeat_interval_s=0.2)
+    worker = work()
     router.send(request(b"echo", b"x", client=b"C", metadata=[b"m"]))
     got = worker.receive(timeout_s=20)
     router.socket.close(linger=0)
@@ -622,8 +621,8 @@ def test_asks_in_the_thread_that_iterates_and_in_handlers(router, work, backgrou
 @pytest.mark.req("DCP-30", "DCP-35")
 def test_what_it_asks_ends_with_its_time_or_with_the_worker(router, work, background):
     worker = work()
-    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
-        worker.request(b"other", b"", timeout_s=0.1)
+    with pytest.raises(TimeoutError, match=r"within 1 s"):
+        worker.request(b"other", b"", timeout_s=1)
     router.send(sub(router.next(b"\x04")))
     until(lambda: worker.stats.late == 1)
     with pytest.raises(LocalProtocolError):
