@@ -238,3 +238,23 @@ def test_the_room_is_cheap_to_import(tmp_path):
         "import sys; from trunkline import spark; print({'pandas', 'matplotlib', 'pyspark', 'zmq'} & set(sys.modules))"
     )
     assert run(tmp_path, script).stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["short", "long"])
+def test_sockets_are_where_everything_else_is_that_goes_at_the_end(tmp_path, deep):
+    place = tmp_path / ("x" * 100 if deep else "")
+    place.mkdir(exist_ok=True)
+    script = """
+    from pathlib import Path
+    from trunkline import spark
+    session = spark.session()
+    name = "spark.python.unix.domain.socket.dir"
+    assert session.range(10).mapInArrow(lambda batches: batches, "id bigint").count() == 10
+    where = session.sparkContext.getConf().get(name)
+    print("sockets", 0 if where is None else len(list(Path(where).glob(".*.sock"))))
+    """
+    ran = run(tmp_path, script, TMPDIR=str(place))
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
+    found = int(ran.stdout.split()[-1])
+    assert (found == 0) if deep else (found >= 2)
+    assert not list(place.glob("trunkline-spark-*"))

@@ -23,6 +23,9 @@ __all__ = ["session"]
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
+# An address has room for 104 bytes on macOS, for 108 on Linux; Spark adds `/.UUID.sock`, and the system a null.
+_LONGEST_SOCKET_DIR = 104 - len("/.00000000-0000-0000-0000-000000000000.sock") - 1
+
 # What a session of ours needs while it runs: gone when the interpreter ends.
 _scratch: tempfile.TemporaryDirectory[str] | None = None
 
@@ -77,6 +80,9 @@ def session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR:
+        # Who is cut off leaves their files behind, in the temporary directory itself unless told otherwise.
+        defaults["spark.python.unix.domain.socket.dir"] = str(scratch)
     if os.environ.get("PYSPARK_PYTHON") == sys.executable:
         # Another Python need not have us.
         defaults["spark.python.daemon.module"] = "trunkline.spark._daemon"
