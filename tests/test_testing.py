@@ -358,3 +358,11 @@ def test_a_worker_that_leaves_gives_back_what_nobody_has_begun():
         sim.add(dcp.Worker, b"a", testing.echo)
         assert [future.result().data for future in futures] == [(b"x",), (b"1",), (b"2",)]
         assert leaving.stats.forwards == 1
+
+
+@pytest.mark.parametrize("role", [dcp.AsyncBroker, dcp.AsyncClient, dcp.AsyncWorker, dcp.Message, "dcp.Broker"])
+def test_what_is_not_simulated_is_refused_by_name(role):
+    with pytest.raises(LocalProtocolError, match=r"is not simulated: take dcp\.Broker"):
+        testing.pair(role)
+    with pytest.raises(LocalProtocolError, match=getattr(role, "__name__", "dcp.Broker")):
+        testing.Simulation().add(role)

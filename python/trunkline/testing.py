@@ -525,8 +525,9 @@ class Simulation:
                 takes it, and ``work_s``, how long its handler takes to begin.
 
         Raises:
-            LocalProtocolError: There is a broker already, or an option is one of sockets.
+            LocalProtocolError: There is a broker already, an option is one of sockets, or the role is of asyncio.
         """
+        _need_simulated(role)
         if issubclass(role, dcp.Broker):
             if self._world.first(Broker) is not None:
                 message = "there is a broker already"
@@ -622,6 +623,13 @@ class Simulation:
         return f"<trunkline.testing.Simulation with seed {self.seed}, after {self.now_s} s>"
 
 
+def _need_simulated(role: object) -> None:
+    if not isinstance(role, type) or not issubclass(role, dcp.Broker | dcp.Client | dcp.Worker):
+        name = getattr(role, "__name__", repr(role))
+        message = f"{name} is not simulated: take dcp.Broker, dcp.Client or dcp.Worker, whose waits move the clock"
+        raise LocalProtocolError(message)
+
+
 def pair(
     *roles: type[dcp.Broker | dcp.Client | dcp.Worker],
     seed: int = 0,
@@ -651,6 +659,7 @@ def pair(
         steps=steps,
     )
     for role in roles:
+        _need_simulated(role)
         if issubclass(role, dcp.Worker):
             simulation.add(role, b"echo", echo)
         else:
