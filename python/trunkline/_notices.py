@@ -14,11 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from trunkline._text import readable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
 __all__ = ["Dropped", "Notices", "stop", "unwatch", "watch"]
 
 _INTERVAL_S = 1.0
+
+# Registrations and requests of DCP, which name a service.
+_WITH_SERVICE = (b"\x01", b"\x04")
 
 # How long the end of a role waits for a callback that is under way.
 _PATIENCE_S = 5.0
@@ -53,7 +57,7 @@ class Notices:
 
     def dropped(self, dropped: Dropped, *, level: int = logging.WARNING) -> None:
         """Logs a drop and hands it to the callback; one that raises is logged."""
-        self.log(level, f"dropped {dropped.kind}", str(dropped.error or dropped.kind))
+        self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{self._about(dropped)}")
         if self._on_drop is None:
             return
         try:
@@ -61,9 +65,19 @@ class Notices:
         except Exception:
             self._logger.exception("%s: on_drop raised", self._who)
 
+    def _about(self, dropped: Dropped) -> str:
+        """What a message was about: the service a request of DCP is for, and who sent it."""
+        about = ""
+        head = dropped.frames[:4]
+        if self._logger.name == "trunkline.dcp" and len(head) == 4 and head[2] in _WITH_SERVICE:
+            about += f", of {head[3][:100]!r}"
+        if dropped.peer is not None:
+            about += f", from {dropped.peer[:32].hex()}"
+        return about
+
     def tell(self, kind: str, *details: str) -> None:
         """Logs what any role has to say: of its capture, and of its connections."""
-        text = ": ".join(filter(None, details))
+        text = readable(": ".join(filter(None, details)))
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)
         elif kind in ("capture", "losing", "low_space", "failed", "refused"):

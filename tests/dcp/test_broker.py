@@ -297,6 +297,19 @@ def test_a_service_that_is_not_allowed_is_not_confirmed(dial, work, caplog):
     until(lambda: any("may not offer b'other'" in record.message for record in caplog.records))
 
 
+def test_the_log_says_what_a_drop_was_about(dial, caplog):
+    with brokering(max_queue=0, allowed_services=[b"echo"]) as broker:
+        client = dial(broker, b"C\x01")
+        client.send_multipart(request(b"nobody" + bytes(1000), b"x"))
+        client.send_multipart([*PING[:2], b"\x09"])
+        client.send_multipart(reply(b"gone", b"x"))
+        until(lambda: len(broker.stats.dropped) == 3)
+    told = {record.message for record in caplog.records}
+    assert f"broker: queue_full, of {(b'nobody' + bytes(94))!r}, from 4301" in told
+    assert any(line.startswith("broker: bad_type") and line.endswith(", from 4301") for line in told)
+    assert "broker: unroutable, from 676f6e65" in told
+
+
 @pytest.mark.req("DCP-27")
 def test_a_reply_to_nobody_is_counted(work):
     told = []
