@@ -207,14 +207,28 @@ def test_decode_makes_a_table_without_spark(run, recorded, tmp_path):
 
 
 def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):
-    _, err = run("capture", "decode", recorded, "out.parquet", "--tags", "run=nonsense", returncode=1)
+    (segment,) = recorded.glob("*.parquet")
+    segment.write_bytes(segment.read_bytes()[:1000])
+    _, err = run("capture", "decode", recorded, "out.parquet", returncode=1)
     assert len(err.splitlines()) == 1
     assert not list(tmp_path.glob("*out.parquet*"))
 
 
-def test_wrong_tags_are_wrong_usage(run, recorded):
-    _, err = run("capture", "decode", recorded, "out.parquet", "--tags", "run", returncode=2)
-    assert "--tags takes K=TYPE" in err
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (["--tags", "run"], "--tags takes K=TYPE"),
+        (["--tags", "run=int"], "is no type of a tag"),
+        (["--tags", "*=bigint"], '"variant"'),
+        (["--protocol", "foo"], "'cdtp' and 'dcp'"),
+        (["--protocol", "dcp", "--tags", "run=bigint"], "leave it out"),
+    ],
+)
+@pytest.mark.parametrize("command", [["capture", "decode"], ["spark", "decode"]], ids=" ".join)
+def test_what_cannot_be_decoded_is_wrong_usage(run, recorded, command, wrong, why):
+    given = wrong if "--protocol" in wrong else [*wrong, "--protocol", "cdtp"]
+    _, err = run(*command, recorded, "out", *given, returncode=2)
+    assert why in " ".join(err.split())
 
 
 def test_capture_alone_loads_no_pyarrow(recorded):
@@ -256,3 +270,48 @@ def test_runs_are_json_too(run, with_runs):
     assert (first["config"], first["metadata"]) == ({"gain": 2, "mask": {"base64": "/w=="}}, {"run_id": "run 1"})
     assert (second["missed"], second["condition"], second["condition_code"]) == (2, "INCOMPLETE|ABORTED", 10)
     assert (second["eor_seq"], second["metadata"]) == (None, None)
+
+
+def test_names_do_not_reach_the_terminal_as_they_are(run, tmp_path):
+    name = "D\x1b[2J\n"
+    run_id = msgpack.packb({"run_id": name})
+    messages = [release(name, 1, 0, run_id), release(name, 2, 0, run_id)]
+    (tmp_path / "recorded.jsonl").write_text("\n".join(lines(messages)))
+    run("capture", "import", "recorded.jsonl", "--capture", "capture")
+    for command in ("cat", "runs"):
+        out, _ = run("capture", command, "capture")
+        # Two messages, or a head and a run.
+        assert len(out.splitlines()) == 2
+        assert "D\\x1b[2J\\n" in out
+
+
+DCP = [[b"", b"DGBX\x01", b"\x04", b"echo", b"", b"m", b"", b"x"], [b"", b"DGBX\x01", b"\x02"]]
+
+
+def import_dcp(run, tmp_path):
+    rows = [json.loads(line) | {"protocol": "dcp"} for line in lines(DCP)]
+    (tmp_path / "dcp.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run("capture", "import", "dcp.jsonl", "--capture", "capture")
+
+
+def test_decode_takes_the_only_protocol_there_is(run, tmp_path):
+    import_dcp(run, tmp_path)
+    out, err = run("capture", "decode", "capture", "out.parquet")
+    assert (out, err) == ("2 rows in out.parquet\n", "")
+    _, err = run("capture", "decode", "capture", "out.parquet", "--tags", "run=bigint", returncode=2)
+    assert "tags says nothing of DCP" in " ".join(err.split())
+
+
+@pytest.mark.usefixtures("recorded")
+def test_decode_says_what_else_there_is(run, tmp_path):
+    import_dcp(run, tmp_path)
+    out, err = run("capture", "decode", "capture", "out.parquet")
+    assert out == "5 rows in out.parquet\n"
+    assert err == "trunkline: decodes cdtp; --protocol decodes others (2 dcp)\n"
+    assert run("capture", "decode", "capture", "dcp.parquet", "--protocol", "dcp") == ("2 rows in dcp.parquet\n", "")
+
+
+def test_decode_says_where_it_cannot_write(run, recorded):
+    _, err = run("capture", "decode", recorded, "/proc/nowhere/out.parquet", returncode=1)
+    (line,) = err.splitlines()
+    assert "'/proc/nowhere': check the name" in line

@@ -133,3 +133,32 @@ def test_json_is_flushed_line_by_line(start, push):
     for at in range(3):
         push.send(spec("D", tags={"at": at}))
         assert json.loads(command.process.stdout.readline())["tags"] == {"at": at}
+
+
+def without(stream, *arguments, cwd):
+    """A command one of whose standard streams is closed."""
+    words = ["sh", "-c", f'exec "$@" {stream}', "sh", sys.executable, "-m", "trunkline", *arguments]
+    return subprocess.run(words, check=False, capture_output=True, text=True, cwd=cwd, stdin=subprocess.DEVNULL)
+
+
+def test_a_closed_output_is_one_that_nobody_reads(run, pull, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    run("cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", "--count", "0")
+    send = ("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "file")
+    for arguments in (("capture", "info", "c"), ("capture", "info", "c", "--json"), (*send, "--json")):
+        ran = without(">&-", *arguments, cwd=tmp_path)
+        assert (ran.returncode, ran.stderr) == (0, "")
+    # What prints nothing needs nobody who reads.
+    ran = without(">&-", *send, cwd=tmp_path)
+    assert ran.returncode == 0
+    assert pull.receive()[1] == b"x"
+
+
+def test_closed_streams_are_no_error(pull, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    send = ("cdtp", "send", "--name", "D", "--connect", pull.endpoint)
+    assert without("2>&-", *send, "file", cwd=tmp_path).returncode == 0
+    assert pull.receive()[1] == b"x"
+    assert without("<&-", *send, "-", cwd=tmp_path).returncode == 0
+    ran = without("2>&-", "capture", "info", "missing", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (1, "")

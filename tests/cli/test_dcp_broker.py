@@ -112,6 +112,16 @@ def test_takes_every_setting(start, peers):
         pass
 
 
+def test_only_services_that_are_allowed_are_registered(start, peers, dial):
+    command = start(*BROKER, "--allow-service", "echo", "--allow-service", "more")
+    (endpoint,) = command.ready()["endpoints"]
+    peers(endpoint)
+    dial(zmq.DEALER, endpoint).send_multipart(register(b"other"))
+    command.told("may not offer b'other'")
+    command.signal(signal.SIGTERM)
+    assert [service["service"] for service in command.event("stopped")["stats"]["services"]] == ["echo"]
+
+
 def test_only_those_on_the_list_are_let_in(start, context, tmp_path):
     (tmp_path / "keys").mkdir()
     (tmp_path / "allowed").mkdir()

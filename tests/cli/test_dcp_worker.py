@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 
 import pytest
 import zmq
 from raw import Peer
+
+from waiting import until
 
 HEAD = [b"", b"DGBX\x01"]
 LEAVING = b"trunkline.leaving"
@@ -144,6 +147,32 @@ def test_a_signal_lets_it_finish(work, broker, tmp_path):
     stopped = command.event("stopped")
     assert (stopped["reason"], stopped["stats"]["held"]) == ("signal", 0)
     command.end()
+
+
+def is_gone(pid):
+    found = subprocess.run(["ps", "-o", "stat=", "-p", pid], check=False, capture_output=True, text=True).stdout
+    # One that nobody has asked after yet does nothing any more.
+    return found.strip() in {"", "Z", "Zs"}
+
+
+STARTS_ANOTHER = "sh -c 'sleep 1000 & echo $! > other; echo $$ > begun; wait'"
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["drained", "left-at-once"])
+def test_no_program_outlives_its_worker(work, broker, tmp_path, twice):
+    command = work("--exec", STARTS_ANOTHER, "--drain-seconds", "50" if twice else "0.2")
+    broker.ask(b"x")
+    until(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text())
+    command.signal(signal.SIGINT)
+    while twice and command.process.poll() is None:
+        command.signal(signal.SIGINT)
+        time.sleep(0.05)
+    _, err = command.end(130 if twice else 0)
+    for program in ("begun", "other"):
+        pid = (tmp_path / program).read_text().strip()
+        until(lambda pid=pid: is_gone(pid))
+    if not twice:
+        assert err == "trunkline: ended programs that had not finished within 0.2 s: 1\n"
 
 
 def test_what_does_not_finish_is_given_up(work, broker, tmp_path):

@@ -134,6 +134,7 @@ def test_completion_is_there(run):
         ["dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--capture-overflow", "block"],
         ["dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--capture", "c", "--capture-overflow", "raise"],
         ["dcp", "request", "echo", "--connect", "tcp://127.0.0.1:1", "--count", "0"],
+        ["dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--heartbeat-interval", "1000000", "--liveness", "3"],
         ["capture", "info"],
         ["capture", "replay", "c"],
         ["spark", "decode", "c", "out"],
@@ -145,6 +146,52 @@ def test_wrong_usage_exits_with_2(run, arguments):
     out, err = run(*arguments, returncode=2)
     assert out == ""
     assert "--help" in err
+
+
+BROKER = ["dcp", "broker", "--bind", "tcp://127.0.0.1:*"]
+WORKER = ["dcp", "worker", "echo", "--echo", "--connect", "tcp://127.0.0.1:1"]
+ASK = ["dcp", "request", "echo", "--connect", "tcp://127.0.0.1:1"]
+RECORD = ["cdtp", "record", "--bind", "tcp://127.0.0.1:*", "--capture", "c"]
+SEND = ["cdtp", "send", "--connect", "tcp://127.0.0.1:1", "-"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "value"),
+    [
+        (BROKER, "--queue-ttl", "inf"),
+        (BROKER, "--heartbeat-interval", "1e300"),
+        (BROKER, "--drain-seconds", "nan"),
+        (BROKER, "--stats-interval", "inf"),
+        (WORKER, "--heartbeat-interval", "inf"),
+        (ASK, "--timeout", "inf"),
+        (RECORD, "--segment-seconds", "inf"),
+        (RECORD, "--keep-days", "1e300"),
+        (RECORD, "--idle", "nan"),
+        ([*SEND, "--name", "D"], "--batch-seconds", "inf"),
+        (SEND, "--name", b"\xff"),
+        (["chirp", "offer", "--group", "g", "--service", "data", "--port", "1"], "--name", b"\xff"),
+        (["chirp", "watch"], "--group", b"\xff"),
+    ],
+)
+def test_a_value_that_is_none_is_told_with_its_option(tmp_path, arguments, option, value):
+    command = [sys.executable, "-m", "trunkline", *arguments, option, value]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert option in ran.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["dcp", "request"], ["SERVICE", "[DATA]..."]),
+        (["cdtp", "send"], ["FILE..."]),
+        (["capture", "import"], ["FILE..."]),
+    ],
+)
+def test_usage_says_what_repeats_once(run, command, words):
+    usage = run(*command, "--help")[0].partition("\n")[0]
+    assert usage.replace("{", "").replace("}", "").split()[-len(words) :] == words
 
 
 @pytest.mark.parametrize(

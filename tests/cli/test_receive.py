@@ -160,3 +160,19 @@ def test_stats_come_between(start, push):
     command.signal(signal.SIGTERM)
     rest, _ = command.end()
     assert json.loads(rest.splitlines()[-1])["event"] == "stopped"
+
+
+@pytest.mark.parametrize("bad", [[], [[b"bad"]]], ids=["good", "bad"])
+def test_messages_without_records_do_not_count(start, push, bad):
+    command = start("cdtp", "receive", "--connect", push.endpoint, "--count", "3", "--json")
+    command.ready()
+    push.send(*[batch("D")] * 5, spec("D"), *bad, batch("D"), *bad, *[spec("D")] * 2, *[batch("D")] * 5, spec("last"))
+    assert [command.event()["sender"] for _ in range(3)] == ["D"] * 3
+    assert command.event("stopped")["reason"] == "count"
+    command.end()
+
+
+def test_names_and_tags_do_not_reach_the_terminal_as_they_are(run, push):
+    message = spec("D\x1b[2J\n", tags={"\x9b\u202e": "\x7f"})
+    out, _ = run("cdtp", "receive", "--connect", push.endpoint, "--count", "1", feed=(push, [message]))
+    assert out == 'D\\x1b[2J\\n {"\\x9b\\u202e": "\\x7f"} 1 frame, 7 B\n'

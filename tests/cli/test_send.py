@@ -44,6 +44,18 @@ def test_stdin_is_a_message_a_line(start, pull):
     command.end()
 
 
+def test_a_long_line_costs_what_it_is_long(start, pull):
+    command = start("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "-")
+    # If each piece was searched with all before it, this would take minutes.
+    long = "x" * (64 << 20)
+    command.process.stdin.write(f"{long}\r\nshort\n")
+    command.process.stdin.close()
+    assert pull.receive()[1] == long.encode()
+    assert pull.receive()[1] == b"short"
+    command.process.stdin = None
+    command.end()
+
+
 def test_a_line_is_sent_before_the_next_one_is_typed(start, pull):
     command = start("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "-")
     for line in (b"one", b"two"):

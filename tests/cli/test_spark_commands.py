@@ -87,3 +87,25 @@ def test_a_signal_cuts_it_off(start, recorded, tmp_path, command, number):
     # A JVM that was just starting sees only then that nobody is there.
     while not is_gone(java):
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("command", [("decode", "out", "--protocol", "cdtp"), ("report", "out")], ids=lambda c: c[0])
+def test_a_segment_that_is_cut_short_is_named_in_one_line(run, recorded, tmp_path, command):
+    (segment,) = recorded.glob("*.parquet")
+    segment.write_bytes(segment.read_bytes()[:1000])
+    name, *rest = command
+    out, err = run("spark", name, recorded, *rest, returncode=1)
+    assert out == ""
+    (line,) = [line for line in err.splitlines() if "incubator modules" not in line]
+    assert line.startswith("trunkline: error: ")
+    assert f"{segment.name} is not a Parquet file" in line
+    assert "org.apache" not in line
+    assert [path.name for path in tmp_path.iterdir()] == ["capture"]
+
+
+@pytest.mark.parametrize("command", [("decode", "--protocol", "cdtp"), ("report",)], ids=lambda c: c[0])
+def test_what_cannot_be_written_is_said_before_spark_is_started(run, recorded, command):
+    name, *rest = command
+    _, err = run("spark", name, recorded, "/proc/nowhere/out", *rest, returncode=1)
+    (line,) = err.splitlines()
+    assert "/proc/nowhere" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trunkline import errors
-from trunkline._text import amount
+from trunkline._text import amount, readable
 from trunkline.cli.groups import Endpoints, grouped
-from trunkline.cli.options import Json, Tags, example, tag_columns
+from trunkline.cli.options import Json, Tags, example, need_decodable, tag_columns
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.whole import whole
@@ -72,9 +73,9 @@ def _run_cells(run: Run) -> tuple[str, ...]:
     first, last = run.first_received_at_ns, run.last_received_at_ns
     counts = (run.missed, run.duplicates, run.out_of_order)
     return (
-        run.sender,
+        readable(run.sender),
         str(run.ordinal),
-        run.run_id or "",
+        readable(run.run_id or ""),
         run.condition,
         f"{run.messages:,}",
         amount(run.bytes),
@@ -101,9 +102,11 @@ def cat(
         if output.json:
             output.event("row", **row)
         else:
-            what = f"error {row['error']}" if row["error"] else _sender(row)
+            what = f"error {row['error']}" if row["error"] else readable(_sender(row))
             size = f"{row['n_frames']} frames, {amount(row['n_bytes'])}"
-            output.line(f"{row['seq']:>8} {_moment(row['received_at_ns'])} {row['endpoint'] or '-'} {what} {size}")
+            output.line(
+                f"{row['seq']:>8} {_moment(row['received_at_ns'])} {readable(row['endpoint'] or '-')} {what} {size}"
+            )
 
 
 @app.command(epilog=example("trunkline capture decode run7 run7.parquet --tags run=bigint"))
@@ -111,23 +114,32 @@ def decode(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
     *,
-    protocol: Annotated[str, typer.Option("--protocol", help="What to decode: cdtp or dcp.")] = "cdtp",
+    protocol: Annotated[
+        str | None,
+        typer.Option("--protocol", help="What to decode: cdtp or dcp. [default: cdtp, or what else there is alone]"),
+    ] = None,
     tags: Tags = None,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
     columns = tag_columns(tags)
+    if protocol is not None:
+        need_decodable(protocol, columns)
     from trunkline import capture
 
     output = Output(json=as_json)
     opened = capture.open(directory)
+    found = opened.info()
+    if protocol is None:
+        protocol = _protocol_of(found.protocols, output)
+        need_decodable(protocol, columns)
     reader = opened.decode(protocol, tags=columns)
     from pyarrow import parquet
 
     rows = 0
     with (
         whole(out) as part,
-        Progress("decoding", opened.info().messages) as progress,
+        Progress("decoding", found.messages) as progress,
         parquet.ParquetWriter(part, reader.schema, compression="zstd") as writer,
     ):
         for batch in reader:
@@ -138,6 +150,16 @@ def decode(
         output.event("decoded", rows=rows, path=str(out))
     else:
         output.line(f"{rows:,} rows in {out}")
+
+
+def _protocol_of(counts: Mapping[str, int], output: Output) -> str:
+    """What to decode where nobody says it: the only protocol there is, else CDTP."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    others = {name: count for name, count in counts.items() if name != "cdtp"}
+    if others:
+        output.note(f"decodes cdtp; --protocol decodes others{_listed(others)}")
+    return "cdtp"
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:
@@ -188,7 +210,7 @@ def replay(
 
 @app.command("import", epilog=example("trunkline capture import recorded.jsonl.gz --capture run7"))
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSON lines, plain or .gz.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="JSON lines, plain or .gz.")],
     *,
     capture: Annotated[Path, typer.Option("--capture", metavar="DIR", help="Where to; continued if it exists.")],
     as_json: Json = False,
@@ -221,7 +243,7 @@ def recover(directory: Directory, *, as_json: Json = False) -> None:
 
 
 def _listed(counts: Any) -> str:
-    return f" ({', '.join(f'{count:,} {name}' for name, count in counts.items())})" if counts else ""
+    return f" ({', '.join(f'{count:,} {readable(name)}' for name, count in counts.items())})" if counts else ""
 
 
 def _moment(ns: int) -> str:

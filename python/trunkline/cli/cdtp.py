@@ -6,7 +6,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trunkline import errors
-from trunkline._text import amount
+from trunkline._text import amount, readable
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import Endpoints, Security, Segments, Source, grouped
 from trunkline.cli.options import (
@@ -28,7 +28,9 @@ from trunkline.cli.options import (
     Json,
     Pace,
     StatsInterval,
+    encodable,
     example,
+    span,
 )
 from trunkline.cli.output import Output, Reason, plain
 
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="CDTP: one sender streams data to one receiver.", no_args_is_help=True, rich_markup_mode=None)
 
 _LOOK_S = 0.05
+
+# A signal that comes just before a wait of Python's own does not end it.
+_SLICE_S = 0.2
 
 
 class Header(StrEnum):
@@ -56,10 +61,10 @@ class Header(StrEnum):
 def send(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="One message a file; - is standard input, one message a line."),
+        typer.Argument(metavar="FILE", help="One message a file; - is standard input, one message a line."),
     ],
     *,
-    name: Annotated[str, typer.Option("--name", help="The sender's name.")],
+    name: Annotated[str, typer.Option("--name", help="The sender's name.", callback=encodable)],
     endpoints: Endpoints,
     header: Annotated[Header, typer.Option("--header", help="Which header to write.")] = Header.S,
     group: Group = None,
@@ -77,7 +82,11 @@ def send(
     batch_seconds: Annotated[
         float,
         typer.Option(
-            "--batch-seconds", min=0, metavar="S", help="With header 2, the longest a message waits for others."
+            "--batch-seconds",
+            min=0,
+            metavar="S",
+            help="With header 2, the longest a message waits for others.",
+            callback=span,
         ),
     ] = 0.5,
     security: Security,
@@ -154,7 +163,8 @@ def _need_files(files: Sequence[Path]) -> None:
 def _payloads(files: Sequence[Path], pace: Pace) -> Iterator[bytes]:
     for file in files:
         if str(file) == "-":
-            yield from _lines(sys.stdin.fileno(), pace)
+            if sys.stdin is not None:
+                yield from _lines(sys.stdin.fileno(), pace)
         else:
             yield file.read_bytes()
 
@@ -163,15 +173,19 @@ def _lines(fd: int, pace: Pace) -> Iterator[bytes]:
     """The lines that come in, while the counters go on being told."""
     rest = bytearray()
     while True:
-        ready, _, _ = select.select([fd], [], [], pace.wait_s())
+        ready, _, _ = select.select([fd], [], [], pace.wait_s(_SLICE_S))
         pace.look_up()
         if not ready:
             continue
         data = os.read(fd, 1 << 16)
         if not data:
             break
-        *lines, rest = (rest + data).split(b"\n")
-        yield from (bytes(line.removesuffix(b"\r")) for line in lines)
+        # Only what is new is searched: a line may be as long as it likes.
+        end, *lines = data.split(b"\n")
+        rest += end
+        for line in lines:
+            yield bytes(rest.removesuffix(b"\r"))
+            rest = bytearray(line)
     if rest:
         yield bytes(rest)
 
@@ -221,15 +235,23 @@ def receive(
 
     output = Output(json=as_json)
     pace = Pace(lambda: output.stats(receiver.stats), stats_interval, idle)
-    dropped = 0
+    idle_reads = 0
 
     def on_drop(_: object) -> None:
         # One that is no message does not count as printed: another one may be read in its place.
-        nonlocal dropped
-        dropped += 1
+        nonlocal idle_reads
+        idle_reads += 1
         pace.saw()
         if count is not None:
-            receiver.limit(count + dropped)
+            receiver.limit(count + idle_reads)
+
+    def read_on() -> None:
+        # Nor does one of CDTP2 that has no records, of which nobody hears.
+        nonlocal idle_reads
+        if count is not None:
+            stats = receiver.stats
+            idle_reads = max(idle_reads, stats.received - stats.messages)
+            receiver.limit(count + idle_reads)
 
     with (
         Stopping() as stopping,
@@ -242,21 +264,28 @@ def receive(
     ):
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
-        reason = _print_all(receiver, count, stopping, drain_seconds, pace, output)
+        reason = _print_all(receiver, count, read_on, stopping, drain_seconds, pace, output)
         receiver.close()
         output.stopped(reason, receiver.stats)
 
 
 def _print_all(
-    receiver: Receiver, count: int | None, stopping: Stopping, drain_s: float, pace: Pace, output: Output
+    receiver: Receiver,
+    count: int | None,
+    read_on: Callable[[], None],
+    stopping: Stopping,
+    drain_s: float,
+    pace: Pace,
+    output: Output,
 ) -> Reason:
     printed = 0
     while count is None or printed < count:
         if stopping.overdue(drain_s):
             return "signal"
         try:
-            message = receiver.receive(timeout_s=pace.wait_s())
+            message = receiver.receive(timeout_s=pace.wait_s(None if count is None else _LOOK_S))
         except errors.TimeoutError:
+            read_on()
             if pace.idle:
                 return "idle"
         except errors.ClosedError:
@@ -286,9 +315,9 @@ def _print(message: Message, output: Output) -> None:
         )
         return
     kind = "" if message.type is None else f" {message.type} {message.sequence}"
-    tags = json.dumps(plain(message.tags), ensure_ascii=False)
+    tags = readable(json.dumps(plain(message.tags), ensure_ascii=False))
     frames = "1 frame" if len(sizes) == 1 else f"{len(sizes)} frames"
-    output.line(f"{message.sender}{kind} {tags} {frames}, {amount(sum(sizes))}")
+    output.line(f"{readable(message.sender)}{kind} {tags} {frames}, {amount(sum(sizes))}")
 
 
 @app.command(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trunkline import errors
+from trunkline._text import readable
 from trunkline.cli.ending import Stopping
-from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, Pace, StatsInterval, example
+from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, Pace, StatsInterval, encodable, example
 from trunkline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -37,7 +38,12 @@ def watch(
     group: NeededGroup,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="N", help="A host to call by its name: others go by their hash. Repeatable."),
+        typer.Option(
+            "--name",
+            metavar="N",
+            help="A host to call by its name: others go by their hash. Repeatable.",
+            callback=encodable,
+        ),
     ] = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
@@ -59,7 +65,7 @@ def watch(
 def offer(
     *,
     group: NeededGroup,
-    name: Annotated[str, typer.Option("--name", metavar="N", help="The host that offers.")],
+    name: Annotated[str, typer.Option("--name", metavar="N", help="The host that offers.", callback=encodable)],
     service: Annotated[Service, typer.Option("--service", help="What it offers.")],
     port: Annotated[int, typer.Option("--port", min=1, max=65535, metavar="P", help="Its TCP port.")],
     chirp: ChirpOption = Chirp.MULTICAST,
@@ -96,4 +102,4 @@ def _print(event: Event, output: Output) -> None:
         output.event(event.kind, host=event.host, name=event.name, service=service, endpoint=event.endpoint)
     else:
         where = "" if event.endpoint is None else f" {event.endpoint}"
-        output.line(f"{event.kind} {event.name or event.host} {service}{where}")
+        output.line(f"{event.kind} {readable(event.name or event.host)} {service}{where}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import importlib
 import inspect
 import os
 import queue
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -17,14 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import Capturing, DialingSecurity, Security, Segments, grouped
-from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, example
+from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, example, span
 from trunkline.cli.output import Output, plain
 from trunkline.cli.progress import Progress
 
@@ -35,14 +37,21 @@ app = typer.Typer(
     help="DCP: clients ask services of a broker, and workers do the work.", no_args_is_help=True, rich_markup_mode=None
 )
 
+# A signal that comes just before a wait of Python's own does not end it.
 _LOOK_S = 0.2
+
+# As many milliseconds as libzmq can count.
+_LONGEST_SILENCE_S = (2**31 - 1) // 1000
 
 Endpoints = Annotated[
     list[str],
     typer.Option("--connect", metavar="ENDPOINT", help="Where the broker listens, as tcp://127.0.0.1:23990."),
 ]
 HeartbeatInterval = Annotated[
-    float, typer.Option("--heartbeat-interval", min=0.001, metavar="S", help="How often a worker says that it lives.")
+    float,
+    typer.Option(
+        "--heartbeat-interval", min=0.001, metavar="S", help="How often a worker says that it lives.", callback=span
+    ),
 ]
 Liveness = Annotated[
     int, typer.Option("--liveness", min=1, metavar="N", help="Intervals of silence after which a peer is gone.")
@@ -77,7 +86,7 @@ def broker(
         int, typer.Option("--max-queue-bytes", min=0, metavar="N", help="Bytes that may wait in all.")
     ] = 256 << 20,
     queue_ttl: Annotated[
-        float, typer.Option("--queue-ttl", min=0, metavar="S", help="How long a request may wait.")
+        float, typer.Option("--queue-ttl", min=0, metavar="S", help="How long a request may wait.", callback=span)
     ] = 60.0,
     overflow: Annotated[
         Overflow, typer.Option("--overflow", help="Which request goes when a queue is full.")
@@ -96,6 +105,12 @@ def broker(
     compat_dagbox: Annotated[
         bool, typer.Option("--compat-dagbox", help="Understand the four-byte types of the original as well.")
     ] = False,
+    allow_service: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-service", metavar="SERVICE", help="A service that may be registered. Repeatable. [default: all]"
+        ),
+    ] = None,
     security: Security,
     capturing: Capturing,
     segments: Segments,
@@ -104,6 +119,7 @@ def broker(
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Keeps a queue for each service and gives it to workers as they become free."""
+    _need_heartbeat(heartbeat_interval, liveness)
     curve, recorded = security.curve(), capturing.keywords(segments)
     from trunkline import dcp
 
@@ -124,6 +140,7 @@ def broker(
             busy_ping_grants=not no_busy_ping_grants,
             client_address=client_address.value,
             compat_dagbox=compat_dagbox,
+            allowed_services=None if allow_service is None else map(os.fsencode, allow_service),
         ) as role,
     ):
         output.ready("dcp.broker", role.endpoints, "brokering at")
@@ -136,6 +153,12 @@ def broker(
             pass
         role.close(drain_s=drain_seconds)
         output.stopped("signal", role.stats)
+
+
+def _need_heartbeat(interval_s: float, liveness: int) -> None:
+    if interval_s * liveness > _LONGEST_SILENCE_S:
+        message = f"--heartbeat-interval times --liveness is {_LONGEST_SILENCE_S:,} seconds at most."
+        raise typer.BadParameter(message)
 
 
 def _is_over(wait: Callable[[], object]) -> bool:
@@ -178,6 +201,7 @@ def worker(
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Does what clients ask of a service."""
+    _need_heartbeat(heartbeat_interval, liveness)
     curve, recorded = security.curve(), capturing.keywords(segments)
     programs = _Programs(command) if command is not None else None
     handler = _one_handler(programs, call, echo=echo)
@@ -187,6 +211,7 @@ def worker(
     pace = Pace(lambda: output.stats(role.stats), stats_interval)
     with (
         Stopping() as stopping,
+        programs or contextlib.nullcontext(),
         concurrent.futures.ThreadPoolExecutor(1) as threads,
         dcp.Worker(
             os.fsencode(service),
@@ -198,14 +223,17 @@ def worker(
             liveness=liveness,
         ) as role,
     ):
+        if programs is not None:
+            stopping.leaves(programs.end)
         serving = threads.submit(role.serve, handler)
         output.ready("dcp.worker", connect, f"working on {service} for")
         stopping.calls(lambda: role.stop(drain_s=drain_seconds))
         while not serving.done():
-            concurrent.futures.wait([serving], pace.wait_s())
+            concurrent.futures.wait([serving], pace.wait_s(_LOOK_S))
             pace.look_up()
-        if programs is not None:
-            programs.end()
+        given_up = 0 if programs is None else programs.end()
+        if given_up:
+            output.note(f"ended programs that had not finished within {drain_seconds:g} s: {given_up}")
         serving.result()
         output.stopped("signal", role.stats)
 
@@ -246,7 +274,7 @@ def _function(name: str) -> Callable[[Request], Any]:
 
 
 class _Programs:
-    """A handler that runs a program for each request."""
+    """A handler that runs a program for each request; none outlives the ``with``."""
 
     def __init__(self, command: str) -> None:
         try:
@@ -257,15 +285,24 @@ class _Programs:
         if not self._arguments or shutil.which(self._arguments[0]) is None:
             message = f"--exec: {command!r} is no program that can be found."
             raise typer.BadParameter(message)
-        self._lock = threading.Lock()
+        # Reentrant: a signal may come while it is held.
+        self._lock = threading.RLock()
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def __call__(self, request: Request) -> bytes:
-        # In a session of its own: Ctrl-C is for us, who let it finish.
-        program = subprocess.Popen(  # noqa: S603 - it is what the user asks for
-            self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
         with self._lock:
+            self._need_open()
+            # In a session of its own: Ctrl-C is for us, who let it finish.
+            program = subprocess.Popen(  # noqa: S603 - it is what the user asks for
+                self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
             self._running.add(program)
         try:
             reply, _ = program.communicate(b"".join(request.data))
@@ -273,14 +310,24 @@ class _Programs:
             with self._lock:
                 self._running.discard(program)
         if program.returncode:
+            self._need_open()
             raise subprocess.CalledProcessError(program.returncode, self._arguments[0])
         return reply
 
-    def end(self) -> None:
-        """Ends what still runs: nobody can be told the result any more."""
+    def _need_open(self) -> None:
+        # What we have ended ourselves has not failed.
+        if self._over:
+            message = "the worker has ended"
+            raise errors.ClosedError(message)
+
+    def end(self) -> int:
+        """Ends what still runs, with all it has started: nobody can be told the result any more. Says how many."""
         with self._lock:
+            self._over = True
             for program in self._running:
-                program.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
+            return len(self._running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +356,13 @@ class _Asked:
 def request(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service to ask.")],
     data: Annotated[
-        list[str] | None, typer.Argument(metavar="[DATA...]", help="The parts of what is asked.", show_default=False)
+        list[str] | None, typer.Argument(metavar="DATA", help="The parts of what is asked.", show_default=False)
     ] = None,
     *,
     connect: Endpoints,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, metavar="S", help="How long each try may take.")] = 5.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="S", help="How long each try may take.", callback=span)
+    ] = 5.0,
     retries: Annotated[
         int, typer.Option("--retries", min=0, metavar="N", help="How often to ask again when no reply came in time.")
     ] = 0,

@@ -45,6 +45,8 @@ _ADVICE = {
     errno.EEXIST: "remove it, or choose another name",
     errno.EACCES: "check who may read and write there",
     errno.ENOSPC: "free some space",
+    errno.ENOENT: "check the name, or make it first",
+    errno.EROFS: "choose another place",
 }
 
 
@@ -67,6 +69,7 @@ class Stopping:
         self.stopped = False
         self._stopped_at = 0.0
         self._stop: Callable[[], object] | None = None
+        self._leave: Callable[[], object] | None = None
         self._interrupting = False
 
     def __enter__(self) -> Self:
@@ -83,6 +86,10 @@ class Stopping:
         self._stop = stop
         if self.stopped:
             stop()
+
+    def leaves(self, leave: Callable[[], object]) -> None:
+        """Says what is still to be done when the second signal comes."""
+        self._leave = leave
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -101,7 +108,11 @@ class Stopping:
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self.stopped:
-            os._exit(CUT_OFF)
+            try:
+                if self._leave is not None:
+                    self._leave()
+            finally:
+                os._exit(CUT_OFF)
         self.stopped = True
         self._stopped_at = time.monotonic()
         if self._stop is not None:
@@ -117,6 +128,7 @@ def guarded(command: Callable[[], object]) -> int:
         What the process is to exit with.
     """
     cut_off_on_signals()
+    _fill_closed_streams()
     _log_to_stderr()
     try:
         command()
@@ -131,6 +143,16 @@ def guarded(command: Callable[[], object]) -> int:
         _say(error)
         return 1
     return 0
+
+
+def _fill_closed_streams() -> None:
+    """Takes the place of standard streams that are closed, lest what is opened next is taken for one of them."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if stream is None:
+            # The lowest number that is free, which is its own.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _log_to_stderr() -> None:
@@ -161,6 +183,8 @@ def _cut_off(_number: int, _frame: FrameType | None) -> None:
 
 def _forget_stdout() -> None:
     """Lets the interpreter flush standard output at its exit without an error."""
+    if sys.stdout is None:
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -188,4 +212,8 @@ def _explain(error: Exception) -> str:
         text = str(error) if error.filename is not None else error.strerror or str(error)
         advice = None if error.errno is None else _ADVICE.get(error.errno)
         return f"{text}: {advice}" if advice else text
-    return f"{type(error).__name__}: {error} (TRUNKLINE_DEBUG=1 shows where)"
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - as of a Java exception whose JVM is gone
+        text = "it cannot be said why"
+    return f"{type(error).__name__}: {text} (TRUNKLINE_DEBUG=1 shows where)"

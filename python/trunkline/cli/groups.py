@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_h
 
 import typer
 
-from trunkline.cli.options import Chirp, ChirpOption, Group
+from trunkline.cli.options import Chirp, ChirpOption, Group, encodable, span
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -90,7 +90,12 @@ class Source(Endpoints):
     group: Group = None
     sender: Annotated[
         list[str] | None,
-        typer.Option("--sender", metavar="N", help="Only this sender of the group. Repeatable. [default: all]"),
+        typer.Option(
+            "--sender",
+            metavar="N",
+            help="Only this sender of the group. Repeatable. [default: all]",
+            callback=encodable,
+        ),
     ] = None
     chirp: ChirpOption = Chirp.MULTICAST
 
@@ -181,7 +186,8 @@ class Segments:
         int | None, typer.Option("--segment-bytes", min=1, metavar="N", help="The frame bytes of a segment, at most.")
     ] = None
     segment_seconds: Annotated[
-        float | None, typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.")
+        float | None,
+        typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.", callback=span),
     ] = None
     keep_bytes: Annotated[
         int | None,
@@ -190,7 +196,10 @@ class Segments:
         ),
     ] = None
     keep_days: Annotated[
-        float | None, typer.Option("--keep-days", min=0, metavar="D", help="Delete segments that are older than this.")
+        float | None,
+        typer.Option(
+            "--keep-days", min=0, metavar="D", help="Delete segments that are older than this.", callback=span
+        ),
     ] = None
     warn_free_bytes: Annotated[
         int, typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less left.")

@@ -5,9 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from trunkline._decoding import Mode
 
 __all__ = [
     "Chirp",
@@ -21,9 +26,15 @@ __all__ = [
     "Pace",
     "StatsInterval",
     "Tags",
+    "encodable",
     "example",
+    "need_decodable",
+    "span",
     "tag_columns",
 ]
+
+# Thirty years. Beyond, libraries and systems run out of bits one after the other.
+_LONGEST = 1e9
 
 
 class Chirp(StrEnum):
@@ -33,24 +44,52 @@ class Chirp(StrEnum):
     BROADCAST = "broadcast"
 
 
+def span(value: float | None) -> float | None:
+    """Refuses what is no length of time, as infinity, which compares well with any least value."""
+    if value is not None and not value <= _LONGEST:
+        message = f"{value} is no length of time: {_LONGEST:,.0f} is the most."
+        raise typer.BadParameter(message)
+    return value
+
+
+def encodable(value: str | list[str] | None) -> str | list[str] | None:
+    """Refuses what cannot be sent: bytes of the command line that are no UTF-8."""
+    for name in [value] if isinstance(value, str) else value or ():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            message = f"{name!r} is not UTF-8."
+            raise typer.BadParameter(message) from None
+    return value
+
+
 ChirpOption = Annotated[
     Chirp,
     typer.Option("--chirp", help="How announcements go out: by broadcast for releases up to 0.4. Both are heard."),
 ]
-NeededGroup = Annotated[str, typer.Option("--group", metavar="G", help="The CHIRP group.")]
-Group = Annotated[str | None, typer.Option("--group", metavar="G", help="Find and be found by CHIRP, in this group.")]
+NeededGroup = Annotated[str, typer.Option("--group", metavar="G", help="The CHIRP group.", callback=encodable)]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", metavar="G", help="Find and be found by CHIRP, in this group.", callback=encodable),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Count = Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages.")]
 Idle = Annotated[
-    float | None, typer.Option("--idle", min=0, metavar="S", help="End when nothing has come in for S seconds.")
+    float | None,
+    typer.Option("--idle", min=0, metavar="S", help="End when nothing has come in for S seconds.", callback=span),
 ]
 StatsInterval = Annotated[
-    float | None, typer.Option("--stats-interval", min=0.01, metavar="S", help="Tell the counters every S seconds.")
+    float | None,
+    typer.Option("--stats-interval", min=0.01, metavar="S", help="Tell the counters every S seconds.", callback=span),
 ]
 DrainSeconds = Annotated[
     float,
     typer.Option(
-        "--drain-seconds", min=0, metavar="S", help="How long to take in what has arrived, once told to stop."
+        "--drain-seconds",
+        min=0,
+        metavar="S",
+        help="How long to take in what has arrived, once told to stop.",
+        callback=span,
     ),
 ]
 
@@ -77,6 +116,25 @@ def tag_columns(given: str | None) -> dict[str, str] | Literal["variant"] | None
             raise typer.BadParameter(message)
         columns[name] = kind
     return columns
+
+
+def need_decodable(protocol: str, tags: dict[str, str] | Literal["variant"] | None, mode: Mode = "PERMISSIVE") -> None:
+    """Refuses what cannot be decoded before anything is begun."""
+    from trunkline import _decoding
+
+    try:
+        _decoding.decoding_of(
+            protocol,
+            tags=tags,
+            mode=mode,
+            accept=_decoding.ACCEPT,
+            strict=True,
+            compat_dagbox=False,
+            payload=False,
+        )
+    except LocalProtocolError as error:
+        message = f"{error}."
+        raise typer.BadParameter(message) from None
 
 
 def example(*commands: str) -> str:

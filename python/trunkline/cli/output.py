@@ -68,6 +68,8 @@ class Output:
             self.note(f"stopped ({reason}): {_counters(stats)}")
 
     def _write(self, text: str) -> None:
+        if sys.stdout is None:
+            raise PipeClosed
         try:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
@@ -77,7 +79,8 @@ class Output:
 
 def reconfigure(*, errors: str) -> None:
     """Says what standard output does with characters it has no bytes for."""
-    sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.options import Json, Tags, example, tag_columns
+from trunkline.cli.options import Json, Tags, example, need_decodable, tag_columns
 from trunkline.cli.output import Output
 from trunkline.cli.sparking import spark_session, watched
 from trunkline.cli.whole import whole
@@ -40,11 +40,13 @@ def decode(
 ) -> None:
     """Decodes a capture into a Parquet table with Spark."""
     columns = tag_columns(tags)
+    need_decodable(protocol, columns, mode.value)
     from trunkline import capture as room
     from trunkline import spark
 
     output = Output(json=as_json)
     room.open(capture)
+    out.parent.mkdir(parents=True, exist_ok=True)
     with whole(out) as part, spark_session("trunkline spark decode") as session:
         rows = session.read.schema(spark.capture_schema()).parquet(str(capture))
         with watched(session, "decoding (tasks)"):

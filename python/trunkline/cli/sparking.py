@@ -30,6 +30,7 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
     # Spark's 200 are for a cluster: here most of them would be empty, and each costs.
     session = spark.session(app_name, options={"spark.sql.shuffle.partitions": 8})
     ending.cut_off_on_signals()
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     orderly = False
@@ -39,6 +40,8 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
     except PySparkException as error:
         # Its words are with the JVM, so they are fetched before that ends.
         raise TrunklineError(_reason(str(error))) from error
+    except Py4JJavaError as error:
+        raise TrunklineError(_java_reason(error.java_exception)) from error
     finally:
         _end(session, orderly=orderly)
 
@@ -47,6 +50,20 @@ def _reason(text: str) -> str:
     """What Spark means: of a failed worker, its last exception; else all before the stack of the JVM."""
     raised = re.findall(r"^(?:\w+\.)*(\w+Error: .+)$", text, re.MULTILINE)
     return raised[-1] if raised else text.partition("JVM stacktrace:")[0]
+
+
+def _java_reason(thrown: Any) -> str:
+    """What Java means: what was being done, as it says of a file, and what came in its way."""
+    cause = thrown
+    while (deeper := cause.getCause()) is not None:
+        cause = deeper
+    return ": ".join(dict.fromkeys(map(_java_message, (thrown, cause))))
+
+
+def _java_message(thrown: Any) -> str:
+    """The message of an exception, without the stack it may bear, and without Spark's codes."""
+    text: str = thrown.getMessage() or thrown.toString()
+    return re.sub(r"^\[[\w.]+\] | *SQLSTATE: \w+$", "", text.strip().partition("\n")[0]).rstrip(". ")
 
 
 def _end(session: SparkSession, *, orderly: bool) -> None:

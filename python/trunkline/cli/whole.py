@@ -14,11 +14,20 @@ __all__ = ["whole"]
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A name to write under; what is there gets its real name at the end, or is removed if anything went wrong."""
+    """A name to write under; what is there gets its real name at the end, or is removed if anything went wrong.
+
+    Raises:
+        OSError: Nothing can be written there, said before any work is done.
+    """
     if path.exists() and not path.is_file():
         # A file is replaced, as everywhere; a folder may hold anything.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path.parent)) from None
     try:
         yield part
         part.replace(path)
