@@ -96,7 +96,8 @@ def test_a_segment_that_is_cut_short_is_named_in_one_line(run, recorded, tmp_pat
     name, *rest = command
     out, err = run("spark", name, recorded, *rest, returncode=1)
     assert out == ""
-    (line,) = [line for line in err.splitlines() if "incubator modules" not in line]
+    *progress, line = [line for line in err.splitlines() if "incubator modules" not in line]
+    assert all(told.startswith("trunkline: ") and told.endswith((": 0", ": 0 of 1")) for told in progress)
     assert line.startswith("trunkline: error: ")
     assert f"{segment.name} is not a Parquet file" in line
     assert "org.apache" not in line
