@@ -102,7 +102,7 @@ def cat(
         if output.json:
             output.event("row", **row)
         else:
-            what = f"error {row['error']}" if row["error"] else readable(_sender(row))
+            what = readable(f"error {row['error']}" if row["error"] else _sender(row))
             size = f"{row['n_frames']} frames, {amount(row['n_bytes'])}"
             output.line(
                 f"{row['seq']:>8} {_moment(row['received_at_ns'])} {readable(row['endpoint'] or '-')} {what} {size}"
