@@ -33,6 +33,25 @@ def test_a_signal_stops_a_role(start, role, number):
     assert command.end() == ("", "")
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_a_signal_that_comes_just_before_a_wait_ends_it(tmp_path, role):
+    # As it is for the main thread when another one is interrupted instead: what waits is not.
+    code = "import signal, threading, time\n"
+    code += "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    code += "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+    code += "from trunkline.__main__ import main; main()"
+    command = [sys.executable, "-c", code, *ROLES[role], "--json"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        assert json.loads(process.stdout.readline())["event"] == "ready"
+        process.send_signal(signal.SIGINT)
+        assert json.loads(process.stdout.readline())["reason"] == "signal"
+        assert process.wait() == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_second_signal_leaves_at_once(start, tmp_path):
     (tmp_path / "file").write_bytes(b"x")
     command = start(*ROLES["send"][:-1], "file", "--json", "--drain-seconds", "50", "--stats-interval", "0.05")

@@ -5,6 +5,9 @@ from benches.dcp.soak import crowd, large, stalled, storm
 
 from trunkline._native import error_kinds
 
+# Each starts a dozen processes.
+pytestmark = pytest.mark.timeout(180)
+
 
 @pytest.mark.req("DCP-44")
 def test_bad_messages_cost_those_who_behave_nothing():
