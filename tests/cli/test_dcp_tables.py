@@ -41,7 +41,7 @@ def test_capture_decode(run, recorded, tmp_path):
     run("capture", "decode", recorded, "out.parquet", "--protocol", "dcp")
     check(pyarrow.parquet.read_table(tmp_path / "out.parquet"))
     _, err = run(
-        "capture", "decode", recorded, "none.parquet", "--protocol", "dcp", "--tags", "run=bigint", returncode=1
+        "capture", "decode", recorded, "none.parquet", "--protocol", "dcp", "--tags", "run=bigint", returncode=2
     )
     assert "tags says nothing of DCP messages" in err
     out, _ = run("capture", "info", recorded, "--json")

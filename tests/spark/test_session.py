@@ -256,5 +256,5 @@ def test_sockets_are_where_everything_else_is_that_goes_at_the_end(tmp_path, dee
     ran = run(tmp_path, script, TMPDIR=str(place))
     assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
     found = int(ran.stdout.split()[-1])
-    assert (found == 0) if deep else (found >= 2)
+    assert (found == 0) if deep else (found >= 1)
     assert not list(place.glob("trunkline-spark-*"))
