@@ -16,7 +16,7 @@ from typing import Protocol
 
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
-__all__ = ["Dropped", "Notices", "stop", "unwatch", "watch"]
+__all__ = ["Dropped", "Notices", "stop", "tell_ends", "unwatch", "watch"]
 
 _INTERVAL_S = 1.0
 
@@ -96,9 +96,10 @@ class _Watched(Protocol):
 class _Watch:
     """A role, and what reads its notices."""
 
-    def __init__(self, role: _Watched, read: Callable[[], None]) -> None:
+    def __init__(self, role: _Watched, read: Callable[[], None], end: Callable[[], None] | None) -> None:
         self.role = role
         self._read = read
+        self._end = end
         # Who ends a role waits until its last notices are told; a callback may end its own.
         self._telling = threading.RLock()
 
@@ -107,6 +108,7 @@ class _Watch:
         is_alone = self._telling.acquire(timeout=_PATIENCE_S)
         try:
             self._read()
+            self.tell_end()
         except TrunklineError:
             # The role is over; why is for its user to be told.
             pass
@@ -115,6 +117,10 @@ class _Watch:
         finally:
             if is_alone:
                 self._telling.release()
+
+    def tell_end(self) -> None:
+        if self._end is not None and self.role.closed:
+            self._end()
 
 
 class _Thread:
@@ -133,10 +139,11 @@ class _Thread:
         self._wake: tuple[int, int] | None = None
         self._stopping = False
 
-    def watch(self, role: _Watched, read: Callable[[], None]) -> None:
+    def watch(self, role: _Watched, read: Callable[[], None], end: Callable[[], None] | None = None) -> None:
+        """Reads the notices of a role from now on, and calls `end` once it is over: it may be called more than once."""
         self._start()
         with self._lock:
-            self._watched[id(role)] = _Watch(role, read)
+            self._watched[id(role)] = _Watch(role, read, end)
         self._notify()
 
     def unwatch(self, role: _Watched) -> None:
@@ -162,6 +169,14 @@ class _Thread:
         self._stopping = True
         self._notify()
         self._thread.join(timeout=5)
+        self._write()
+
+    def tell_ends(self) -> None:
+        """Has the last word of roles that ended after the thread: at the end of the process."""
+        if self._process != os.getpid():
+            return
+        for one in self._watched.values():
+            one.tell_end()
         self._write()
 
     def _start(self) -> None:
@@ -222,3 +237,4 @@ _thread = _Thread()
 watch = _thread.watch
 unwatch = _thread.unwatch
 stop = _thread.stop
+tell_ends = _thread.tell_ends

@@ -42,6 +42,14 @@ impl Layout {
         }
     }
 
+    /// The bytes it takes itself, beside those of the frames: records of a few bytes take more than their frame.
+    pub(super) const fn size(&self) -> usize {
+        match self {
+            Self::Single(_) => 0,
+            Self::Batch(batch) => batch.records.capacity() * size_of::<Record>(),
+        }
+    }
+
     /// How many tags have a name that occurs again later in the same map.
     pub fn duplicate_keys(&self) -> usize {
         match self {
