@@ -117,7 +117,14 @@ Decoding: TypeAlias = CdtpDecoding | DcpDecoding
 
 
 def decoding_of(
-    protocol: str, *, tags: Tags, mode: str, accept: str | Sequence[str], strict: bool, compat_dagbox: bool, payload: bool
+    protocol: str,
+    *,
+    tags: Tags,
+    mode: str,
+    accept: str | Sequence[str],
+    strict: bool,
+    compat_dagbox: bool,
+    payload: bool,
 ) -> Decoding:
     """What a user asks for of any protocol.
 

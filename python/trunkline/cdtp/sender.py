@@ -207,7 +207,9 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
             text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
             notices.log(logging.WARNING, kind, text)
         elif kind == "at_risk":
-            notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and at least {detail} messages were at risk")
+            notices.log(
+                logging.WARNING, kind, f"a receiver left {endpoint}, and at least {detail} messages were at risk"
+            )
         else:
             notices.tell(kind, endpoint, detail)
 
