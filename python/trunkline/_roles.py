@@ -47,7 +47,7 @@ CaptureOverflow = Literal["count", "block"]
 _DAY_S = 24 * 60 * 60
 
 # How long an engine that is to end at once may take.
-_PARTING_S = 1.0
+PARTING_S = 1.0
 
 
 class SocketOptions(TypedDict, total=False):
@@ -386,6 +386,6 @@ class AsyncRole(Role):
             await until(role, lambda: role.closed, None)
         except BaseException:
             role.close(0.0)
-            role.join(_PARTING_S)
+            role.join(PARTING_S)
             raise
         role.join()

@@ -13,6 +13,7 @@ from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
 from trunkline._roles import (
+    PARTING_S,
     AsyncRole,
     BlockingRole,
     Overflow,
@@ -170,6 +171,9 @@ class _Sending(Role):
             if not was_closed:
                 sender.raise_failure()
         except BaseException:
+            # Whoever is interrupted waits no more, even if he had not begun to.
+            sender.close(0.0)
+            sender.join(PARTING_S)
             self._tell_unsent()
             raise
         unsent = 0 if was_closed else self.stats.queued

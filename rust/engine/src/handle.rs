@@ -175,10 +175,12 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.ask(verb);
     }
 
-    /// Asks the role to end within `grace`; once more to end sooner.
+    /// Asks the role to end within `grace`; once more to end sooner. A child after fork has none to end.
     pub fn close(&self, grace: Duration) {
         self.closing.store(true, Ordering::SeqCst);
-        self.shared.order(Order::Close(grace));
+        if self.is_ours() {
+            self.shared.order(Order::Close(grace));
+        }
     }
 
     /// Whether it was asked to end.

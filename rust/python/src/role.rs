@@ -165,16 +165,6 @@ impl Role {
         }
     }
 
-    /// Waits until the role has ended; false when the time is up.
-    fn joined(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<bool> {
-        let over = self.wait_until(py, |role| role.changes(), deadline, |role| role.is_over());
-        let over = over.inspect_err(|_| self.give_up(py))?;
-        if over {
-            py.detach(|| self.inner.join());
-        }
-        Ok(over)
-    }
-
     /// After an interrupt: a role that closes waits for nothing more. Else that would be put off to the end of the process.
     pub(crate) fn give_up(&self, py: Python<'_>) {
         if self.inner.is_closing() {
@@ -286,10 +276,7 @@ impl Role {
 
     /// Asks the role to end; it may take so many seconds to do so in an orderly way. A child after fork has none to end.
     fn close(&self, grace_s: f64) -> PyResult<()> {
-        let grace = seconds(grace_s)?;
-        if self.inner.is_ours() {
-            self.inner.close(grace);
-        }
+        self.inner.close(seconds(grace_s)?);
         Ok(())
     }
 
@@ -297,7 +284,15 @@ impl Role {
     #[pyo3(signature = (timeout_s = None))]
     fn join(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
         let deadline = deadline(timeout_s)?;
-        if self.inner.is_ours() { self.joined(py, deadline) } else { Ok(true) }
+        if self.inner.is_closing() && !self.inner.is_ours() {
+            return Ok(true);
+        }
+        let over = self.wait_until(py, |role| role.changes(), deadline, |role| role.is_over());
+        let over = over.inspect_err(|_| self.give_up(py))?;
+        if over {
+            py.detach(|| self.inner.join());
+        }
+        Ok(over)
     }
 
     /// Raises why the role ended, unless it was closed.
@@ -467,7 +462,7 @@ pub(crate) fn shutdown(py: Python<'_>) {
         let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
         roles.drain(..).filter_map(|role| role.upgrade()).filter(|role| role.is_ours()).collect()
     };
-    for role in roles.iter().filter(|role| !role.is_closing()) {
+    for role in roles.iter() {
         role.close(role.grace());
     }
     let (report, ended) = mpsc::channel();
