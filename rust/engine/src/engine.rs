@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 use trunkline_capture::{Direction, Progress};
-use trunkline_wire::{Backlog, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent};
+use trunkline_wire::{
+    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight,
+};
 
 use self::sending::Letter;
 use crate::handle::StartError;
@@ -299,13 +301,19 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let slot = &self.slots[at];
         let Received { peer, user_id, frames } = received;
         let record = self.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
-        let size = frames.iter().map(Bytes::len).sum();
+        let size: usize = frames.iter().map(Bytes::len).sum();
         let error = self.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
         if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.tap, record) {
             tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, error);
         }
-        self.room.bytes = self.room.bytes.saturating_sub(size);
+        let seen = self.events.len();
         self.take_events();
+        // What came of it may take more than it did on the wire.
+        let weight = self.events[seen..].iter().map(|event| match event.weight() {
+            Weight::Lossless(bytes) => bytes,
+            Weight::Notice(_) => 0,
+        });
+        self.room.bytes = self.room.bytes.saturating_sub(size.max(weight.sum()));
         size
     }
 
