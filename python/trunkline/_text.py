@@ -50,9 +50,11 @@ def moment(received_at_ns: int | None) -> str:
 def span(nanoseconds: int) -> str:
     """A time that passed.
 
-    >>> span(1_500_000_000), span(90_000_000_000)
-    ('1.5 s', '1.5 min')
+    >>> span(1_500_000), span(1_500_000_000), span(90_000_000_000)
+    ('1.5 ms', '1.5 s', '1.5 min')
     """
+    if 0 < nanoseconds < 1e9:
+        return latency(nanoseconds)
     seconds = nanoseconds / 1e9
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:

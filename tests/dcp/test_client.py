@@ -200,6 +200,21 @@ def test_what_is_cancelled_is_waited_for_no_more(router, client):
     assert not done.cancel()
 
 
+def test_what_is_cancelled_before_it_left_is_never_sent(open_socket):
+    socket = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
+    endpoint = socket.last_endpoint.decode()
+    socket.close()
+    with dcp.Client(connect=endpoint) as client:
+        futures = [client.submit(b"echo", b"%d" % number) for number in range(200)]
+        until(lambda: client.stats.requests == 200)
+        assert all(future.cancel() for future in futures)
+        until(lambda: client.stats.in_flight == 0)
+        router = Router(bound_again(open_socket, zmq.ROUTER, endpoint))
+        client.submit(b"echo", b"last")
+        assert data_of(router.receive()) == [b"last"]
+        client.close(drain_s=0)
+
+
 async def test_a_cancelled_task_waits_no_more(router):
     async with dcp.AsyncClient(connect=router.endpoint) as client:
         with pytest.raises(asyncio.TimeoutError):

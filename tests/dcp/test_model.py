@@ -82,10 +82,12 @@ class Model:
     def service(self, name):
         return self.services.setdefault(name, Queue())
 
-    # DCP-15: a worker that registers again is free, for its new service alone.
+    # DCP-15: a worker that registers again is free, for its new service alone; for the same one it begins anew.
     def register(self, peer, name):
         hand = self.heard(peer) or self.hands.setdefault(peer, Hand(peer, name, self.now))
         self.unfree(hand)
+        if hand.service == name:
+            self.empty(hand, returns=lambda work: not work.given.sent)
         hand.service = name
         self.free(hand)
         self.service(name)
@@ -207,16 +209,20 @@ class Model:
     # DCP-42: what it had in hand goes back to the front if that is wanted, and so does what never left.
     def forget(self, hand, *, unreachable):
         self.unfree(hand)
+        del self.hands[hand.peer]
+        self.empty(hand, returns=lambda work: self.requeue or (unreachable and not work.given.sent))
+
+    def empty(self, hand, *, returns):
         touched = {hand.service}
         for work in reversed(hand.held):
             touched.add(work.service)
-            if self.requeue or (unreachable and not work.given.sent):
+            if returns(work):
                 work.due = self.now + TTL_S
                 self.service(work.service).waiting.appendleft(work)
             else:
                 self.lost += 1
             work.given = None
-        del self.hands[hand.peer]
+        hand.held.clear()
         for name in sorted(touched):
             self.dispatch(name)
 

@@ -211,6 +211,56 @@ def test_a_failed_handler_still_answers_with_the_metadata(router, work, backgrou
     router.let_go()
 
 
+def test_the_end_of_something_else_is_a_failure_too(router, work, background, caplog):
+    worker = work()
+    other = dcp.Client(connect=router.endpoint)
+    other.close()
+    background(worker.serve, lambda _: other.request(b"another", b"x"))
+    router.send(request(b"echo", b"x", client=b"C", metadata=[b"m"]))
+    assert router.reply() == reply(b"C", metadata=[b"m"])
+    until(lambda: any("the handler failed: ClosedError" in record.message for record in caplog.records))
+    worker.stop()
+    router.let_go()
+
+
+@pytest.mark.req("DCP-15", "DCP-33")
+@pytest.mark.parametrize("busy_ping_grants", [True, False])
+def test_requests_that_nobody_answers_cost_the_worker_nothing(open_socket, busy_ping_grants):
+    with (
+        dcp.Broker(bind="tcp://127.0.0.1:*", busy_ping_grants=busy_ping_grants) as broker,
+        dcp.Worker(b"echo", connect=broker.endpoints) as worker,
+    ):
+        client = open_socket(zmq.DEALER, connect=broker.endpoints[0])
+        for number in range(1100):
+            client.send_multipart(request(b"echo", b"%d" % number))
+        for number in range(1100):
+            got = worker.receive(timeout_s=20)
+            assert got.data == (b"%d" % number,)
+            del got
+        until(lambda: broker.stats.lost == 1100)
+        start = time.monotonic()
+        broker.close()
+        assert time.monotonic() - start < 4, "nothing is in hand"
+
+
+@pytest.mark.req("DCP-42")
+def test_brokers_are_dialled_one_at_a_time(open_socket):
+    routers = [Router(open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")) for _ in range(2)]
+    with dcp.Worker(b"echo", connect=[router.endpoint for router in routers]) as worker:
+        for _ in range(3):
+            router = routers[0]
+            router.meet()
+            for number in range(10):
+                router.send(request(b"echo", b"%d" % number, client=b"C"))
+                worker.receive(timeout_s=20).reply(b"y")
+                assert router.reply() == reply(b"C", b"y")
+            assert routers[1].is_silent()
+            router.socket.close()
+            # The next one is dialled; this one comes back, for when that is gone.
+            routers[:] = [routers[1], Router(bound_again(open_socket, zmq.ROUTER, router.endpoint))]
+        worker.close(drain_s=0)
+
+
 @pytest.mark.req("DCP-34")
 def test_hands_a_request_on(router, work):
     worker = work()

@@ -116,7 +116,7 @@ def test_both_protocols_have_their_sections(captured, tmp_path):
     ]
     assert report.malformed == 2
     names = re.findall(r'<h2 id="(\w+)"', report.path.read_text())
-    assert names == ["senders", "runs", "services", "rate", "sizes", "gaps", "latencies", "errors"]
+    assert names == ["senders", "services", "rate", "sizes", "gaps", "latencies", "errors", "runs"]
 
 
 @pytest.mark.usefixtures("session")

@@ -64,7 +64,7 @@ class BrokerStats:
         dropped: Messages that came to nothing, by kind; only kinds that occurred.
         peers: Peers connected now; those over ``inproc://`` are not seen.
         queued: Requests that wait; once closed, those that were dropped.
-        lost: Requests that were with a worker when it went.
+        lost: Requests that were with a worker when it went, or registered again without a reply.
         services: One entry a service, at most 1000.
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.

@@ -119,7 +119,8 @@ class Client(Asking, BlockingRole):
 
     Every request ends in its own reply or in a `TimeoutError`, whatever order replies come in. A request that nobody can
     take yet waits, here or at the broker. Nothing is sent while nothing is asked: a client has no heartbeats (DCP-36), the
-    transport finds out when its broker is gone.
+    transport finds out when its broker is gone. Where ``connect`` has several endpoints, requests take turns among those
+    that are connected.
 
     Args:
         overflow: What a full queue does to `request` and `submit`: they wait, or they raise at once.

@@ -131,7 +131,8 @@ class Working(Role):
 
     def _fail(self, request: Request, on_error: OnError | None, error: BaseException) -> None:
         """Answers for a handler that did not: with the metadata of the request and no data, or with what `on_error` says."""
-        if isinstance(error, ClosedError):
+        # Of its own end a worker need not tell, of that of something a handler uses it must.
+        if isinstance(error, ClosedError) and self.closed:
             return
         # What is cancelled has not failed by itself.
         if not isinstance(error, asyncio.CancelledError):
@@ -180,7 +181,11 @@ class Worker(Working, BlockingRole):
     broker that is gone is dialled again, and a reply that comes late is delivered after that (DCP-37, DCP-41). With
     `concurrency` it has several requests in hand at a time; it asks its broker for no more than it can take (DCP-33).
 
-    A `Request` that is let go of unanswered frees its place and is logged; its client waits in vain.
+    A `Request` that is let go of unanswered frees its place and is logged; its client waits in vain. The broker, which
+    cannot know, hears of it when the worker registers again, with nothing in hand (DCP-15).
+
+    Of several endpoints in ``connect`` one is dialled at a time: the next one when it cannot be reached within a heartbeat
+    interval, is gone, or falls silent.
 
     Args:
         service: The service it offers.

@@ -49,8 +49,9 @@ def page(report: Report, counts: Counts, name: str | None) -> str:
         title=escape("Recorded messages" if name is None else f"Recorded in {readable(name)}"),
         subtitle=escape(_period(report)),
         tiles="\n".join(_tiles(report)),
-        sections="\n".join(filter(None, (_senders(report), _runs(report), _services(report)))),
+        sections=_senders(report) + _services(report),
         plots="\n".join(_figures(report, counts)),
+        runs=_runs(report),
         version=escape(__version__),
     )
 

@@ -366,9 +366,14 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 Some(at) => self.send_lent(now, at, *id, to),
                 None => self.machine.handle_socket(now, *socket, SocketEvent::Unsent(*id, Unsent::Closed)),
             },
+            Output::Withdraw { socket, id } => self.withdraw(now, *socket, *id),
             Output::Open(open) => self.open(now, open),
             Output::Connect { socket, endpoint } => {
                 let Some(at) = self.find(*socket) else { return };
+                // Who had one endpoint has another now.
+                if let Some(only) = &mut self.slots[at].endpoint {
+                    *only = Arc::from(endpoint.as_str());
+                }
                 if let Err(error) = self.transport.connect(&mut self.slots[at].socket, endpoint) {
                     self.open_failed(now, *socket, std::mem::take(endpoint), error);
                 }

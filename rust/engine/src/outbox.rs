@@ -112,6 +112,18 @@ impl Outboxes {
         self.peers.retain(|_, peer| !peer.queue.is_empty());
     }
 
+    /// Takes out one send; false if it is not here.
+    pub(crate) fn withdraw(&mut self, id: SendId) -> bool {
+        let is_found = self.peers.values_mut().any(|peer| {
+            let at = peer.queue.iter().position(|pending| pending.id == Some(id));
+            let gone = at.and_then(|at| peer.queue.remove(at));
+            peer.bytes -= gone.as_ref().map_or(0, Pending::size);
+            gone.is_some()
+        });
+        self.peers.retain(|_, peer| !peer.queue.is_empty());
+        is_found
+    }
+
     /// The peers whose turn it is to be tried again.
     pub(crate) fn due(&self, now: Nanos, writable: bool) -> Vec<To> {
         let is_due = |(to, peer): &(&To, &Peer)| if to.0.is_some() { peer.retry_at <= now } else { writable };

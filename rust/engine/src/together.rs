@@ -93,6 +93,7 @@ fn rename<S, T>(output: Output<S>, name: impl Fn(S) -> T) -> Output<T> {
     match output {
         Output::Send { id, socket, to, frames, until } => Output::Send { id, socket: name(socket), to, frames, until },
         Output::Lend { id, socket, to } => Output::Lend { id, socket: name(socket), to },
+        Output::Withdraw { socket, id } => Output::Withdraw { socket: name(socket), id },
         Output::Open(Open { socket, kind, bind, connect, options }) => {
             Output::Open(Open { socket: name(socket), kind, bind, connect, options })
         }

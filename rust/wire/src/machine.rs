@@ -260,6 +260,13 @@ pub enum Output<S> {
         /// The routing id of the receiver.
         to: Bytes,
     },
+    /// Give up a send that the transport has not taken yet: [`Unsent::Expired`] follows. One that it has, goes.
+    Withdraw {
+        /// The socket.
+        socket: S,
+        /// The send.
+        id: SendId,
+    },
     /// Open a socket.
     Open(Open<S>),
     /// Connect an open socket to one more endpoint.
@@ -291,7 +298,11 @@ impl<S> Output<S> {
         match self {
             Self::Send { to, .. } => to.as_ref(),
             Self::Lend { to, .. } => Some(to),
-            Self::Open(_) | Self::Connect { .. } | Self::Disconnect { .. } | Self::Close { .. } => None,
+            Self::Withdraw { .. }
+            | Self::Open(_)
+            | Self::Connect { .. }
+            | Self::Disconnect { .. }
+            | Self::Close { .. } => None,
         }
     }
 }

@@ -52,6 +52,7 @@ fn sent(beacon: &mut Beacon) -> Vec<(String, Datagram)> {
             Some((String::from_utf8(to.unwrap().to_vec()).unwrap(), decode(&frames).unwrap()))
         }
         Output::Lend { .. }
+        | Output::Withdraw { .. }
         | Output::Open(_)
         | Output::Connect { .. }
         | Output::Disconnect { .. }
@@ -278,7 +279,11 @@ fn closing_takes_every_offer_back() {
         match output {
             Output::Send { frames, .. } => departs.push(decode(&frames).unwrap()),
             Output::Close { socket, .. } => beacon.handle_socket(Nanos(0), socket, SocketEvent::Closed),
-            Output::Lend { .. } | Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } => {
+            Output::Lend { .. }
+            | Output::Withdraw { .. }
+            | Output::Open(_)
+            | Output::Connect { .. }
+            | Output::Disconnect { .. } => {
                 panic!("{output:?}")
             }
         }

@@ -363,6 +363,44 @@ fn a_worker_that_only_asks_is_given_so_much_and_no_more() {
     assert_eq!(desk.sent()[1].1, "request a·c··8··x");
 }
 
+// req: DCP-15, DCP-33
+#[test]
+fn who_registers_again_has_nothing_in_hand() {
+    let mut desk = Desk::new(BrokerSettings { max_held: 4, busy_ping_grants: false, ..BrokerSettings::default() });
+    desk.register("w", "a");
+    for id in 0..20 {
+        desk.ask("c", "a", &id.to_string());
+        desk.sent();
+        desk.header("w", MessageType::Ping);
+        assert_eq!(desk.sent(), letters(&[("w", "pong")]), "it is busy");
+        desk.register("w", "a");
+    }
+    let stats = desk.broker.stats();
+    assert_eq!((stats.lost, stats.services[0].requests, stats.services[0].free), (20, 20, 1));
+    // What was in hand all the same is replied to.
+    desk.ask("c", "a", "20");
+    desk.register("w", "a");
+    desk.sent();
+    desk.reply("w", "c", "20");
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··20··y")]));
+    desk.broker.handle_close(desk.now, SECOND);
+    assert!(matches!(desk.broker.poll_output(), Some(Output::Close { .. })));
+}
+
+// req: DCP-33, DCP-42
+#[test]
+fn a_worker_with_nothing_in_hand_is_free_when_it_pings() {
+    let mut desk = Desk::new(BrokerSettings { busy_ping_grants: false, ..BrokerSettings::default() });
+    desk.register("w", "a");
+    desk.takes = false;
+    desk.ask("c", "a", "1");
+    let (send, _) = desk.open.remove(0);
+    desk.broker.handle_socket(desk.now, Front, SocketEvent::Unsent(send, Unsent::PeerFull));
+    desk.sent();
+    desk.header("w", MessageType::Ping);
+    assert_eq!(desk.sent(), letters(&[("w", "pong"), ("w", "request a·c··1··x")]));
+}
+
 // req: DCP-34
 #[test]
 fn a_forward_frees_and_the_reply_goes_to_the_first_client() {
@@ -579,6 +617,9 @@ fn names_from_the_network_do_not_grow_the_broker() {
     let services = desk.broker.stats().services;
     assert!(services.len() <= 1000);
     assert!(services.iter().all(|service| service.service.len() <= 200));
+    // Long ones are not worth their counters.
+    desk.pass(SECOND * 60);
+    assert_eq!(desk.broker.stats().services, []);
 }
 
 /// Good messages with a few frames changed, from a thousand peers.

@@ -28,14 +28,19 @@ struct Bench {
     takes: bool,
     open: Vec<SendId>,
     dials: Vec<&'static str>,
+    endpoints: Vec<String>,
     events: Vec<WorkerEvent>,
 }
 
 impl Bench {
     fn new(concurrency: usize) -> Self {
+        Self::of(concurrency, &["tcp://broker:1"])
+    }
+
+    fn of(concurrency: usize, connect: &[&str]) -> Self {
         let settings = WorkerSettings {
             service: bytes("a"),
-            connect: vec!["tcp://broker:1".into()],
+            connect: connect.iter().map(|endpoint| (*endpoint).to_owned()).collect(),
             concurrency,
             ..WorkerSettings::default()
         };
@@ -43,7 +48,8 @@ impl Bench {
         let Some(Output::Open(open)) = worker.poll_output() else { panic!("no socket") };
         assert_eq!((open.kind, open.options.immediate), (SocketKind::Dealer, true));
         assert_eq!(open.options.heartbeat, Some((INTERVAL, INTERVAL * 3)));
-        Self { worker, now: Nanos(0), takes: true, open: vec![], dials: vec![], events: vec![] }
+        assert_eq!(open.connect, &connect[..1]);
+        Self { worker, now: Nanos(0), takes: true, open: vec![], dials: vec![], endpoints: vec![], events: vec![] }
     }
 
     /// What is sent now.
@@ -59,10 +65,15 @@ impl Bench {
                         self.open.push(id);
                     }
                 }
-                Output::Connect { .. } => self.dials.push("connect"),
+                Output::Connect { endpoint, .. } => {
+                    self.dials.push("connect");
+                    self.endpoints.push(endpoint);
+                }
                 Output::Disconnect { .. } => self.dials.push("disconnect"),
                 Output::Close { .. } => self.dials.push("close"),
-                Output::Send { .. } | Output::Lend { .. } | Output::Open(_) => panic!("unexpected"),
+                Output::Send { .. } | Output::Lend { .. } | Output::Withdraw { .. } | Output::Open(_) => {
+                    panic!("unexpected")
+                }
             }
         }
         self.events.extend(std::iter::from_fn(|| self.worker.poll_event()));
@@ -299,6 +310,45 @@ fn a_broker_that_owes_an_answer_is_dialled_again() {
 
 // req: DCP-42
 #[test]
+fn brokers_are_dialled_one_at_a_time() {
+    let (first, second) = ("tcp://broker:1", "tcp://broker:2");
+    let mut bench = Bench::of(1, &[first, second]);
+    // The first one cannot be reached, the second one can, goes, and is back at once.
+    bench.pass(INTERVAL * 9 / 10);
+    bench.names();
+    assert!(bench.dials.is_empty());
+    bench.pass(INTERVAL / 10);
+    bench.names();
+    bench.pass(MILLISECOND * 100);
+    assert_eq!(bench.names(), ["register"]);
+    bench.event(SocketEvent::Connected(second.into()));
+    assert_eq!(
+        (bench.dials.split_off(0), bench.endpoints.as_slice()),
+        (vec!["disconnect", "connect"], &[second.into()][..])
+    );
+    bench.event(SocketEvent::Disconnected(second.into()));
+    bench.event(SocketEvent::Connected(second.into()));
+    bench.receive(encode_register(bytes("a")));
+    bench.pass(INTERVAL);
+    bench.receive(encode_header(MessageType::Pong, Width::One));
+    bench.names();
+    assert!(bench.dials.is_empty());
+    // It is gone for longer than it takes to come back, and falls silent.
+    bench.event(SocketEvent::Disconnected(second.into()));
+    bench.pass(MILLISECOND * 100);
+    bench.pass(MILLISECOND * 100);
+    assert_eq!(bench.names(), ["register"]);
+    bench.event(SocketEvent::Connected(first.into()));
+    bench.pass(INTERVAL * 3);
+    bench.pass(INTERVAL);
+    bench.names();
+    assert_eq!(bench.dials, ["disconnect", "connect", "disconnect", "connect"]);
+    assert_eq!(bench.endpoints, [second, first, second]);
+    assert_eq!(bench.events.iter().filter(|event| **event == WorkerEvent::Lost).count(), 1);
+}
+
+// req: DCP-42
+#[test]
 fn what_the_transport_did_not_take_goes_over_the_next_connection() {
     let mut bench = Bench::new(1);
     bench.sent();
@@ -428,8 +478,33 @@ fn an_abandoned_job_frees_its_place() {
     bench.request("2");
     bench.sent();
     bench.verb(WorkerVerb::Abandon(JobId(0)));
-    bench.sent();
+    assert_eq!(bench.names(), [] as [&str; 0]);
     assert_eq!((bench.jobs(), bench.worker.stats().held, bench.worker.stats().failed), (2, 1, 1));
+}
+
+// req: DCP-15, DCP-33
+#[test]
+fn a_broker_hears_of_an_abandoned_job_by_the_next_registration() {
+    let mut bench = Bench::new(1);
+    bench.sent();
+    bench.request("1");
+    bench.sent();
+    bench.verb(WorkerVerb::Abandon(JobId(0)));
+    assert_eq!(bench.sent(), [encode_register(bytes("a"))]);
+    // One of several is asked for at once, and told of when nothing is in hand and nothing is on its way.
+    let mut bench = Bench::new(2);
+    bench.sent();
+    bench.request("1");
+    bench.request("2");
+    bench.sent();
+    bench.verb(WorkerVerb::Abandon(JobId(0)));
+    assert_eq!(bench.names(), ["ping"]);
+    bench.verb(WorkerVerb::Reply { job: JobId(1), data: vec![] });
+    assert_eq!(bench.names(), ["reply"]);
+    bench.pass(INTERVAL * 9 / 10);
+    assert_eq!(bench.names(), ["register"]);
+    bench.pass(INTERVAL * 9 / 10);
+    assert_eq!(bench.names(), ["ping"]);
 }
 
 fn client() -> Client {
@@ -460,6 +535,7 @@ fn sends(client: &mut Client) -> Vec<(SendId, Frames)> {
     all.filter_map(|output| match output {
         Output::Send { id, frames, .. } => id.map(|id| (id, frames)),
         Output::Lend { .. }
+        | Output::Withdraw { .. }
         | Output::Open(_)
         | Output::Connect { .. }
         | Output::Disconnect { .. }
@@ -527,6 +603,29 @@ fn a_call_is_tried_again_where_asked_to_and_late_replies_are_ignored() {
     assert!(matches!(&outcomes(&mut client)[..], [ClientEvent::Reply { .. }]));
     let stats = client.stats();
     assert_eq!((stats.retries, stats.late, stats.timeouts, stats.in_flight), (2, 1, 0, 0));
+}
+
+// req: DCP-30
+#[test]
+fn a_cancelled_call_is_taken_back_from_the_transport() {
+    let mut client = client();
+    for call in 0..200 {
+        ask(&mut client, at(0), call, 0);
+    }
+    let open = sends(&mut client);
+    assert!(open.len() < 200);
+    for call in 0..200 {
+        client.handle_verb(at(1), ClientVerb::Cancel(CallId(call)));
+    }
+    let outputs = std::iter::from_fn(|| client.poll_output());
+    let taken_back = |output| if let Output::Withdraw { id, .. } = output { Some(id) } else { None };
+    let back: Vec<_> = outputs.map(|output| taken_back(output).expect("nothing else")).collect();
+    assert_eq!(back, open.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+    for id in back {
+        client.handle_socket(at(2), Asking, SocketEvent::Unsent(id, Unsent::Expired));
+    }
+    assert!(sends(&mut client).is_empty());
+    assert_eq!((client.backlog().messages, client.backlog().bytes), (0, 0));
 }
 
 // req: DCP-30

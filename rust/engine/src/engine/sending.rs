@@ -103,6 +103,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         self.posted(now, at, Letter { id: Some(id), to: Some(to), until: None }, &mut frames, &result);
     }
 
+    /// Gives up a send that waits; what the transport has taken is out of reach.
+    pub(super) fn withdraw(&mut self, now: Nanos, socket: M::Socket, id: SendId) {
+        if let Some(at) = self.find(socket)
+            && self.slots[at].outboxes.withdraw(id)
+        {
+            self.unsent(now, at, Some(id), Unsent::Expired);
+        }
+    }
+
     fn posted(
         &mut self,
         now: Nanos,

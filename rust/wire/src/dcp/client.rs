@@ -362,7 +362,9 @@ impl Machine for Client {
                 self.calls.insert(id, Call { frames, bytes, place: Place::Queued, due, timeout, retries });
             }
             ClientVerb::Cancel(call) => {
-                self.end(call);
+                if self.end(call).is_some_and(|call| call.place == Place::Offered) {
+                    self.outputs.push_back(Output::Withdraw { socket: Asking, id: SendId(call.0) });
+                }
             }
         }
         self.close_if_done(now);

@@ -44,6 +44,11 @@ impl Credit {
         self.recent.push_back(now);
     }
 
+    /// Whether nothing is asked for that may still come.
+    pub(super) const fn is_spent(&self) -> bool {
+        self.open == 0
+    }
+
     /// A ping was sent.
     pub(super) fn ping(&mut self, now: Nanos) {
         self.grant(now);

@@ -112,6 +112,7 @@ enum Life {
 /// What a role wants of its socket.
 enum Wish {
     Send { id: Option<SendId>, to: Option<Bytes>, frames: Frames, until: Option<Nanos> },
+    Withdraw(SendId),
     Dial,
     HangUp,
     Close,
@@ -462,6 +463,13 @@ impl Simulation {
                 self.members[node.0].letters.push_back(Letter { id, frames, until });
                 self.empty(node);
             }
+            Wish::Withdraw(id) => {
+                let letters = &mut self.members[node.0].letters;
+                if let Some(at) = letters.iter().position(|letter| letter.id == Some(id)) {
+                    letters.remove(at);
+                    self.members[node.0].handle_socket(now, SocketEvent::Unsent(id, Unsent::Expired));
+                }
+            }
             Wish::Dial => self.members[node.0].dials = true,
             Wish::HangUp => {
                 self.members[node.0].dials = false;
@@ -680,6 +688,7 @@ impl Wish {
         match output {
             Output::Send { id, to, frames, until, .. } => Self::Send { id, to, frames, until },
             Output::Lend { .. } => unreachable!("what is polled for as owned is not lent"),
+            Output::Withdraw { id, .. } => Self::Withdraw(id),
             Output::Open(_) | Output::Connect { .. } => Self::Dial,
             Output::Disconnect { .. } => Self::HangUp,
             Output::Close { .. } => Self::Close,

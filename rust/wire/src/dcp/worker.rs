@@ -30,7 +30,8 @@ pub const LEAVING: &[u8] = b"trunkline.leaving";
 pub struct WorkerSettings {
     /// The service it offers.
     pub service: Bytes,
-    /// Where the broker listens.
+    /// Where brokers listen. One is dialled at a time, the next one when it cannot be reached, is gone or falls silent: a
+    /// DEALER with several connections would spread what belongs on one.
     pub connect: Vec<String>,
     /// What is set on the socket.
     pub options: SocketOptions,
@@ -209,8 +210,14 @@ pub struct Worker {
     settings: WorkerSettings,
     state: State,
     link: Link,
+    /// The endpoint that is dialled, by its place.
+    dialled: usize,
+    /// When to try the next endpoint, unless this one is connected by then.
+    patience: Option<Nanos>,
     /// Whether a registration went out on this connection: the broker may send requests.
     is_known: bool,
+    /// Whether the broker reckons with jobs in hand that nobody will answer.
+    forsaken: bool,
     credit: Credit,
     jobs: HashMap<JobId, Job>,
     next_job: u64,
@@ -240,7 +247,7 @@ impl Worker {
             socket: Back,
             kind: SocketKind::Dealer,
             bind: vec![],
-            connect: settings.connect.clone(),
+            connect: settings.connect.first().cloned().into_iter().collect(),
             options: SocketOptions {
                 immediate: true,
                 heartbeat: Some((heartbeat, heartbeat * settings.liveness)),
@@ -252,7 +259,10 @@ impl Worker {
             settings,
             state: State::Open,
             link: Link::Up,
+            dialled: 0,
+            patience: None,
             is_known: false,
+            forsaken: false,
             jobs: HashMap::new(),
             next_job: 0,
             waiting: VecDeque::new(),
@@ -270,6 +280,7 @@ impl Worker {
             events: VecDeque::new(),
             stats: WorkerStats::default(),
         };
+        worker.await_connection(now, heartbeat);
         worker.register(now);
         worker
     }
@@ -287,8 +298,16 @@ impl Worker {
         };
         self.queue.push_front(encode_register(service));
         self.queued_bytes = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames)).map(size).sum();
+        self.forsaken = false;
         self.credit.register();
         self.spoke(now);
+    }
+
+    /// Registers once more, behind all replies: that is how a broker hears that nothing is in hand any more (DCP-15).
+    fn begin_anew(&mut self, now: Nanos) {
+        self.forsaken = false;
+        self.credit.register();
+        self.push(now, encode_register(self.settings.service.clone()));
     }
 
     fn push(&mut self, now: Nanos, frames: Frames) {
@@ -366,31 +385,52 @@ impl Worker {
         self.push(now, encode_request(service, Some(job.client), &job.metadata, data));
     }
 
+    /// Nobody will answer a job: its place is free, which the broker cannot know.
+    fn abandon(&mut self, now: Nanos) {
+        self.forsaken = true;
+        if self.state != State::Open || self.link != Link::Up || self.held() >= self.settings.concurrency {
+            return;
+        }
+        if self.held() == 0 && self.credit.is_spent() {
+            self.begin_anew(now);
+        } else {
+            self.ping(now);
+        }
+    }
+
     fn silence_limit(&self) -> Duration {
         self.settings.heartbeat_interval * self.settings.liveness
     }
 
-    fn reconnect(&mut self, now: Nanos) {
+    /// Lets go of an endpoint, to dial it again or the next.
+    fn hang_up(&mut self, now: Nanos) {
         self.unanswered = None;
+        self.patience = None;
         self.is_known = false;
-        self.events.push_back(WorkerEvent::Lost);
         let longest = self.settings.reconnect_at_most;
         let wait = self.settings.reconnect_after.saturating_mul(1 << self.reconnects.min(20)).min(longest);
         self.reconnects += 1;
         // Between half and all of it.
         let wait = wait / 2 + wait / 2 * self.random() / 256;
         self.link = Link::Away { until: now + wait };
-        for endpoint in &self.settings.connect {
-            self.outputs.push_back(Output::Disconnect { socket: Back, endpoint: endpoint.clone() });
+        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
+            self.outputs.push_back(Output::Disconnect { socket: Back, endpoint });
         }
     }
 
     fn dial(&mut self, now: Nanos) {
         self.link = Link::Up;
-        for endpoint in &self.settings.connect {
-            self.outputs.push_back(Output::Connect { socket: Back, endpoint: endpoint.clone() });
+        self.dialled = (self.dialled + 1) % self.settings.connect.len().max(1);
+        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
+            self.outputs.push_back(Output::Connect { socket: Back, endpoint });
         }
+        self.await_connection(now, self.settings.heartbeat_interval);
         self.register(now);
+    }
+
+    /// The transport dials the only endpoint for as long as it takes.
+    fn await_connection(&mut self, now: Nanos, patience: Duration) {
+        self.patience = (self.settings.connect.len() > 1).then(|| now + patience);
     }
 
     /// Xorshift: eight bits are enough to spread dials.
@@ -462,6 +502,7 @@ impl Machine for Worker {
         match event {
             SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Connected(_) => {
+                self.patience = None;
                 // The broker knows the new connection by another address.
                 if self.link == Link::Lost {
                     self.link = Link::Up;
@@ -473,6 +514,7 @@ impl Machine for Worker {
                 self.is_known = false;
                 if self.link == Link::Up {
                     self.link = Link::Lost;
+                    self.await_connection(now, self.settings.reconnect_after);
                 }
             }
             SocketEvent::Sent(send) => {
@@ -504,13 +546,18 @@ impl Machine for Worker {
             self.dial(now);
         }
         if self.unanswered.is_some_and(|since| now >= since + self.silence_limit()) {
-            self.reconnect(now);
+            self.events.push_back(WorkerEvent::Lost);
+            self.hang_up(now);
+        } else if self.patience.is_some_and(|until| now >= until) {
+            self.hang_up(now);
         }
         if now >= self.heartbeat_at {
             self.spoke(now);
             // What the transport has not taken yet says as much.
             if self.link == Link::Up && self.queue.is_empty() && self.in_flight.is_empty() {
-                if self.state == State::Open && self.held() < self.settings.concurrency {
+                if self.forsaken && self.held() == 0 && self.state == State::Open {
+                    self.begin_anew(now);
+                } else if self.state == State::Open && self.held() < self.settings.concurrency {
                     self.ping(now);
                 } else {
                     self.push(now, encode_header(MessageType::Pong, Width::One));
@@ -535,6 +582,7 @@ impl Machine for Worker {
                 if self.jobs.remove(&job).is_some() {
                     self.stats.failed += 1;
                     self.events.push_back(WorkerEvent::Abandoned(job));
+                    self.abandon(now);
                 }
             }
         }
@@ -582,7 +630,7 @@ impl Machine for Worker {
             Link::Away { until } => Some(until),
             Link::Up | Link::Lost => None,
         };
-        [Some(self.heartbeat_at), silent, away, closing].into_iter().flatten().min()
+        [Some(self.heartbeat_at), silent, self.patience, away, closing].into_iter().flatten().min()
     }
 
     fn backlog(&self) -> Backlog {

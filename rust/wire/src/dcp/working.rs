@@ -73,11 +73,19 @@ impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Work
     }
 
     fn poll_call(&mut self) -> Option<Output<Back>> {
+        let ours = |SendId(number)| SendId(number | CALL);
         loop {
-            // The socket is the worker's to open and to close.
-            if let Output::Send { id, frames, until, .. } = self.client.poll_output()? {
-                let id = id.map(|SendId(number)| SendId(number | CALL));
-                return Some(Output::Send { id, socket: Back, to: None, frames, until });
+            match self.client.poll_output()? {
+                Output::Send { id, frames, until, .. } => {
+                    return Some(Output::Send { id: id.map(ours), socket: Back, to: None, frames, until });
+                }
+                Output::Withdraw { id, .. } => return Some(Output::Withdraw { socket: Back, id: ours(id) }),
+                // The socket is the worker's to open and to close, and a client lends nothing.
+                Output::Lend { .. }
+                | Output::Open(_)
+                | Output::Connect { .. }
+                | Output::Disconnect { .. }
+                | Output::Close { .. } => {}
             }
         }
     }

@@ -14,6 +14,9 @@ use crate::{Frames, Nanos, SendId};
 /// Services that are remembered for their counters alone; names come from the network, memory does not grow with them.
 pub(super) const IDLE_SERVICES: usize = 1000;
 
+/// What is kept of a service's name for its counters alone.
+pub(super) const NAME_BYTES: usize = 200;
+
 /// What it takes to keep a request, over its bytes: an estimate, so that many small ones are bounded as well.
 const KEEPING: usize = 256;
 /// What it takes to keep a frame, over its bytes.
@@ -70,7 +73,7 @@ struct With {
     is_sent: bool,
 }
 
-/// What became of the requests of a worker that is forgotten.
+/// What became of the requests that a worker had in hand.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     pub(super) lost: u64,
@@ -174,7 +177,8 @@ impl Board {
     /// Forgets a service that nobody uses, where there are many or it has no counters worth keeping.
     pub(super) fn tidy(&mut self, service: Slot) {
         let is_crowded = self.services.len() > IDLE_SERVICES;
-        if self.services.get_mut(service).is_some_and(|entry| entry.is_idle() && (is_crowded || entry.requests == 0))
+        let is_dear = |entry: &Service| is_crowded || entry.requests == 0 || entry.name.len() > NAME_BYTES;
+        if self.services.get_mut(service).is_some_and(|entry| entry.is_idle() && is_dear(entry))
             && let Some(gone) = self.services.remove(service)
         {
             self.by_name.remove(&gone.name);
@@ -230,6 +234,14 @@ impl Board {
         Some(service)
     }
 
+    pub(super) fn service_of(&self, worker: Slot) -> Slot {
+        self.workers[worker].service
+    }
+
+    pub(super) fn has_in_hand(&self, worker: Slot) -> bool {
+        !self.workers[worker].held.is_empty()
+    }
+
     fn unfree(&mut self, worker: Slot) {
         let entry = &mut self.workers[worker];
         if entry.is_free {
@@ -238,10 +250,9 @@ impl Board {
         }
     }
 
-    /// Forgets a worker. What is in its hand goes back to the front where `returns` says so of a request that was
-    /// sent or not, and is lost otherwise.
-    pub(super) fn forget(&mut self, due: Nanos, worker: Slot, returns: impl Fn(bool) -> bool) -> (Worker, Left) {
-        self.unfree(worker);
+    /// Empties a worker's hand. A request goes back to the front where `returns` says so of one that was sent or not,
+    /// and is lost otherwise.
+    pub(super) fn relieve(&mut self, due: Nanos, worker: Slot, returns: impl Fn(bool) -> bool) -> Left {
         let mut left = Left::default();
         // From the last to the first, so that the oldest ends in front.
         while let Some(request) = self.workers[worker].held.last() {
@@ -258,6 +269,13 @@ impl Board {
         left.touched.push(self.workers[worker].service);
         left.touched.sort_unstable();
         left.touched.dedup();
+        left
+    }
+
+    /// Forgets a worker, whose hand is emptied as `relieve` does it.
+    pub(super) fn forget(&mut self, due: Nanos, worker: Slot, returns: impl Fn(bool) -> bool) -> (Worker, Left) {
+        self.unfree(worker);
+        let left = self.relieve(due, worker, returns);
         self.silence.remove(&mut self.silent, worker);
         let gone = self.workers.remove(worker).expect("a worker in use");
         self.by_address.remove(&gone.address);

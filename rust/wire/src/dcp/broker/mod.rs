@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use self::board::{Board, IDLE_SERVICES};
+use self::board::{Board, IDLE_SERVICES, Left, NAME_BYTES};
 use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::slab::{Slab, Slot};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
@@ -18,9 +18,6 @@ use crate::{
     DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
     SocketOptions, Unsent,
 };
-
-/// Bytes of a service's name that the statistics keep.
-const NAME_BYTES: usize = 200;
 
 /// Addresses that are remembered beyond a worker's life, and those of peers with wide types.
 const ADDRESSES: usize = 65_536;
@@ -95,7 +92,13 @@ impl Broker {
         }
         self.events.push_back(BrokerEvent::Registered { worker: peer.clone(), service: name.clone() });
         let service = self.board.service(name);
+        let is_again = self.board.worker(peer).is_some_and(|worker| self.board.service_of(worker) == service);
         let worker = self.board.register(now, peer, service);
+        if is_again {
+            // It begins anew: nobody works on what it had in hand, and what it was never sent it may yet have.
+            let left = self.board.relieve(now + self.settings.queue_ttl, worker, |is_sent| !is_sent);
+            self.go_on_without(now, left);
+        }
         self.send(peer.clone(), frames);
         self.free(now, worker);
     }
@@ -103,7 +106,7 @@ impl Broker {
     fn on_ping(&mut self, now: Nanos, peer: &Bytes, worker: Option<Slot>) {
         let Some(worker) = worker else { return self.send_header(peer, MessageType::Reconnect) };
         self.send_header(peer, MessageType::Pong);
-        if self.settings.busy_ping_grants {
+        if self.settings.busy_ping_grants || !self.board.has_in_hand(worker) {
             self.free(now, worker);
         }
     }
@@ -226,12 +229,17 @@ impl Broker {
         let due = now + self.settings.queue_ttl;
         // What never left goes to somebody else; what did may have been done already.
         let (gone, left) = self.board.forget(due, worker, |is_sent| requeue || (is_unreachable && !is_sent));
-        self.stats.lost += left.lost;
         let service = self.board.service_mut(gone.service).name.clone();
         if self.settings.client_address == ClientAddress::WorkersOnly {
             self.former.insert(&gone.address);
         }
         self.events.push_back(BrokerEvent::Gone { worker: gone.address, service, lost: left.lost });
+        self.go_on_without(now, left);
+    }
+
+    /// Goes on where requests have left a hand.
+    fn go_on_without(&mut self, now: Nanos, left: Left) {
+        self.stats.lost += left.lost;
         for service in left.touched {
             self.dispatch(now, service);
             self.board.tidy(service);
