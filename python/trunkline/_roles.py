@@ -176,9 +176,13 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         keep_alive.append(socket)
     if context is not None:
         keep_alive.append(context)
-    for bound in ("queue_messages", "queue_bytes"):
-        if given.get(bound, 1) < 1:
-            message = f"{bound} is at least 1, not {given[bound]!r}"
+    bounds = {
+        "queue_messages": given.get("queue_messages", 100_000),
+        "queue_bytes": given.get("queue_bytes", 256 << 20),
+    }
+    for name, bound in bounds.items():
+        if bound < 1:
+            message = f"{name} is at least 1, not {bound!r}"
             raise LocalProtocolError(message)
     capture, curve, keep_days = given.get("capture"), given.get("curve"), given.get("keep_days")
     overflow = given.get("capture_overflow", "count")
@@ -193,8 +197,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "socket": None if socket is None else socket.underlying,
         "context": None if context is None else context.underlying,
         "keep_alive": keep_alive,
-        "queue_messages": given.get("queue_messages", 100_000),
-        "queue_bytes": given.get("queue_bytes", 256 << 20),
+        **bounds,
         "max_message_bytes": given.get("max_message_bytes", 1 << 30),
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": overflow,
