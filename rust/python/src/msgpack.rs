@@ -82,17 +82,13 @@ fn read_map<'py>(py: Python<'py>, reader: &mut Reader<'_>, pairs: u32, depth: us
     let dict = PyDict::new(py);
     let mut numbers = Numbers::default();
     for read_pairs in 0..pairs {
-        let (key, is_foreign) = match reader.peek() {
-            Some(wire::Head::String(_)) => {
-                (name(py, reader.string(ErrorKind::BadMapKey).map_err(fault)?).into_any(), false)
-            }
-            _ => {
-                let key = read(py, reader, depth)?;
-                let is_foreign = key.is_instance_of::<PyList>()
-                    || key.is_instance_of::<PyDict>()
-                    || (numbers.add(&key) && dict.contains(&key)?);
-                (key, is_foreign)
-            }
+        let (key, is_foreign) = if let Some(wire::Head::String(_)) = reader.peek() {
+            (name(py, reader.string(ErrorKind::BadMapKey).map_err(fault)?).into_any(), false)
+        } else {
+            let key = read(py, reader, depth)?;
+            let is_unhashable = key.is_instance_of::<PyList>() || key.is_instance_of::<PyDict>();
+            let is_foreign = is_unhashable || (numbers.add(&key) && dict.contains(&key)?);
+            (key, is_foreign)
         };
         if is_foreign {
             let list = PyList::new(py, dict.items())?;
