@@ -66,6 +66,27 @@ def test_a_map_a_dict_cannot_hold_is_a_list_of_pairs() -> None:
     assert msgpack.decode(bytes.fromhex("81 80 01")) == [({}, 1)]
 
 
+@pytest.mark.req("CDTP-07")
+@pytest.mark.parametrize(
+    ("encoded", "pairs"),
+    [
+        ("83 01 a178 c3 a179 cb3ff0000000000000 a17a", [(1, "x"), (True, "y"), (1.0, "z")]),
+        ("82 c2 01 00 02", [(False, 1), (0, 2)]),
+        ("82 cb0000000000000000 01 cb8000000000000000 02", [(0.0, 1), (-0.0, 2)]),
+    ],
+)
+def test_different_keys_that_python_takes_for_the_same_are_a_list_of_pairs(encoded: str, pairs: list[Any]) -> None:
+    decoded = msgpack.decode(bytes.fromhex(encoded))
+    # As text: 1, 1.0 and True are equal.
+    assert repr(decoded) == repr(pairs)
+
+
+@pytest.mark.req("CDTP-07")
+def test_the_last_of_the_same_keys_wins() -> None:
+    assert msgpack.decode(bytes.fromhex("83 01 02 a161 07 cd0001 03")) == {1: 3, "a": 7}
+    assert msgpack.decode(bytes.fromhex("82 01 02 c2 03")) == {1: 2, False: 3}
+
+
 @pytest.mark.parametrize(("value", "field"), [(msgpack.Ext(5, b"a"), "code"), (msgpack.Timestamp(-1, 5), "seconds")])
 def test_values_are_frozen_hashable_and_can_be_pickled(value: object, field: str) -> None:
     assert pickle.loads(pickle.dumps(value)) == value

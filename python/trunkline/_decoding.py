@@ -54,7 +54,7 @@ class CdtpDecoding:
         *,
         tags: Tags = "variant",
         mode: str = "PERMISSIVE",
-        accept: Sequence[str] = ACCEPT,
+        accept: str | Sequence[str] = ACCEPT,
         strict: bool = True,
         payload: bool = False,
     ) -> CdtpDecoding:
@@ -71,7 +71,7 @@ class CdtpDecoding:
         if rest not in {None, "variant"}:
             message = f'tags={{"*": {rest!r}}}: the type of all other tags together is "variant"'
             raise LocalProtocolError(message)
-        decoding = cls(tuple(named.items()), rest is not None, mode, tuple(accept), strict, payload)
+        decoding = cls(tuple(named.items()), rest is not None, mode, _headers(accept), strict, payload)
         decoding.native()
         return decoding
 
@@ -117,7 +117,14 @@ Decoding: TypeAlias = CdtpDecoding | DcpDecoding
 
 
 def decoding_of(
-    protocol: str, *, tags: Tags, mode: str, accept: Sequence[str], strict: bool, compat_dagbox: bool, payload: bool
+    protocol: str,
+    *,
+    tags: Tags,
+    mode: str,
+    accept: str | Sequence[str],
+    strict: bool,
+    compat_dagbox: bool,
+    payload: bool,
 ) -> Decoding:
     """What a user asks for of any protocol.
 
@@ -129,12 +136,16 @@ def decoding_of(
             raise LocalProtocolError(_not_of(protocol, "compat_dagbox"))
         return CdtpDecoding.of(tags=tags, mode=mode, accept=accept, strict=strict, payload=payload)
     if protocol == "dcp":
-        asked = {"tags": tags != "variant", "accept": tuple(accept) != ACCEPT, "strict": not strict}
+        asked = {"tags": tags != "variant", "accept": _headers(accept) != ACCEPT, "strict": not strict}
         for name in filter(asked.get, asked):
             raise LocalProtocolError(_not_of(protocol, name))
         return DcpDecoding.of(mode=mode, compat_dagbox=compat_dagbox, payload=payload)
     message = f"protocol={protocol!r}: the protocols that can be decoded are 'cdtp' and 'dcp'"
     raise LocalProtocolError(message)
+
+
+def _headers(accept: str | Sequence[str]) -> tuple[str, ...]:
+    return (accept,) if isinstance(accept, str) else tuple(accept)
 
 
 def _not_of(protocol: str, name: str) -> str:

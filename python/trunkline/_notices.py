@@ -17,7 +17,7 @@ from typing import Protocol
 from trunkline._text import readable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
-__all__ = ["Dropped", "Notices", "stop", "unwatch", "watch"]
+__all__ = ["Dropped", "Notices", "stop", "tell_ends", "unwatch", "watch"]
 
 _INTERVAL_S = 1.0
 
@@ -110,9 +110,10 @@ class _Watched(Protocol):
 class _Watch:
     """A role, and what reads its notices."""
 
-    def __init__(self, role: _Watched, read: Callable[[], None]) -> None:
+    def __init__(self, role: _Watched, read: Callable[[], None], end: Callable[[], None] | None) -> None:
         self.role = role
         self._read = read
+        self._end = end
         # Who ends a role waits until its last notices are told; a callback may end its own.
         self._telling = threading.RLock()
 
@@ -121,6 +122,7 @@ class _Watch:
         is_alone = self._telling.acquire(timeout=_PATIENCE_S)
         try:
             self._read()
+            self.tell_end()
         except TrunklineError:
             # The role is over; why is for its user to be told.
             pass
@@ -129,6 +131,10 @@ class _Watch:
         finally:
             if is_alone:
                 self._telling.release()
+
+    def tell_end(self) -> None:
+        if self._end is not None and self.role.closed:
+            self._end()
 
 
 class _Thread:
@@ -147,10 +153,11 @@ class _Thread:
         self._wake: tuple[int, int] | None = None
         self._stopping = False
 
-    def watch(self, role: _Watched, read: Callable[[], None]) -> None:
+    def watch(self, role: _Watched, read: Callable[[], None], end: Callable[[], None] | None = None) -> None:
+        """Reads the notices of a role from now on, and calls `end` once it is over: it may be called more than once."""
         self._start()
         with self._lock:
-            self._watched[id(role)] = _Watch(role, read)
+            self._watched[id(role)] = _Watch(role, read, end)
         self._notify()
 
     def unwatch(self, role: _Watched) -> None:
@@ -176,6 +183,14 @@ class _Thread:
         self._stopping = True
         self._notify()
         self._thread.join(timeout=5)
+        self._write()
+
+    def tell_ends(self) -> None:
+        """Has the last word of roles that ended after the thread: at the end of the process."""
+        if self._process != os.getpid():
+            return
+        for one in self._watched.values():
+            one.tell_end()
         self._write()
 
     def _start(self) -> None:
@@ -236,3 +251,4 @@ _thread = _Thread()
 watch = _thread.watch
 unwatch = _thread.unwatch
 stop = _thread.stop
+tell_ends = _thread.tell_ends

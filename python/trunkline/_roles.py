@@ -46,6 +46,9 @@ CaptureOverflow = Literal["count", "block"]
 
 _DAY_S = 24 * 60 * 60
 
+# How long an engine that is to end at once may take.
+PARTING_S = 1.0
+
 
 class SocketOptions(TypedDict, total=False):
     """What every role takes about its sockets.
@@ -57,8 +60,8 @@ class SocketOptions(TypedDict, total=False):
         socket: A pyzmq socket of yours to use; do not close it while the role lives.
         curve: Encryption and authentication; not beside `socket`, which brings its own.
         context: A pyzmq Context to share, for ``inproc://``; do not close it while the role lives.
-        queue_messages: Messages that may wait between the role and you.
-        queue_bytes: Bytes of frames that may wait; one larger message is taken when nothing waits.
+        queue_messages: Messages that may wait between the role and you, at least 1.
+        queue_bytes: Bytes that they may take; one larger message is taken when nothing waits.
         max_message_bytes: The largest frame that is taken.
     """
 
@@ -111,8 +114,14 @@ def _use_pyzmq() -> None:
 
             _library = _zmq.__file__
             _native.use_libzmq(_library)
-            atexit.register(_native.shutdown)
-            atexit.register(_notices.stop)
+            atexit.register(_shut_down)
+
+
+def _shut_down() -> None:
+    """Ends every role of the process, and has the last word of each. An interrupt ends what it comes to."""
+    for step in (_notices.stop, _native.shutdown, _notices.tell_ends):
+        with suppress(KeyboardInterrupt):
+            step()
 
 
 def end_on_sigterm() -> None:
@@ -126,7 +135,7 @@ def end_on_sigterm() -> None:
 
 def _end(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
-    _native.shutdown()
+    _shut_down()
     os.kill(os.getpid(), number)
 
 
@@ -167,6 +176,14 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         keep_alive.append(socket)
     if context is not None:
         keep_alive.append(context)
+    bounds = {
+        "queue_messages": given.get("queue_messages", 100_000),
+        "queue_bytes": given.get("queue_bytes", 256 << 20),
+    }
+    for name, bound in bounds.items():
+        if bound < 1:
+            message = f"{name} is at least 1, not {bound!r}"
+            raise LocalProtocolError(message)
     capture, curve, keep_days = given.get("capture"), given.get("curve"), given.get("keep_days")
     overflow = given.get("capture_overflow", "count")
     if overflow not in ("count", "block"):
@@ -180,8 +197,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "socket": None if socket is None else socket.underlying,
         "context": None if context is None else context.underlying,
         "keep_alive": keep_alive,
-        "queue_messages": given.get("queue_messages", 100_000),
-        "queue_bytes": given.get("queue_bytes", 256 << 20),
+        **bounds,
         "max_message_bytes": given.get("max_message_bytes", 1 << 30),
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": overflow,
@@ -293,11 +309,18 @@ class Role:
         """Ends the constructor, where everything about the role has been said."""
         raise NotImplementedError
 
+    def _let_go(self, native: Any) -> None:
+        """Leaves the engine of a role that is collected to end by itself."""
+        _notices.unwatch(native)
+
+    def _tell_unsent(self) -> None:
+        """Logs what was not sent, where nobody else is told."""
+
     def __del__(self) -> None:
         native = self._native
         if native is not None and not native.closed:
+            self._let_go(native)
             warnings.warn(f"unclosed {type(self).__name__}", ResourceWarning, source=self, stacklevel=1)
-            _notices.unwatch(native)
 
     def __repr__(self) -> str:
         state = "not open" if self._native is None else "closed" if self._native.closed else "open"
@@ -316,8 +339,10 @@ class BlockingRole(Role):
 
     def _abandon(self) -> None:
         """Closes after an exception, which is not to be hidden."""
-        with suppress(TimeoutError):
+        try:
             self.close()
+        except TimeoutError:
+            self._tell_unsent()
 
     def __enter__(self) -> Self:
         return self
@@ -346,8 +371,10 @@ class AsyncRole(Role):
 
     async def _abandon(self) -> None:
         """Closes after an exception, which is not to be hidden."""
-        with suppress(TimeoutError):
+        try:
             await self.close()
+        except TimeoutError:
+            self._tell_unsent()
 
     async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         if exc_type is None:
@@ -356,7 +383,12 @@ class AsyncRole(Role):
             await self._abandon()
 
     async def _join(self) -> None:
-        """Waits until the engine has ended."""
+        """Waits until the engine has ended; one who is cancelled gives up what it still waits for."""
         role = self._role
-        await until(role, lambda: role.closed, None)
+        try:
+            await until(role, lambda: role.closed, None)
+        except BaseException:
+            role.close(0.0)
+            role.join(PARTING_S)
+            raise
         role.join()

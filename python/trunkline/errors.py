@@ -46,17 +46,20 @@ class DecodeError(TrunklineError, ValueError):
         kind: What is wrong with them, a slug of ``trunkline.error_kinds()``.
         frame: The frame the fault is in, from 0.
         offset: The byte of that frame the fault is at, from 0.
+        meaning: What the kind means, in words; empty where nobody has said.
     """
 
-    def __init__(self, protocol: str, kind: str, frame: int, offset: int) -> None:
+    def __init__(self, protocol: str, kind: str, frame: int, offset: int, meaning: str = "") -> None:
         super().__init__(protocol, kind, frame, offset)
         self.protocol = protocol
         self.kind = kind
         self.frame = frame
         self.offset = offset
+        self.meaning = meaning
 
     def __str__(self) -> str:
-        return f"{self.kind} in frame {self.frame} at byte {self.offset} of a {self.protocol.upper()} message"
+        where = f"{self.kind} in frame {self.frame} at byte {self.offset} of a {self.protocol.upper()} message"
+        return f"{where}: {self.meaning}" if self.meaning else where
 
 
 class LocalProtocolError(TrunklineError):

@@ -1,6 +1,7 @@
 """One way for a role to end, played in a process of its own: `endings.py ENDING STYLE DIRECTORY`."""
 
 import asyncio
+import contextlib
 import functools
 import gc
 import logging
@@ -8,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 
 import zmq
@@ -111,6 +113,70 @@ def leave():
         sender = cdtp.Sender("Det", connect=receiver.endpoints[0])
         sender.send(b"x")
         globals()["kept"] = receiver, sender
+
+
+def open_unsent():
+    """A sender to nobody, and what says that it is closing: it has queued the end of its run."""
+
+    def tell():
+        while native.stats()["queued"] < 3:
+            time.sleep(0.01)
+        print("waiting", flush=True)
+
+    logging.getLogger("trunkline").addHandler(logging.StreamHandler(sys.stdout))
+    if style == "asyncio":
+        loop = asyncio.new_event_loop()
+        sender = loop.run_until_complete(
+            cdtp.AsyncSender("Det", bind="tcp://127.0.0.1:*", header="B", linger_s=100).__aenter__()
+        )
+        loop.run_until_complete(sender.send(b"x"))
+        loop.close()
+    else:
+        sender = cdtp.Sender("Det", bind="tcp://127.0.0.1:*", header="B", linger_s=100, **capture)
+        sender.send(b"x")
+    native = sender._sender
+    threading.Thread(target=tell, daemon=True).start()
+    return sender
+
+
+def interrupt_close():
+    """Ctrl-C while a sender waits to get rid of its messages."""
+    sender = open_unsent()
+    try:
+        if style == "asyncio":
+            asyncio.run(sender.close())
+        else:
+            sender.close()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+
+
+def leave_unsent():
+    """The interpreter exits with messages that nobody takes, and Ctrl-C ends that."""
+    globals()["kept"] = open_unsent()
+
+
+def fork_and_leave():
+    """A child leaves the roles of its parent alone, whatever way it goes."""
+    with contextlib.ExitStack() as stack:
+        roles = [
+            stack.enter_context(cdtp.Sender("Det", bind="tcp://127.0.0.1:*", linger_s=0)),
+            stack.enter_context(open_receiver()),
+            stack.enter_context(cdtp.Recorder(f"{directory}-recorded", bind="tcp://127.0.0.1:*")),
+        ]
+        told = [(role.endpoints, role.stats) for role in roles]
+        for role in roles:
+            child = os.fork()
+            if child == 0:
+                stack.pop_all()
+                try:
+                    with role:
+                        sys.exit(7)
+                except SystemExit:
+                    role.close()
+                os._exit(7 if [(role.endpoints, role.stats) for role in roles] == told else 3)
+            _, status = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(status) == 7, (role, status)
 
 
 def fork():

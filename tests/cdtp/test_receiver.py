@@ -2,10 +2,12 @@
 
 import logging
 import random
+import resource
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import zmq
@@ -218,6 +220,42 @@ def test_a_slow_reader_stops_the_sender_and_loses_nothing(open_socket, bounds):
         assert receiver.stats.queued <= 101
         assert [receiver.receive(timeout_s=20).sequence for _ in range(total)] == list(range(total))
         sending.join()
+
+
+def many_records(count):
+    return [wire.batch([])[:-1] + b"\xdd" + count.to_bytes(4) + b"\x93\x00\x80\x90" * count]
+
+
+@pytest.mark.req("CDTP-18", "CDTP-22")
+def test_records_count_towards_the_queue_with_what_they_take(open_socket):
+    with cdtp.Receiver(bind=ANY, options={zmq.RCVHWM: 1}, queue_bytes=1 << 20) as receiver:
+        push = open_socket(zmq.PUSH, connect=receiver.endpoints[0], sndhwm=1)
+        sent = threading.Event()
+
+        def send():
+            for _ in range(50):
+                push.send_multipart(many_records(50_000))
+            sent.set()
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        # One takes 200 kB of the wire, and more than 1 MiB of memory.
+        assert not sent.wait(0.5)
+        assert receiver.stats.queued == 1
+        assert sum(1 for _ in range(50 * 50_000) if receiver.receive(timeout_s=20).sequence == 0) == 50 * 50_000
+        sending.join()
+
+
+@pytest.mark.req("CDTP-22")
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the memory in use")
+def test_records_become_messages_when_it_is_their_turn(receiver, push):
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before = resident()
+    push.send_multipart(many_records(1_000_000))
+    assert receiver.receive(timeout_s=20).sequence == 0
+    assert resident() - before < 150 << 20
 
 
 @pytest.mark.req("CDTP-23")

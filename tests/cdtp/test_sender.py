@@ -1,5 +1,8 @@
 """The sending role, read by raw PULL sockets."""
 
+import asyncio
+import builtins
+import gc
 import logging
 import threading
 import time
@@ -265,7 +268,7 @@ def test_counts_what_was_at_risk_when_a_receiver_went(open_socket, caplog):
             sender.send(b"y")
             again = open_socket(zmq.PULL, connect=sender.endpoints[0])
             assert again.recv_multipart()[1] == b"y"
-    until(lambda: any("up to 11 messages" in record.message for record in caplog.records))
+    until(lambda: any("at least 11 messages" in record.message for record in caplog.records))
 
 
 @pytest.mark.req("CDTP-19")
@@ -297,6 +300,53 @@ def test_closing_says_how_much_was_not_sent():
     sender.close()
     with pytest.raises(ClosedError):
         sender.send(b"x")
+
+
+def unsent(caplog):
+    return [record.getMessage() for record in caplog.records if "not sent" in record.getMessage()]
+
+
+@pytest.mark.req("CDTP-18", "CDTP-19")
+def test_an_exception_does_not_hide_what_was_not_sent(caplog):
+    with pytest.raises(ZeroDivisionError), cdtp.Sender("Det", bind=ANY, linger_s=0.1) as sender:
+        for _ in range(3):
+            sender.send(b"x")
+        raise ZeroDivisionError
+    until(lambda: unsent(caplog))
+    assert unsent(caplog) == ["Det: 3 messages were not sent"]
+
+
+@pytest.mark.req("CDTP-18", "CDTP-19")
+async def test_an_exception_does_not_hide_what_was_not_sent_in_asyncio(caplog):
+    with pytest.raises(ZeroDivisionError):
+        async with cdtp.AsyncSender("Det", bind=ANY, linger_s=0.1) as sender:
+            await sender.send(b"x")
+            raise ZeroDivisionError
+    until(lambda: unsent(caplog))
+    assert unsent(caplog) == ["Det: 1 messages were not sent"]
+
+
+@pytest.mark.req("CDTP-18", "CDTP-19")
+@pytest.mark.filterwarnings("ignore:unclosed Sender:ResourceWarning")
+def test_a_sender_that_is_collected_logs_what_was_not_sent(caplog):
+    sender = cdtp.Sender("Det", bind=ANY, linger_s=0.1)
+    sender.send(b"x")
+    del sender
+    gc.collect()
+    until(lambda: unsent(caplog))
+    assert unsent(caplog) == ["Det: 1 messages were not sent"]
+
+
+@pytest.mark.req("CDTP-19")
+async def test_a_close_that_is_cancelled_waits_for_nothing_more(caplog):
+    sender = await cdtp.AsyncSender("Det", bind=ANY, linger_s=50).__aenter__()
+    await sender.send(b"x")
+    with pytest.raises(builtins.TimeoutError):
+        await asyncio.wait_for(sender.close(), 0.1)
+    assert sender.closed
+    until(lambda: unsent(caplog))
+    assert unsent(caplog) == ["Det: 1 messages were not sent"]
+    await sender.close()
 
 
 @pytest.mark.req("CDTP-20")
@@ -334,9 +384,25 @@ def test_refuses_what_no_message_can_be(endpoint):
             sender.begin_run()
         with pytest.raises(TypeError):
             sender.send("text")
+        for send in (sender.send, sender.send_frames):
+            with pytest.raises(LocalProtocolError, match="missing_payload"):
+                send([])
+        assert sender.stats.queued == 0
     with cdtp.Sender("Det", connect=endpoint, header="B", linger_s=0) as sender:
         with pytest.raises(LocalProtocolError, match="no run"):
             sender.end_run()
+
+
+@pytest.mark.req("CDTP-06")
+@pytest.mark.parametrize("header", ["B", "2"])
+def test_refuses_a_timestamp_that_the_header_does_not_have(endpoint, header):
+    with cdtp.Sender("Det", connect=endpoint, header=header, linger_s=0) as sender:
+        with pytest.raises(LocalProtocolError, match="no timestamp"):
+            sender.send(b"x", timestamp_ns=1)
+        assert sender.stats.queued == 0
+
+
+def test_refuses_a_header_that_is_none(endpoint):
     with pytest.raises(ValueError, match="header"):
         cdtp.Sender("Det", connect=endpoint, header="C")
 

@@ -194,6 +194,62 @@ def fork():
         role.close()
 
 
+def fork_and_leave():
+    """A child leaves the roles of its parent alone, whatever way it goes."""
+
+    def check(child):
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7, status
+
+    async def play():
+        roles = await open_all_async()
+        for role in roles:
+            child = os.fork()
+            if child == 0:
+                try:
+                    async with role:
+                        sys.exit(7)
+                except SystemExit:
+                    await role.close()
+                    os._exit(7)
+            check(child)
+        for role in reversed(roles):
+            await role.close()
+
+    if style == "asyncio":
+        asyncio.run(play())
+        return
+    roles = open_all()
+    endpoints = roles[0].endpoints
+    for role in roles:
+        child = os.fork()
+        if child == 0:
+            try:
+                with role:
+                    sys.exit(7)
+            except SystemExit:
+                role.close()
+            os._exit(7 if roles[0].endpoints == endpoints else 3)
+        check(child)
+    feed(*roles[1:])
+    for role in reversed(roles):
+        role.close()
+
+
+def interrupt_close():
+    """Ctrl-C while a role waits for others before it ends."""
+    broker, worker, client = open_all()
+    future = client.submit(b"echo", b"x")
+    request = worker.receive(timeout_s=20)
+    for role in (broker, worker, client):
+        try:
+            print("waiting", flush=True)
+            role.close(drain_s=1000)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    globals()["kept"] = future, request
+
+
 def collect():
     """Garbage collection of open objects, in the middle of their traffic."""
     for _ in range(ROUNDS):

@@ -513,8 +513,9 @@ def test_a_child_of_fork_has_none():
         child = os.fork()
         if child == 0:
             try:
-                broker.close()
+                broker.wait(timeout_s=0)
             except ClosedError:
+                broker.close()
                 os._exit(0 if broker.stats.received == 0 else 2)
             os._exit(3)
         _, status = os.waitpid(child, 0)

@@ -26,6 +26,24 @@ def test_ends_cleanly_with_its_process_or_context(ending, style, tmp_path):
 
 
 @pytest.mark.parametrize("style", STYLES)
+def test_a_child_that_leaves_does_not_end_its_parents_roles(style, tmp_path):
+    finish(start("fork_and_leave", style, tmp_path))
+
+
+@pytest.mark.parametrize("style", ["blocking", "capture"])
+def test_ctrl_c_ends_the_drain_of_a_role(style, tmp_path):
+    lines = []
+    with start("interrupt_close", style, tmp_path) as process:
+        for line in process.stdout:
+            lines.append(line)
+            if line == "waiting\n":
+                process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert lines == ["waiting\n", "interrupted\n"] * 3 + ["ended\n"]
+
+
+@pytest.mark.parametrize("style", STYLES)
 def test_interpreter_exit_ends_open_roles(style, tmp_path):
     for process in [start("leave", style, tmp_path / str(number)) for number in range(3)]:
         finish(process)

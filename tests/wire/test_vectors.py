@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgpack as reference
 import pytest
 import zmq
 from differential import naive, ours, theirs
@@ -133,3 +135,49 @@ def test_every_error_kind_has_a_vector() -> None:
     files = (Path(__file__).parents[1] / "vectors").glob("*/*.json")
     vectors = [vector for file in files for vector in json.loads(file.read_text())]
     assert {vector["error"]["kind"] for vector in vectors if "error" in vector} == set(error_kinds())
+
+
+@pytest.mark.req("CDTP-03")
+def test_an_error_says_what_its_kind_means() -> None:
+    with pytest.raises(DecodeError) as raised:
+        cdtp.decode([bytes.fromhex("a54344545002 a144 00 90")], accept="S")
+    assert "unsupported_version in frame 0 at byte 0 of a CDTP message" in str(raised.value)
+    assert "CDTP2" in str(raised.value)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.args) == (str(raised.value), raised.value.args)
+    by_hand = DecodeError("cdtp", "bad_type", 0, 7)
+    assert str(by_hand) == "bad_type in frame 0 at byte 7 of a CDTP message"
+
+
+def test_one_header_may_be_accepted_by_itself() -> None:
+    frames = [bytes.fromhex("a54344545001 a144 d6ff00000000 80"), b"x"]
+    assert cdtp.decode(frames, accept="S") == cdtp.decode(frames, accept=["S"])
+    with pytest.raises(DecodeError, match="unsupported_version"):
+        cdtp.decode(frames, accept="2")
+    with pytest.raises(ValueError, match="no CDTP header"):
+        cdtp.decode(frames, accept="SA")  # type: ignore[arg-type]  # one header, not several
+
+
+@pytest.mark.req("CDTP-22")
+def test_a_batch_is_a_sequence() -> None:
+    records = [[number, {}, []] for number in (1, 2, 3, 2)]
+    frame = b"\xa5CDTP\x02\xa1D\x00" + reference.packb(records)
+    batch = cdtp.decode([frame])
+    assert isinstance(batch, cdtp.Batch)
+    assert isinstance(batch, Sequence)
+    messages = [batch[number] for number in range(4)]
+    assert list(reversed(batch)) == messages[::-1]
+    for cut in (slice(1, 3), slice(None, None, -1), slice(-1, None), slice(5, 9), slice(None, None, 2)):
+        assert batch[cut] == tuple(messages[cut])
+    assert [batch.index(message) for message in messages] == [0, 1, 2, 1]
+    assert batch.index(messages[1], 2) == 3
+    assert batch.index(messages[1], -1) == 3
+    assert [batch.count(message) for message in messages] == [1, 2, 1, 2]
+    assert messages[1] in batch
+    assert "x" not in batch
+    assert batch.count("x") == 0
+    for value, *bounds in ((messages[1], 0, 1), (messages[0], 1), ("x",)):
+        with pytest.raises(ValueError, match="no such message"):
+            batch.index(value, *bounds)
+    with pytest.raises(IndexError):
+        batch[4]

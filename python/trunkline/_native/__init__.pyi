@@ -33,7 +33,10 @@ def use_libzmq(path: str | os.PathLike[str]) -> None:
     """Says which library pyzmq has loaded."""
 
 def shutdown() -> None:
-    """Ends every role of this process, within the time its lingering takes, then the context they share."""
+    """Ends every role of this process, within the time its lingering takes, then the context they share.
+
+    A signal whose handler raises ends the lingering.
+    """
 
 @disjoint_base
 class Role:
@@ -71,7 +74,7 @@ class Role:
         """Ends a wait on ``fileno(changes=True)``."""
 
     def close(self, grace_s: float) -> None:
-        """Asks the role to end; it may take so many seconds to do so in an orderly way."""
+        """Asks the role to end; it may take so many seconds to do so in an orderly way. A child after fork has none to end."""
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Waits until the role has ended; false when the time is up."""

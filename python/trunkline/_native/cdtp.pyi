@@ -1,7 +1,7 @@
 """CDTP messages, and the engines of its roles."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeAlias, final
+from typing import Any, Literal, Self, TypeAlias, final, overload
 
 from typing_extensions import Buffer
 
@@ -87,20 +87,33 @@ class Batch(Sequence[Message]):
         """What all its records are for: "BOR", "DAT" or "EOR"."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, key: int, /) -> Message: ...  # type: ignore[override]  # one at a time, no slices
+    @overload
+    def __getitem__(self, key: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> tuple[Message, ...]: ...
+    def index(self, value: object, start: int = 0, stop: int = ...) -> int:
+        """Where a message is, the first of those that are equal.
+
+        Raises:
+            ValueError: There is none.
+        """
+
+    def count(self, value: object) -> int:
+        """How many messages are equal to one."""
+
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Callable[..., Batch], tuple[tuple[bytes, ...]]]: ...
 
 def decode(
-    frames: Iterable[Buffer], *, accept: Sequence[_Header] | None = None, strict: bool = True
+    frames: Iterable[Buffer], *, accept: _Header | Sequence[_Header] | None = None, strict: bool = True
 ) -> Message | Batch:
     """The message in these frames: a `Message`, or a `Batch` for CDTP2.
 
     Args:
         frames: Bytes-like objects, as any socket gives them.
-        accept: The headers that are messages; all four if None.
+        accept: The header that is a message, or several; all four if None.
         strict: Whether bytes after the header are an error (CDTP-10).
 
     Raises:
@@ -171,7 +184,7 @@ class Receiver(Role):
         options: Mapping[str, Any],
         on_notice: Callable[..., None],
         *,
-        accept: Sequence[_Header],
+        accept: _Header | Sequence[_Header],
         strict: bool,
         deliver: bool,
         limit: int | None = None,

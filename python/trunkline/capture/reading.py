@@ -169,7 +169,7 @@ class Capture:
         *,
         tags: Tags = "variant",
         mode: Mode = "PERMISSIVE",
-        accept: Sequence[str] = ("S", "A", "B", "2"),
+        accept: str | Sequence[str] = ("S", "A", "B", "2"),
         strict: bool = True,
         compat_dagbox: bool = False,
         payload: bool = False,
@@ -182,7 +182,7 @@ class Capture:
                 ``tag_<name>``, with ``"*": "variant"`` for the rest.
             mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
                 raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
-            accept: The CDTP headers that are messages.
+            accept: The CDTP header that is a message, or several.
             strict: Whether bytes after a CDTP header are an error.
             compat_dagbox: Whether DCP types of four bytes are taken as well (DCP-11).
             payload: Whether to add the payload frames of CDTP, which are not read from disk without, or the parts of

@@ -48,23 +48,32 @@ def replay(
         How many messages were sent.
 
     Raises:
-        LocalProtocolError: The capture holds messages of another protocol than CDTP.
+        LocalProtocolError: The capture holds messages of another protocol than CDTP, or there is no such rate.
         TimeoutError: The receiver took nothing for too long.
         CaptureError: There is no capture, or it cannot be read.
     """
-    if not isinstance(rate, str) and not (rate > 0 and math.isfinite(rate)):
+    is_known = rate in {"max", "real"} if isinstance(rate, str) else rate > 0 and math.isfinite(rate)
+    if not is_known:
         message = f"rate is 'max', 'real' or a number of messages a second, not {rate!r}"
-        raise ValueError(message)
+        raise LocalProtocolError(message)
     opened = reading.open(path)
     others = {protocol: count for protocol, count in opened.info().protocols.items() if protocol != "cdtp"}
     if others:
         found = ", ".join(f"{count} messages of {protocol}" for protocol, count in sorted(others.items()))
         message = f"only CDTP can be replayed: another protocol's messages answer each other. The capture holds {found}"
         raise LocalProtocolError(message)
-    with cdtp.Sender("replay", linger_s=linger_s, **options) as sender:
+    with _Sender("replay", linger_s=linger_s, **options) as sender:
         if on_ready is not None:
             on_ready(sender.endpoints)
         return _Replay(sender, timeout_s, on_progress).run(opened.rows(), rate)
+
+
+class _Sender(cdtp.Sender):
+    """One that sends no more once the replay is broken off."""
+
+    def _abandon(self) -> None:
+        self._linger_s = 0.0
+        super()._abandon()
 
 
 class _Replay:

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trunkline._native.cdtp import Batch, Message, decode, encode
 from trunkline._native.cdtp import _restore as _restore
 from trunkline._native.cdtp import _restore_batch as _restore_batch
@@ -34,3 +36,5 @@ __all__ = [
     "decode",
     "encode",
 ]
+
+Sequence.register(Batch)

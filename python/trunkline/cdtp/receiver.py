@@ -13,9 +13,10 @@ from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
-__all__ = ["AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
+__all__ = ["Accept", "AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
 
 Header = Literal["S", "A", "B", "2"]
+Accept = Header | Sequence[Header]
 
 ALL_HEADERS: tuple[Header, ...] = ("S", "A", "B", "2")
 
@@ -89,7 +90,7 @@ def open_native(
     who: str,
     given: RoleOptions,
     *,
-    accept: Sequence[Header],
+    accept: Accept,
     strict: bool,
     on_drop: Callable[[Dropped], object] | None,
     deliver: bool,
@@ -111,7 +112,7 @@ def open_native(
     options = native_options(given, grace_s=_DRAIN_S, finds=group is not None, **more)
     notices = Notices("cdtp", who, on_drop)
     native = _Receiver(
-        options, notify(notices), accept=list(accept), strict=strict, deliver=deliver, limit=limit, beacon=beacon
+        options, notify(notices), accept=accept, strict=strict, deliver=deliver, limit=limit, beacon=beacon
     )
     return opened(native, given, notices)
 
@@ -129,7 +130,7 @@ class _Receiving(Role):
     def __init__(
         self,
         *,
-        accept: Sequence[Header] = ALL_HEADERS,
+        accept: Accept = ALL_HEADERS,
         strict: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
         limit: int | None = None,
@@ -178,7 +179,7 @@ class Receiver(_Receiving, BlockingRole):
     senders feel it. What is no message is counted, logged and handed to `on_drop`, and the next good one arrives.
 
     Args:
-        accept: The headers that are messages; others are dropped as ``unsupported_version``.
+        accept: The header that is a message, or several; others are dropped as ``unsupported_version``.
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
         limit: Read no more after so many wire messages; see `limit`.

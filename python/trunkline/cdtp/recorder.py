@@ -12,7 +12,7 @@ from trunkline import _notices
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, SocketOptions, until
-from trunkline.cdtp.receiver import ALL_HEADERS, Header, open_native
+from trunkline.cdtp.receiver import ALL_HEADERS, Accept, open_native
 from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
@@ -101,7 +101,7 @@ class _Recording(Role):
         self,
         path: str | os.PathLike[str],
         *,
-        accept: Sequence[Header] = ALL_HEADERS,
+        accept: Accept = ALL_HEADERS,
         strict: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
         limit: int | None = None,
@@ -177,7 +177,7 @@ class Recorder(_Recording, BlockingRole):
 
     Args:
         path: The capture directory; made if it does not exist, continued if it does.
-        accept: The headers that are messages; others have an error in their row.
+        accept: The header that is a message, or several; others have an error in their row.
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped` for each message that does not decode, in a thread of its own.
         limit: Read no more after so many messages.

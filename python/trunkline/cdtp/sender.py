@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -12,6 +13,7 @@ from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
 from trunkline._roles import (
+    PARTING_S,
     AsyncRole,
     BlockingRole,
     Overflow,
@@ -45,7 +47,7 @@ class SenderStats:
         sent: Messages the transport has taken.
         queued: Messages that wait; once closed, those that were never sent.
         queued_bytes: Their bytes.
-        at_risk: Wire messages that may have been lost when a receiver went; a lower bound (CDTP-18).
+        at_risk: Wire messages that may have been lost when a receiver went, at least (CDTP-18).
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
     """
@@ -113,7 +115,8 @@ class _Sending(Role):
             beacon=self._beacon,
         )
         notices = Notices("cdtp", self.name, None)
-        _notices.watch(native, lambda: _read_notices(native, notices))
+        self._unsent = _Unsent(native, notices)
+        _notices.watch(native, lambda: _read_notices(native, notices), self._unsent.tell)
         self._native = opened(native, self._options, notices)
 
     @property
@@ -155,11 +158,51 @@ class _Sending(Role):
         unsent = self.stats.queued
         return TimeoutError(f"{unsent} messages were not sent within {timeout_s} s", unsent=unsent)
 
-    def _raise_unsent(self) -> None:
-        unsent = self.stats.queued
+    @contextmanager
+    def _ending(self) -> Iterator[_Sender]:
+        """Around the end of the engine: what was not sent is raised, or logged when something else is."""
+        sender = self._sender
+        was_closed = sender.closed
+        if not was_closed:
+            self._unsent.is_told = True
+        try:
+            yield sender
+            _notices.unwatch(sender)
+            if not was_closed:
+                sender.raise_failure()
+        except BaseException:
+            # Whoever is interrupted waits no more, even if he had not begun to.
+            sender.close(0.0)
+            sender.join(PARTING_S)
+            self._tell_unsent()
+            raise
+        unsent = 0 if was_closed else self.stats.queued
         if unsent:
             message = f"{unsent} messages were not sent within {self._linger_s} s"
             raise TimeoutError(message, unsent=unsent)
+
+    def _tell_unsent(self) -> None:
+        self._unsent.is_told = False
+        self._unsent.tell()
+
+    def _let_go(self, native: _Sender) -> None:
+        # Still watched, so that its log has the last word.
+        native.close(self._linger_s)
+
+
+class _Unsent:
+    """What was not sent, told once: by whoever closes the sender, else by its log (CDTP-18)."""
+
+    def __init__(self, native: _Sender, notices: Notices) -> None:
+        self._native = native
+        self._notices = notices
+        self.is_told = False
+
+    def tell(self) -> None:
+        unsent = 0 if self.is_told else self._native.stats()["queued"]
+        if unsent:
+            self.is_told = True
+            self._notices.log(logging.WARNING, "unsent", f"{unsent} messages were not sent")
 
 
 def _read_notices(native: _Sender, notices: Notices) -> None:
@@ -168,7 +211,9 @@ def _read_notices(native: _Sender, notices: Notices) -> None:
             text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
             notices.log(logging.WARNING, kind, text)
         elif kind == "at_risk":
-            notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and up to {detail} messages with it")
+            notices.log(
+                logging.WARNING, kind, f"a receiver left {endpoint}, and at least {detail} messages were at risk"
+            )
         else:
             notices.tell(kind, endpoint, detail)
 
@@ -220,7 +265,8 @@ class Sender(_Sending, BlockingRole):
 
         Raises:
             TimeoutError: The queue is full.
-            LocalProtocolError: A frame is larger than ``max_message_bytes``.
+            LocalProtocolError: This would be no message, as without a payload frame with header S (CDTP-01), the header has
+                no timestamp, or a frame is larger than ``max_message_bytes``.
             ClosedError: The sender is closed.
         """
         self._put(self._data(payload, tags, timestamp_ns), timeout_s)
@@ -269,7 +315,13 @@ class Sender(_Sending, BlockingRole):
             raise self._not_flushed(timeout_s)
 
     def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
-        """Sends a whole message as it is, header and all; its bytes are not looked at."""
+        """Sends a whole message as it is, header and all; its bytes are not looked at.
+
+        Raises:
+            TimeoutError: The queue is full.
+            LocalProtocolError: There is no frame, or one is larger than ``max_message_bytes``.
+            ClosedError: The sender is closed.
+        """
         self._put(self._sender.raw(frames), timeout_s)
 
     def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:
@@ -278,17 +330,15 @@ class Sender(_Sending, BlockingRole):
     def close(self) -> None:
         """Ends the run, sends what is queued for as long as `linger_s`, and closes (CDTP-19).
 
+        An interrupt, as by Ctrl-C, ends the wait at once. Where nobody can be told what was not sent, after it or another
+        exception, at the collection of the sender or at the end of the process, that is logged.
+
         Raises:
             TimeoutError: Messages were not sent; `.unsent` says how many.
         """
-        sender = self._sender
-        was_closed = sender.closed
-        sender.close(self._linger_s)
-        sender.join()
-        _notices.unwatch(sender)
-        if not was_closed:
-            sender.raise_failure()
-            self._raise_unsent()
+        with self._ending() as sender:
+            sender.close(self._linger_s)
+            sender.join()
 
 
 class AsyncSender(_Sending, AsyncRole):
@@ -341,10 +391,6 @@ class AsyncSender(_Sending, AsyncRole):
         """See `Sender.close`."""
         if self._native is None:
             return
-        was_closed = self._native.closed
-        self._native.close(self._linger_s)
-        await self._join()
-        _notices.unwatch(self._native)
-        if not was_closed:
-            self._native.raise_failure()
-            self._raise_unsent()
+        with self._ending() as sender:
+            sender.close(self._linger_s)
+            await self._join()

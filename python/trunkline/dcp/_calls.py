@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import select
 import signal
 import threading
@@ -131,6 +132,7 @@ class AsyncCalls:
         self._native = native
         self._futures: dict[int, tuple[asyncio.Future[Reply], float | None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
 
     async def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> asyncio.Future[Reply]:
         """Waits for room in the queue alone, and returns the reply to come."""
@@ -147,7 +149,8 @@ class AsyncCalls:
 
     def end(self) -> None:
         """Completes what is left; the role is over."""
-        if self._loop is not None:
+        # What the loop of a child after fork waits for, its parent's does too: it is not to be touched.
+        if self._loop is not None and self._process == os.getpid():
             self._complete_all()
 
     def _listen(self) -> asyncio.AbstractEventLoop:

@@ -48,7 +48,7 @@ def decode(
     *,
     tags: Tags = "variant",
     mode: Mode = "PERMISSIVE",
-    accept: Sequence[str] = ACCEPT,
+    accept: str | Sequence[str] = ACCEPT,
     strict: bool = True,
     compat_dagbox: bool = False,
     payload: bool = False,
@@ -87,7 +87,7 @@ def decode(
         tags: Which columns the tags of CDTP become.
         mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST fails
             the query, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
-        accept: The CDTP headers that are messages.
+        accept: The CDTP header that is a message, or several.
         strict: Whether bytes after a CDTP header are an error.
         compat_dagbox: Whether DCP types of four bytes are taken as well (DCP-11).
         payload: Whether to add the payload frames of CDTP, or the parts of the data of DCP, which then pass through
@@ -121,7 +121,7 @@ def from_cdtp(
     n_bytes: Column | str | None = None,
     tags: Tags = "variant",
     mode: Mode = "PERMISSIVE",
-    accept: Sequence[str] = ACCEPT,
+    accept: str | Sequence[str] = ACCEPT,
     strict: bool = True,
 ) -> Column:
     """A column of structs of what CDTP headers say, one a header.
@@ -141,7 +141,7 @@ def from_cdtp(
         n_bytes: The bytes of all frames of each message; without it `payload_bytes` is null but for CDTP2.
         tags: Which fields the tags become, as in `decode`.
         mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
-        accept: The headers that are messages.
+        accept: The header that is a message, or several.
         strict: Whether bytes after a header are an error.
 
     Raises:

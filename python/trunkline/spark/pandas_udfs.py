@@ -29,7 +29,7 @@ def cdtp(
     n_bytes: Column | str | None = None,
     tags: Mapping[str, str] | None = None,
     mode: Mode = "PERMISSIVE",
-    accept: Sequence[str] = ACCEPT,
+    accept: str | Sequence[str] = ACCEPT,
     strict: bool = True,
 ) -> Column:
     """The column of structs that `from_cdtp` gives, by way of pandas.
@@ -42,7 +42,7 @@ def cdtp(
         n_bytes: The bytes of all frames of each message.
         tags: The fields of the tags, by name: a VARIANT would cost a Python object a value here, so there is none.
         mode: PERMISSIVE or FAILFAST.
-        accept: The headers that are messages.
+        accept: The header that is a message, or several.
         strict: Whether bytes after a header are an error.
 
     Raises:

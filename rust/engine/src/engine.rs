@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 use trunkline_capture::{Direction, Progress};
-use trunkline_wire::{Backlog, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent};
+use trunkline_wire::{
+    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight,
+};
 
 use self::sending::Letter;
 use crate::handle::StartError;
@@ -51,8 +53,10 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     asked: Option<u64>,
     /// Set until the role's first sockets are open: a failure there fails the start.
     starting: bool,
-    /// Set once the role was asked to end.
-    closing: bool,
+    /// When the role is to be over, once it was asked to end.
+    closing: Option<Nanos>,
+    /// When it is over whatever its machine still waits for, once it was asked to end sooner.
+    given_up: Option<Nanos>,
     failure: Option<StartError>,
 }
 
@@ -92,7 +96,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             unroutable: 0,
             asked: None,
             starting: true,
-            closing: false,
+            closing: None,
+            given_up: None,
             failure: None,
         }
     }
@@ -121,7 +126,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 break End::Closed;
             }
         };
-        if end != End::Closed && !self.udp.is_empty() {
+        if !self.machine.is_closed() && !self.udp.is_empty() {
             // Whoever was told of this role is told of its end.
             let now = self.now();
             self.machine.handle_close(now, Duration::ZERO);
@@ -168,6 +173,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         if self.machine.is_closed() {
             return Ok(());
         }
+        if self.given_up.is_some_and(|at| at <= now) {
+            return Err(End::Closed);
+        }
         self.wait()
     }
 
@@ -182,8 +190,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         for order in orders.drain(..) {
             match order {
                 Order::Close(grace) => {
-                    self.closing = true;
                     let now = self.now();
+                    let end = now + grace;
+                    match self.closing {
+                        Some(before) if end >= before => {}
+                        before => {
+                            self.closing = Some(end);
+                            self.given_up = before.map(|_| end);
+                        }
+                    }
                     self.machine.handle_close(now, grace);
                     self.drain(now);
                 }
@@ -286,13 +301,19 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let slot = &self.slots[at];
         let Received { peer, user_id, frames } = received;
         let record = self.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
-        let size = frames.iter().map(Bytes::len).sum();
+        let size: usize = frames.iter().map(Bytes::len).sum();
         let error = self.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
         if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.tap, record) {
             tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, error);
         }
-        self.room.bytes = self.room.bytes.saturating_sub(size);
+        let seen = self.events.len();
         self.take_events();
+        // What came of it may take more than it did on the wire.
+        let weight = self.events[seen..].iter().map(|event| match event.weight() {
+            Weight::Lossless(bytes) => bytes,
+            Weight::Notice(_) => 0,
+        });
+        self.room.bytes = self.room.bytes.saturating_sub(size.max(weight.sum()));
         size
     }
 
@@ -410,6 +431,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             _ => None,
         };
         let mut listed = bound.clone();
+        listed.extend(self.transport.adopted_endpoint(&socket));
         if !self.starting {
             listed.extend_from_slice(&open.connect);
         }
@@ -447,7 +469,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     /// Those of a role that comes to its end stay as they were.
     fn list_endpoints(&self) {
-        if !self.closing {
+        if self.closing.is_none() {
             // Where authentication is asked for is nobody's business.
             let public = self.slots.iter().filter(|slot| slot.kind != SocketKind::Rep);
             self.shared.set_endpoints(public.flat_map(|slot| slot.listed.clone()).collect());
@@ -503,7 +525,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let now = self.now();
         let machine = self.machine.poll_timeout();
         let outboxes = self.slots.iter().filter_map(|slot| slot.outboxes.deadline());
-        let deadline = machine.into_iter().chain(outboxes).min().map(|at| at - now);
+        let deadline = machine.into_iter().chain(outboxes).chain(self.given_up).min().map(|at| at - now);
         let capture = capture.map(|at| at.saturating_duration_since(self.origin + (now - Nanos(0))));
         let mut timeout = deadline.into_iter().chain(capture).min();
         self.shared.engine.arm();
@@ -552,6 +574,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 fn ended(error: &TransportError) -> End {
     match error {
         TransportError::Terminated => End::Terminated,
-        TransportError::Unsupported(_) | TransportError::Failed { .. } => End::Transport(error.to_string()),
+        TransportError::Unsupported(_) | TransportError::WrongSocket { .. } | TransportError::Failed { .. } => {
+            End::Transport(error.to_string())
+        }
     }
 }

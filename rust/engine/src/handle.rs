@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -91,6 +91,7 @@ pub struct Handle<M: Machine> {
     shared: Arc<Shared<M>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     tickets: AtomicU64,
+    closing: AtomicBool,
     grace: Duration,
     /// The process that started it.
     process: u64,
@@ -141,6 +142,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
                 shared,
                 thread: Mutex::new(Some(thread)),
                 tickets: AtomicU64::new(0),
+                closing: AtomicBool::new(false),
                 grace,
                 process: fork::generation(),
             }),
@@ -173,9 +175,17 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.ask(verb);
     }
 
-    /// Asks the role to end within `grace`.
+    /// Asks the role to end within `grace`; once more to end sooner. A child after fork has none to end.
     pub fn close(&self, grace: Duration) {
-        self.shared.order(Order::Close(grace));
+        self.closing.store(true, Ordering::SeqCst);
+        if self.is_ours() {
+            self.shared.order(Order::Close(grace));
+        }
+    }
+
+    /// Whether it was asked to end.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
     }
 
     /// Asks for the capture to be safe on disk, and with `publish` visible to readers of Parquet. Gives the number that
@@ -205,7 +215,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
 
     /// Counters as last taken.
     pub fn snapshot(&self) -> Snapshot<M::Stats> {
-        self.shared.snapshot()
+        if self.is_ours() { self.shared.snapshot() } else { self.shared.remembered_snapshot() }
     }
 
     /// Fresh counters, or the last ones when the role is over. Waits for the engine, which answers at once.
@@ -255,7 +265,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
 
     /// The endpoints it listens on.
     pub fn endpoints(&self) -> Vec<String> {
-        self.shared.endpoints()
+        if self.is_ours() { self.shared.endpoints() } else { self.shared.remembered_endpoints() }
     }
 
     /// What wakes a reader of events.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use trunkline_capture::Progress;
@@ -251,6 +251,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a child after fork finds: nobody is left there to let go of a lock.
+fn remembered<T: Clone + Default>(mutex: &Mutex<T>) -> T {
+    match mutex.try_lock() {
+        Ok(value) => value.clone(),
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+        Err(TryLockError::WouldBlock) => T::default(),
+    }
+}
+
 impl<M: Machine> Shared<M> {
     pub(crate) fn new(bounds: Bounds) -> std::io::Result<Self> {
         Ok(Self {
@@ -429,6 +438,16 @@ impl<M: Machine> Shared<M> {
 
     pub(crate) fn endpoints(&self) -> Vec<String> {
         lock(&self.endpoints).clone()
+    }
+
+    /// The endpoints at the time of the fork, for a child: none where a thread of the parent was at them just then.
+    pub(crate) fn remembered_endpoints(&self) -> Vec<String> {
+        remembered(&self.endpoints)
+    }
+
+    /// The counters last taken before the fork, for a child.
+    pub(crate) fn remembered_snapshot(&self) -> Snapshot<M::Stats> {
+        remembered(&self.snapshot)
     }
 
     pub(crate) fn end(&self) -> Option<End> {

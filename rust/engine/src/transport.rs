@@ -21,6 +21,11 @@ pub trait Transport {
     /// Listens; gives the real endpoint, where the port was left open.
     fn bind(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<String, TransportError>;
 
+    /// Where a socket that was handed over was bound or connected last.
+    fn adopted_endpoint(&self, _socket: &Self::Socket) -> Option<String> {
+        None
+    }
+
     /// Dials, and dials again whenever the connection is lost.
     fn connect(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<(), TransportError>;
 
@@ -117,6 +122,13 @@ pub enum TransportError {
     Terminated,
     /// It can do no such thing; named.
     Unsupported(&'static str),
+    /// A socket that was handed over is of another pattern than the role's.
+    WrongSocket {
+        /// What the role needs.
+        needed: &'static str,
+        /// What it was given.
+        given: &'static str,
+    },
     /// The transport's own error.
     Failed {
         /// Its number.
@@ -131,6 +143,7 @@ impl fmt::Display for TransportError {
         match self {
             Self::Terminated => f.write_str("the ZeroMQ context was terminated"),
             Self::Unsupported(what) => write!(f, "this transport has no {what}"),
+            Self::WrongSocket { needed, given } => write!(f, "this role needs a {needed} socket, not a {given} one"),
             Self::Failed { reason, .. } => f.write_str(reason),
         }
     }

@@ -13,7 +13,7 @@ import_exception!(trunkline.errors, LocalProtocolError);
 import_exception!(trunkline.errors, TimeoutError);
 
 pub(crate) fn decode_error(protocol: &'static str, error: DecodeFault) -> PyErr {
-    DecodeError::new_err((protocol, error.kind.slug(), error.frame, error.offset))
+    DecodeError::new_err((protocol, error.kind.slug(), error.frame, error.offset, error.kind.meaning()))
 }
 
 pub(crate) fn capture_error(error: &CaptureFault) -> PyErr {
@@ -25,7 +25,9 @@ pub(crate) fn start_error(error: StartError) -> PyErr {
     match error {
         StartError::Capture(error) => capture_error(&error),
         StartError::Transport(TransportError::Unsupported(_))
-        | StartError::Open { error: TransportError::Unsupported(_), .. } => LocalProtocolError::new_err(text),
+        | StartError::Open { error: TransportError::Unsupported(_) | TransportError::WrongSocket { .. }, .. } => {
+            LocalProtocolError::new_err(text)
+        }
         StartError::Transport(TransportError::Terminated) => ClosedError::new_err(text),
         StartError::Open { error: TransportError::Failed { errno, .. }, .. } => {
             pyo3::exceptions::PyOSError::new_err((errno, text))

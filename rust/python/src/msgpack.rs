@@ -80,12 +80,17 @@ fn read<'py>(py: Python<'py>, reader: &mut Reader<'_>, depth: usize) -> PyResult
 /// A `dict`, or a list of pairs from the first key on that a `dict` cannot hold.
 fn read_map<'py>(py: Python<'py>, reader: &mut Reader<'_>, pairs: u32, depth: usize) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
+    let mut numbers = Numbers::default();
     for read_pairs in 0..pairs {
-        let key = match reader.peek() {
-            Some(wire::Head::String(_)) => name(py, reader.string(ErrorKind::BadMapKey).map_err(fault)?).into_any(),
-            _ => read(py, reader, depth)?,
+        let (key, is_foreign) = if let Some(wire::Head::String(_)) = reader.peek() {
+            (name(py, reader.string(ErrorKind::BadMapKey).map_err(fault)?).into_any(), false)
+        } else {
+            let key = read(py, reader, depth)?;
+            let is_unhashable = key.is_instance_of::<PyList>() || key.is_instance_of::<PyDict>();
+            let is_foreign = is_unhashable || (numbers.add(&key) && dict.contains(&key)?);
+            (key, is_foreign)
         };
-        if key.is_instance_of::<PyList>() || key.is_instance_of::<PyDict>() {
+        if is_foreign {
             let list = PyList::new(py, dict.items())?;
             list.append((key, read(py, reader, depth)?))?;
             for _ in read_pairs + 1..pairs {
@@ -96,6 +101,26 @@ fn read_map<'py>(py: Python<'py>, reader: &mut Reader<'_>, pairs: u32, depth: us
         dict.set_item(key, read(py, reader, depth)?)?;
     }
     Ok(dict.into_any())
+}
+
+/// The kinds of numbers among the keys of a map: Python takes 1, 1.0 and True for the same, and 0.0 and -0.0.
+#[derive(Default)]
+struct Numbers(u8);
+
+impl Numbers {
+    /// Whether there are more kinds than one now, so that equal keys may be different ones.
+    fn add(&mut self, key: &Bound<'_, PyAny>) -> bool {
+        self.0 |= if key.is_instance_of::<PyBool>() {
+            1
+        } else if key.is_instance_of::<PyInt>() {
+            2
+        } else if let Ok(float) = key.cast::<PyFloat>() {
+            if float.value().is_sign_negative() { 4 } else { 8 }
+        } else {
+            0
+        };
+        self.0.count_ones() > 1
+    }
 }
 
 fn write(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> PyResult<()> {

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,6 +25,9 @@ use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
 /// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
+/// How long an engine that is to end at once may take.
+const PARTING: Duration = Duration::from_secs(1);
+
 static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
 static ROLES: Mutex<Vec<Weak<dyn AnyRole>>> = Mutex::new(vec![]);
 
@@ -39,6 +43,7 @@ pub(crate) trait AnyRole: Send + Sync {
     fn is_ours(&self) -> bool;
     fn end(&self) -> Option<End>;
     fn close(&self, grace: Duration);
+    fn is_closing(&self) -> bool;
     fn join(&self);
     fn grace(&self) -> Duration;
     fn flush(&self, publish: bool) -> u64;
@@ -86,6 +91,10 @@ impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
 
     fn close(&self, grace: Duration) {
         self.close(grace);
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing()
     }
 
     fn join(&self) {
@@ -145,10 +154,22 @@ impl Role {
         ended(self.inner.end().as_ref())
     }
 
+    /// Raises why the role is over, unless it was closed; a child after fork is never told.
     pub(crate) fn failure(&self) -> PyResult<()> {
+        if !self.inner.is_ours() {
+            return Ok(());
+        }
         match self.inner.end() {
             None | Some(End::Closed) => Ok(()),
             end => Err(ended(end.as_ref())),
+        }
+    }
+
+    /// After an interrupt: a role that closes waits for nothing more. Else that would be put off to the end of the process.
+    pub(crate) fn give_up(&self, py: Python<'_>) {
+        if self.inner.is_closing() {
+            self.inner.close(Duration::ZERO);
+            py.detach(|| self.inner.changes().wait(|| self.inner.is_over(), Some(PARTING)));
         }
     }
 
@@ -204,7 +225,7 @@ impl Role {
     /// The endpoints the role listens on, ports filled in.
     #[getter]
     fn endpoints(&self) -> Vec<String> {
-        if self.inner.is_ours() { self.inner.endpoints() } else { vec![] }
+        self.inner.endpoints()
     }
 
     /// Who lets clients in, where there is an allow-list.
@@ -253,10 +274,9 @@ impl Role {
         Ok(())
     }
 
-    /// Asks the role to end; it may take so many seconds to do so in an orderly way.
+    /// Asks the role to end; it may take so many seconds to do so in an orderly way. A child after fork has none to end.
     fn close(&self, grace_s: f64) -> PyResult<()> {
-        let grace = seconds(grace_s)?;
-        self.ours()?.close(grace);
+        self.inner.close(seconds(grace_s)?);
         Ok(())
     }
 
@@ -264,12 +284,15 @@ impl Role {
     #[pyo3(signature = (timeout_s = None))]
     fn join(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
         let deadline = deadline(timeout_s)?;
-        if !self.wait_until(py, |role| role.changes(), deadline, |role| role.is_over())? {
-            return Ok(false);
+        if self.inner.is_closing() && !self.inner.is_ours() {
+            return Ok(true);
         }
-        let role = self.ours()?;
-        py.detach(|| role.join());
-        Ok(true)
+        let over = self.wait_until(py, |role| role.changes(), deadline, |role| role.is_over());
+        let over = over.inspect_err(|_| self.give_up(py))?;
+        if over {
+            py.detach(|| self.inner.join());
+        }
+        Ok(over)
     }
 
     /// Raises why the role ended, unless it was closed.
@@ -431,24 +454,41 @@ pub(crate) fn use_libzmq(path: PathBuf) {
     let _ = LIBRARY.set(path);
 }
 
-/// Ends every role of this process, within the time its lingering takes, then the context they share.
+/// Ends every role of this process, within the time its lingering takes, then the context they share. A signal whose
+/// handler raises ends the lingering.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
-    let roles: Vec<_> = {
+    let roles: Arc<[_]> = {
         let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
         roles.drain(..).filter_map(|role| role.upgrade()).filter(|role| role.is_ours()).collect()
     };
-    py.detach(|| {
-        for role in &roles {
-            role.close(role.grace());
-        }
-        for role in &roles {
+    for role in roles.iter() {
+        role.close(role.grace());
+    }
+    let (report, ended) = mpsc::channel();
+    let ended = Mutex::new(ended);
+    let wait = |time| py.detach(|| ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(time));
+    let lingering = Arc::clone(&roles);
+    // Not here: what is waited for below the engines knows nothing of signals.
+    thread::spawn(move || {
+        for role in lingering.iter() {
             role.join();
         }
-        drop(roles);
+        drop(lingering);
         join_orphans();
         terminate();
+        // Who waited may have given up.
+        let _ = report.send(());
     });
+    while wait(SLICE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if py.check_signals().is_err() {
+            for role in roles.iter() {
+                role.close(Duration::ZERO);
+            }
+            let _ = wait(PARTING);
+            return;
+        }
+    }
 }
 
 /// What a role is set up with, whatever its protocol.

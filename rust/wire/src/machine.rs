@@ -59,7 +59,8 @@ pub trait Machine {
     /// Does what the user asked for.
     fn handle_verb(&mut self, now: Nanos, verb: Self::Verb);
 
-    /// Begins an orderly end that takes at most `grace`: [`is_closed`](Self::is_closed) turns true at its end.
+    /// Begins an orderly end that takes at most `grace`: [`is_closed`](Self::is_closed) turns true at its end. Called once
+    /// more it may end sooner; a driver waits no longer than it said last.
     fn handle_close(&mut self, now: Nanos, grace: Duration);
 
     /// The next thing to do on a socket, until there is none.

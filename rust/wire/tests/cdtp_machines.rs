@@ -12,7 +12,7 @@ use trunkline_wire::cdtp::{
 };
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{
-    Connection, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent,
+    Connection, Event, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent, Weight,
 };
 
 const MILLISECOND: u64 = 1_000_000;
@@ -338,6 +338,33 @@ fn names_from_the_network_do_not_grow_the_statistics() {
     // All names are alike in their first 200 bytes.
     assert_eq!(stats.senders.len(), 1);
     assert_eq!(stats.senders.values().map(|sender| sender.messages).sum::<u64>(), 1000);
+}
+
+// req: CDTP-18
+#[test]
+fn records_weigh_what_they_take() {
+    let mut receiver = receiver(None);
+    let mut header = b"\xa5CDTP\x02\xa3Det\x00\xdc\x03\xe8".to_vec();
+    header.extend_from_slice(&b"\x93\x00\x80\x90".repeat(1000));
+    let wire = header.len();
+    receiver.handle_message(Nanos(0), incoming(smallvec![header.into()]));
+    let Some(Weight::Lossless(bytes)) = receiver.poll_event().map(|event| event.weight()) else { panic!("no message") };
+    assert!(bytes > 10 * wire, "{bytes}");
+}
+
+// req: CDTP-18
+#[test]
+fn a_sender_asked_once_more_to_end_waits_no_longer() {
+    let mut sender = sender(Variant::B);
+    sender.handle_verb(Nanos(0), data(b"x"));
+    sender.handle_close(Nanos(0), Duration::from_secs(30));
+    sender.handle_close(Nanos(0), Duration::from_secs(60));
+    assert_eq!(sender.poll_timeout(), Some(Nanos(30_000 * MILLISECOND)));
+    sender.handle_close(Nanos(1), Duration::ZERO);
+    while !matches!(sender.poll_output(), Some(Output::Close { linger: Duration::ZERO, .. })) {}
+    sender.handle_socket(Nanos(1), DataOut, SocketEvent::Closed);
+    assert!(sender.is_closed());
+    assert_eq!(sender.stats().queued, 3);
 }
 
 /// The wire messages that are due: the type of each, and the numbers of its records.

@@ -42,7 +42,7 @@ impl<'a> Content<'a> {
     pub(super) fn of_record(record: &'a Record, header: &'a [u8]) -> Self {
         Self {
             sequence: Some(record.sequence),
-            tags: Some(TagMap::of(header, &record.tags, record.duplicate_keys)),
+            tags: Some(TagMap::of(header, &record.tags, record.duplicate_keys as usize)),
             payload_frames: usize::try_from(record.blocks).ok(),
             payload_bytes: i64::try_from(record.block_bytes).ok(),
             payload: Some(Payload::Blocks(record, header)),

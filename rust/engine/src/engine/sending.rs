@@ -159,7 +159,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             }
             // No such peer, or the message itself is refused, as one with a bad address is.
             Ok(Taken::Full | Taken::Unreachable)
-            | Err(TransportError::Unsupported(_) | TransportError::Failed { .. }) => {
+            | Err(
+                TransportError::Unsupported(_) | TransportError::WrongSocket { .. } | TransportError::Failed { .. },
+            ) => {
                 self.unsent(now, at, id, Unsent::Unreachable);
             }
         }

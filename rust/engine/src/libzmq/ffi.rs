@@ -31,6 +31,7 @@ pub(super) mod option {
     pub(in crate::libzmq) const ROUTING_ID: c_int = 5;
     pub(in crate::libzmq) const FD: c_int = 14;
     pub(in crate::libzmq) const EVENTS: c_int = 15;
+    pub(in crate::libzmq) const TYPE: c_int = 16;
     pub(in crate::libzmq) const LINGER: c_int = 17;
     pub(in crate::libzmq) const MAXMSGSIZE: c_int = 22;
     pub(in crate::libzmq) const SNDHWM: c_int = 23;

@@ -164,6 +164,14 @@ fn number(kind: SocketKind) -> c_int {
     }
 }
 
+/// The patterns of ZeroMQ, by number.
+const PATTERNS: [&str; 12] =
+    ["PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB", "STREAM"];
+
+fn pattern(number: c_int) -> &'static str {
+    usize::try_from(number).ok().and_then(|number| PATTERNS.get(number)).copied().unwrap_or("draft")
+}
+
 fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
@@ -190,7 +198,14 @@ impl Transport for LibzmqTransport {
         }
         let adopted = self.adopted.pop_front();
         let data = match adopted {
-            Some(socket) => socket,
+            Some(socket) => {
+                let given = self.zmq.int(socket, option::TYPE)?;
+                if given != number(kind) {
+                    let (needed, given) = (pattern(number(kind)), pattern(given));
+                    return Err(TransportError::WrongSocket { needed, given });
+                }
+                socket
+            }
             None => self.zmq.socket(self.context, number(kind))?,
         };
         let finish = || {
@@ -226,6 +241,11 @@ impl Transport for LibzmqTransport {
         let real = self.zmq.text(socket.data, option::LAST_ENDPOINT)?;
         socket.bound.push(real.clone());
         Ok(real)
+    }
+
+    fn adopted_endpoint(&self, socket: &Socket) -> Option<String> {
+        let endpoint = socket.adopted.then(|| self.zmq.text(socket.data, option::LAST_ENDPOINT).ok());
+        endpoint.flatten().filter(|endpoint| !endpoint.is_empty())
     }
 
     fn connect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,13 +11,14 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::slice::PySliceIndices;
+use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::cdtp::{
     Accept, Batch, Layout, MessageType, Record, Settings, Variant, decode as decode_layout, encode_batch, encode_header,
 };
 use trunkline_wire::msgpack::Timestamp;
-use trunkline_wire::{Frames, msgpack as wire_msgpack};
+use trunkline_wire::{ErrorKind, Frames, msgpack as wire_msgpack};
 
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames::{self, Frame};
@@ -45,6 +47,29 @@ pub(crate) struct Message {
 pub(crate) struct PyBatch {
     frame: Bytes,
     batch: Arc<Batch>,
+}
+
+/// One header or several, by slug.
+#[derive(FromPyObject)]
+pub(crate) enum Headers {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Headers {
+    pub(crate) fn slugs(&self) -> &[String] {
+        match self {
+            Self::One(slug) => slice::from_ref(slug),
+            Self::Several(slugs) => slugs,
+        }
+    }
+}
+
+/// Which messages of a batch are asked for.
+#[derive(FromPyObject)]
+pub(crate) enum Index<'py> {
+    One(isize),
+    Slice(Bound<'py, PySlice>),
 }
 
 /// What `decode` and a receiver are told about headers.
@@ -104,7 +129,8 @@ impl Message {
         }
     }
 
-    fn record(frame: &Bytes, batch: &Batch, record: &Record) -> Self {
+    /// The message of a record in this frame.
+    pub(crate) fn record(frame: &Bytes, batch: &Batch, record: &Record) -> Self {
         Self {
             header: Frame::Native(frame.clone()),
             payload: record.blocks(frame).map(|block| Frame::Native(frame.slice(block))).collect(),
@@ -157,6 +183,15 @@ impl Message {
     }
 }
 
+/// What is to be sent or encoded would be refused by whoever decodes it.
+pub(crate) fn no_message(kind: ErrorKind) -> PyErr {
+    LocalProtocolError::new_err(format!("this would be no message: {}", kind.slug()))
+}
+
+pub(crate) fn no_timestamp(variant: Variant) -> PyErr {
+    LocalProtocolError::new_err(format!("header {} has no timestamp", variant.slug()))
+}
+
 fn oversize(error: wire_msgpack::Oversize) -> PyErr {
     LocalProtocolError::new_err(error.to_string())
 }
@@ -196,7 +231,7 @@ impl Message {
             return Err(LocalProtocolError::new_err("header S has neither type nor sequence"));
         }
         if matches!(variant, Variant::B | Variant::Two) && timestamp_ns.is_some() {
-            return Err(LocalProtocolError::new_err(format!("header {} has no timestamp", variant.slug())));
+            return Err(no_timestamp(variant));
         }
         let sequence = sequence.unwrap_or_default();
         let mut wire = Frames::new();
@@ -212,7 +247,7 @@ impl Message {
         match decode_layout(&wire, &Settings::default()) {
             Ok(Layout::Single(head)) => Ok(Self::single(wire.into_iter().map(Frame::Native), head)),
             Ok(Layout::Batch(batch)) => Ok(Self::record(&wire[0], &batch, &batch.records[0])),
-            Err(error) => Err(LocalProtocolError::new_err(format!("this would be no message: {}", error.kind.slug()))),
+            Err(error) => Err(no_message(error.kind)),
         }
     }
 
@@ -299,8 +334,19 @@ impl PyBatch {
         Self { frame, batch: Arc::new(batch) }
     }
 
+    fn message(&self, at: usize) -> Option<Message> {
+        self.batch.records.get(at).map(|record| Message::record(&self.frame, &self.batch, record))
+    }
+
     fn messages(&self) -> impl Iterator<Item = Message> {
         self.batch.records.iter().map(|record| Message::record(&self.frame, &self.batch, record))
+    }
+
+    fn is_at(&self, py: Python<'_>, at: usize, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match (self.message(at), value.cast::<Message>()) {
+            (Some(message), Ok(value)) => message.equals(py, value.get()),
+            _ => Ok(false),
+        }
     }
 }
 
@@ -322,12 +368,40 @@ impl PyBatch {
         self.batch.records.len()
     }
 
-    fn __getitem__(&self, index: isize) -> PyResult<Message> {
+    fn __getitem__<'py>(&self, py: Python<'py>, index: Index<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match index {
+            Index::One(index) => {
+                let length = self.batch.records.len();
+                let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
+                let message = at.and_then(|at| self.message(at));
+                message.ok_or_else(|| PyIndexError::new_err("a batch has no message there"))?.into_bound_py_any(py)
+            }
+            Index::Slice(slice) => {
+                let PySliceIndices { start, step, slicelength, .. } =
+                    slice.indices(self.batch.records.len().cast_signed())?;
+                let at = (0..slicelength.cast_signed()).map(|number| (start + number * step).cast_unsigned());
+                PyTuple::new(py, at.filter_map(|at| self.message(at)).collect::<Vec<_>>())?.into_bound_py_any(py)
+            }
+        }
+    }
+
+    /// Where a message is, the first of those that are equal.
+    #[pyo3(signature = (value, start = 0, stop = isize::MAX))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: isize, stop: isize) -> PyResult<usize> {
         let length = self.batch.records.len();
-        let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
-        let record = at.and_then(|at| self.batch.records.get(at));
-        let record = record.ok_or_else(|| PyIndexError::new_err("a batch has no message there"))?;
-        Ok(Message::record(&self.frame, &self.batch, record))
+        let bound = |at: isize| if at < 0 { length.saturating_add_signed(at) } else { at.cast_unsigned().min(length) };
+        for at in bound(start)..bound(stop) {
+            if self.is_at(py, at, value)? {
+                return Ok(at);
+            }
+        }
+        Err(PyValueError::new_err("a batch has no such message"))
+    }
+
+    /// How many messages are equal to one.
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let equal = (0..self.batch.records.len()).map(|at| self.is_at(py, at, value));
+        equal.filter(|equal| !matches!(equal, Ok(false))).try_fold(0, |count, equal| equal.map(|_| count + 1))
     }
 
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
@@ -362,22 +436,17 @@ impl PyBatch {
     }
 }
 
-/// The messages a receiver hands out for one CDTP2 message.
-pub(crate) fn records(frames: &Frames, batch: &Batch) -> impl Iterator<Item = Message> {
-    batch.records.iter().map(|record| Message::record(&frames[0], batch, record))
-}
-
 /// The message in these frames: a `Message`, or a `Batch` for CDTP2.
 #[pyfunction]
 #[pyo3(signature = (frames, *, accept = None, strict = true))]
 pub(crate) fn decode<'py>(
     py: Python<'py>,
     frames: &Bound<'py, PyAny>,
-    accept: Option<Vec<String>>,
+    accept: Option<Headers>,
     strict: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let settings = match accept {
-        Some(accept) => settings(&accept, strict)?,
+        Some(accept) => settings(accept.slugs(), strict)?,
         None => Settings { strict, ..Settings::default() },
     };
     let frames = frames::held(frames)?;
@@ -412,7 +481,7 @@ pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
     let layout = decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))?;
     match layout {
         Layout::Single(head) => Some(Message::single(frames.into_iter().map(Frame::Native), head)),
-        Layout::Batch(batch) => records(&frames, &batch).next(),
+        Layout::Batch(batch) => batch.records.first().map(|record| Message::record(&frames[0], &batch, record)),
     }
     .ok_or_else(|| PyValueError::new_err("no message"))
 }

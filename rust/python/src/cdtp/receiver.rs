@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::{Progress, Protocol};
 use trunkline_engine::{Either, Finding, Handle, Snapshot, Together, Trouble};
 use trunkline_wire::ErrorKind;
 use trunkline_wire::cdtp::{
-    Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
+    Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
 };
 use trunkline_wire::chirp::{Beacon, Service};
 
-use super::message::{Message, records, settings};
+use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
 use crate::errors::decode_error;
 use crate::frames::{self, Frame};
@@ -79,9 +80,23 @@ impl Engine for Handle<Together<Receiver, Beacon, Finding>> {
 #[derive(Default)]
 struct Inbox {
     events: VecDeque<ReceiverEvent>,
-    /// The messages of the CDTP2 message at hand, in order.
-    records: VecDeque<Message>,
+    /// The CDTP2 message at hand, and how many of its records were handed out: each becomes a message when it is its turn,
+    /// since there may be millions.
+    batch: Option<(Bytes, Batch, usize)>,
     over: bool,
+}
+
+impl Inbox {
+    /// The next record of the CDTP2 message at hand.
+    fn record(&mut self) -> Option<Message> {
+        let (frame, batch, next) = self.batch.as_mut()?;
+        let record = batch.records.get(*next).map(|record| Message::record(frame, batch, record));
+        *next += 1;
+        if *next >= batch.records.len() {
+            self.batch = None;
+        }
+        record
+    }
 }
 
 enum Next {
@@ -97,12 +112,12 @@ impl PyReceiver {
     fn next(&self) -> Next {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(message) = inbox.records.pop_front() {
+            if let Some(message) = inbox.record() {
                 return Next::Record(message);
             }
             match inbox.events.pop_front() {
-                Some(ReceiverEvent::Message { frames, layout: Layout::Batch(batch) }) => {
-                    inbox.records.extend(records(&frames, &batch));
+                Some(ReceiverEvent::Message { mut frames, layout: Layout::Batch(batch) }) => {
+                    inbox.batch = frames.drain(..).next().map(|frame| (frame, batch, 0));
                 }
                 Some(event) => return Next::Event(event),
                 None => {
@@ -185,7 +200,7 @@ impl PyReceiver {
         py: Python<'_>,
         options: RoleOptions,
         on_notice: Py<PyAny>,
-        accept: Vec<String>,
+        accept: Headers,
         strict: bool,
         deliver: bool,
         limit: Option<u64>,
@@ -196,7 +211,7 @@ impl PyReceiver {
             connect: options.connect.clone(),
             finds: beacon.is_some(),
             options: options.socket.clone(),
-            decode: settings(&accept, strict)?,
+            decode: settings(accept.slugs(), strict)?,
             deliver,
             limit,
         });
@@ -232,6 +247,9 @@ impl PyReceiver {
 
     /// Gives up what was not read of a role that is over; tells the notices on the way.
     fn give_up(slf: &Bound<'_, Self>) -> PyResult<()> {
+        if slf.as_super().get().ours().is_err() {
+            return Ok(());
+        }
         loop {
             match slf.get().next() {
                 Next::Event(notice) => slf.get().notify(slf.py(), notice)?,
@@ -304,11 +322,10 @@ fn stats_dict<'py>(
         by_name.set_item(name, sender)?;
     }
     stats.set_item("senders", by_name)?;
-    if let Some(Progress { recorded, durable, segments, .. }) = &snapshot.capture {
-        stats.set_item("recorded", recorded)?;
-        stats.set_item("durable", durable)?;
-        stats.set_item("segments", segments)?;
-    }
+    let Progress { recorded, durable, segments, .. } = snapshot.capture.clone().unwrap_or_default();
+    stats.set_item("recorded", recorded)?;
+    stats.set_item("durable", durable)?;
+    stats.set_item("segments", segments)?;
     stats.set_item("capture_lost", snapshot.capture_lost)?;
     Ok(stats)
 }

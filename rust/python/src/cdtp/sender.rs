@@ -10,11 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::Protocol;
 use trunkline_engine::{Announcing, Either, Handle, Offered, Snapshot, Together, Trouble};
-use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
+use trunkline_wire::ErrorKind;
+use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb, Variant};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
 
-use super::message::{encoded_map, timestamp, variant};
+use super::message::{encoded_map, no_message, no_timestamp, timestamp, variant};
 use crate::chirp::BeaconOptions;
 use crate::errors::LocalProtocolError;
 use crate::frames;
@@ -24,6 +25,7 @@ use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
 pub(crate) struct PySender {
     engine: Arc<dyn Engine>,
+    variant: Variant,
     max_message_bytes: u64,
 }
 
@@ -149,9 +151,10 @@ impl PySender {
         }
         options.socket.max_message_bytes = None;
         options.socket.send_hwm = Some(SEND_HWM);
+        let variant = variant(header)?;
         let machine = Sender::new(SenderSettings {
             name,
-            variant: variant(header)?,
+            variant,
             bind: options.bind.clone(),
             connect: options.connect.clone(),
             options: options.socket.clone(),
@@ -173,7 +176,7 @@ impl PySender {
                 (handle, role)
             }
         };
-        Ok(PyClassInitializer::from(role).add_subclass(Self { engine, max_message_bytes }))
+        Ok(PyClassInitializer::from(role).add_subclass(Self { engine, variant, max_message_bytes }))
     }
 
     /// A data message.
@@ -185,6 +188,12 @@ impl PySender {
         timestamp_ns: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Outgoing> {
         let payload = frames::one_or_more(payload)?;
+        if self.variant == Variant::S && payload.is_empty() {
+            return Err(no_message(ErrorKind::MissingPayload));
+        }
+        if timestamp_ns.is_some() && matches!(self.variant, Variant::B | Variant::Two) {
+            return Err(no_timestamp(self.variant));
+        }
         self.outgoing(SenderVerb::Data { timestamp: Self::stamp(timestamp_ns)?, tags: encoded_map(tags)?, payload })
     }
 
@@ -200,7 +209,11 @@ impl PySender {
 
     /// A message as it is.
     fn raw(&self, frames: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(SenderVerb::Raw(frames::frames(frames)?))
+        let frames = frames::frames(frames)?;
+        if frames.is_empty() {
+            return Err(no_message(ErrorKind::MissingPayload));
+        }
+        self.outgoing(SenderVerb::Raw(frames))
     }
 
     /// Lets nothing wait for others to go with.

@@ -187,11 +187,13 @@ impl PyWorker {
 
     /// Ends, gives back what nobody has begun, and waits for the rest, for so long at most.
     fn finish(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
-        let role = slf.as_super().as_super().get();
-        role.ours()?.close(crate::role::seconds(grace_s)?);
-        while !role.ours()?.is_over() {
+        let (role, grace) = (slf.as_super().as_super().get(), crate::role::seconds(grace_s)?);
+        // A child after fork has none to end.
+        let Ok(engine) = role.ours() else { return Ok(()) };
+        engine.close(grace);
+        while !engine.is_over() {
             Self::give_back(slf)?;
-            Self::wait(slf, None)?;
+            Self::wait(slf, None).inspect_err(|_| role.give_up(slf.py()))?;
         }
         let handle = &slf.get().handle;
         slf.py().detach(|| handle.join());

@@ -16,6 +16,9 @@ const IN_TAGS: usize = 1;
 /// The fewest bytes a record can have: array, sequence number, tags, payload.
 const SMALLEST_RECORD: usize = 4;
 
+/// Records there is room for before they are seen: what a message claims to have is no reason to ask for memory.
+const MANY_RECORDS: usize = 4096;
+
 /// Decodes the frames of one message.
 pub fn decode(frames: &[impl AsRef<[u8]>], settings: &Settings) -> Result<Layout, DecodeError> {
     let Some(header) = frames.first() else {
@@ -102,7 +105,7 @@ fn batch(reader: &mut Reader<'_>, sender: Range<usize>, settings: Settings) -> R
     }
     let message_type = message_type(reader)?;
     let claimed = reader.array(ErrorKind::BadHeader)?;
-    let possible = reader.rest().len() / SMALLEST_RECORD;
+    let possible = (reader.rest().len() / SMALLEST_RECORD).min(MANY_RECORDS);
     let mut records = Vec::with_capacity(possible.min(usize::try_from(claimed).unwrap_or(possible)));
     for _ in 0..claimed {
         records.push(record(reader)?);
@@ -117,15 +120,14 @@ fn record(reader: &mut Reader<'_>) -> Result<Record, Fault> {
         return Err(Fault { kind: ErrorKind::BadRecord, offset: start });
     }
     let sequence = reader.unsigned(ErrorKind::BadSequence)?;
-    let (tags, duplicate_keys) = tags(reader)?;
-    let start = reader.position();
+    let (tags, duplicates) = tags(reader)?;
     let blocks = reader.array(ErrorKind::BadRecord)?;
     let mut block_bytes = 0;
     for _ in 0..blocks {
         block_bytes += reader.binary(ErrorKind::BadRecord)?.len();
     }
-    let payload = start..reader.position();
-    Ok(Record { sequence, tags, duplicate_keys, payload, blocks, block_bytes })
+    let duplicate_keys = u32::try_from(duplicates).unwrap_or(u32::MAX);
+    Ok(Record { sequence, tags, end: reader.position(), duplicate_keys, blocks, block_bytes })
 }
 
 #[inline]

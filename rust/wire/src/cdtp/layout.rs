@@ -42,11 +42,19 @@ impl Layout {
         }
     }
 
+    /// The bytes it takes itself, beside those of the frames: records of a few bytes take more than their frame.
+    pub(super) const fn size(&self) -> usize {
+        match self {
+            Self::Single(_) => 0,
+            Self::Batch(batch) => batch.records.len() * size_of::<Record>(),
+        }
+    }
+
     /// How many tags have a name that occurs again later in the same map.
     pub fn duplicate_keys(&self) -> usize {
         match self {
             Self::Single(head) => head.duplicate_keys,
-            Self::Batch(batch) => batch.records.iter().map(|record| record.duplicate_keys).sum(),
+            Self::Batch(batch) => batch.records.iter().map(|record| record.duplicate_keys as usize).sum(),
         }
     }
 }
@@ -85,17 +93,17 @@ pub struct Batch {
     pub trailing: usize,
 }
 
-/// A record of a CDTP2 message. Ranges are of the message's frame.
+/// A record of a CDTP2 message, small since there may be millions. Ranges are of the message's frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its number in the run.
     pub sequence: u64,
     /// The tags, a MessagePack map whose keys are strings.
     pub tags: Range<usize>,
+    /// Where the payload ends, a MessagePack array of binaries that begins where the tags end.
+    pub end: usize,
     /// How many tags have a name that occurs again later; the last one counts.
-    pub duplicate_keys: usize,
-    /// The payload, a MessagePack array of binaries.
-    pub payload: Range<usize>,
+    pub duplicate_keys: u32,
     /// How many blocks the payload has.
     pub blocks: u32,
     /// How many bytes the blocks have between them.
@@ -105,8 +113,8 @@ pub struct Record {
 impl Record {
     /// Where in `frame`, the one it was decoded from, its blocks lie.
     pub fn blocks<'a>(&self, frame: &'a [u8]) -> impl Iterator<Item = Range<usize>> + use<'a> {
-        let start = self.payload.start;
-        let mut reader = Reader::new(frame.get(self.payload.clone()).unwrap_or_default(), ErrorKind::BadRecord);
+        let start = self.tags.end;
+        let mut reader = Reader::new(frame.get(start..self.end).unwrap_or_default(), ErrorKind::BadRecord);
         let blocks = reader.array(ErrorKind::BadRecord).unwrap_or(0);
         (0..blocks).map_while(move |_| {
             let block = reader.binary(ErrorKind::BadRecord).ok()?;

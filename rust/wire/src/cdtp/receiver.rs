@@ -76,7 +76,7 @@ pub enum ReceiverEvent {
 impl Event for ReceiverEvent {
     fn weight(&self) -> Weight {
         match self {
-            Self::Message { frames, .. } => Weight::Lossless(size(frames)),
+            Self::Message { frames, layout } => Weight::Lossless(size(frames) + layout.size()),
             Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
             Self::Found(_) | Self::Departed(_) | Self::Connection(_) => Weight::Notice(0),
         }

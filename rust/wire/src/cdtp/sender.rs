@@ -96,7 +96,7 @@ pub enum SenderEvent {
     Bound(String),
     /// What became of a connection.
     Connection(Connection),
-    /// A receiver is gone, and up to so many messages with it.
+    /// A receiver is gone, and at least so many messages may be with it.
     AtRisk {
         /// Our endpoint.
         endpoint: String,
@@ -435,14 +435,19 @@ impl Machine for Sender {
 
     /// Ends the run, sends what is queued for as long as `grace`, and counts what could not be sent (CDTP-19).
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        if self.state == State::Open {
-            let flushed = self.flush();
-            self.refuse(flushed);
-            // An empty map is never too large.
-            let _ = self.end(self.last_timestamp, &Bytes::from_static(EMPTY_MAP));
-            self.state = State::Draining { until: now + grace };
-            self.close_if_done(now);
+        let until = now + grace;
+        match self.state {
+            State::Open => {
+                let flushed = self.flush();
+                self.refuse(flushed);
+                // An empty map is never too large.
+                let _ = self.end(self.last_timestamp, &Bytes::from_static(EMPTY_MAP));
+                self.state = State::Draining { until };
+            }
+            State::Draining { until: before } => self.state = State::Draining { until: before.min(until) },
+            State::Closing | State::Closed => {}
         }
+        self.close_if_done(now);
     }
 
     fn poll_output(&mut self) -> Option<Output<DataOut>> {
