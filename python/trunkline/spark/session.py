@@ -69,7 +69,8 @@ def session(
     if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
         return builder.config(map=dict(given)).getOrCreate()
     given.setdefault("spark.master", master)
-    scratch = _prepare(local=given["spark.master"].startswith("local"))
+    is_local = given["spark.master"].startswith("local")
+    scratch = _prepare(local=is_local)
     defaults = {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}"',
@@ -80,7 +81,7 @@ def session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR:
+    if is_local and len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR:
         # Who is cut off leaves their files behind, in the temporary directory itself unless told otherwise.
         defaults["spark.python.unix.domain.socket.dir"] = str(scratch)
     if os.environ.get("PYSPARK_PYTHON") == sys.executable:
