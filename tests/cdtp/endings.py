@@ -27,6 +27,12 @@ logging.getLogger("asyncio").setLevel(logging.ERROR)
 capture = {"capture": directory} if style == "capture" else {}
 
 
+def say(text):
+    """A line in one piece: what other threads say is not to come in between."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def header(sequence):
     return b"\xa5CDTP\x01\xa3Det\x00" + sequence.to_bytes(1) + b"\x80"
 
@@ -58,7 +64,7 @@ def interrupt():
 
         async def wait():
             receiver = await open_async()
-            print("waiting", flush=True)
+            say("waiting")
             try:
                 await receiver.receive()
             finally:
@@ -72,13 +78,13 @@ def interrupt():
         def run():
             with open_receiver() as receiver:
                 feed(receiver)
-                print("waiting", flush=True)
+                say("waiting")
                 receiver.receive()
 
     try:
         run()
     except KeyboardInterrupt:
-        print("interrupted", flush=True)
+        say("interrupted")
 
 
 def close_in_thread():
@@ -121,7 +127,7 @@ def open_unsent():
     def tell():
         while native.stats()["queued"] < 3:
             time.sleep(0.01)
-        print("waiting", flush=True)
+        say("waiting")
 
     logging.getLogger("trunkline").addHandler(logging.StreamHandler(sys.stdout))
     if style == "asyncio":
@@ -148,7 +154,7 @@ def interrupt_close():
         else:
             sender.close()
     except KeyboardInterrupt:
-        print("interrupted", flush=True)
+        say("interrupted")
 
 
 def leave_unsent():
@@ -281,4 +287,4 @@ def terminate_context():
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 globals()[ending]()
-print("ended", flush=True)
+say("ended")

@@ -27,6 +27,12 @@ logging.getLogger("asyncio").setLevel(logging.ERROR)
 numbers = iter(range(10**6))
 
 
+def say(text):
+    """A line in one piece: what other threads say is not to come in between."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def capture():
     return {"capture": f"{directory}-{next(numbers)}"} if style == "capture" else {}
 
@@ -85,7 +91,7 @@ def interrupt():
                         roles = await open_all_async()
                         for role in roles:
                             await stack.enter_async_context(role)
-                        print(f"waiting {name}", flush=True)
+                        say(f"waiting {name}")
                         await wait(*roles)
 
                 asyncio.run(run())
@@ -94,10 +100,10 @@ def interrupt():
                     roles = open_all()
                     for role in roles:
                         stack.enter_context(role)
-                    print(f"waiting {name}", flush=True)
+                    say(f"waiting {name}")
                     wait(*roles)
         except KeyboardInterrupt:
-            print(f"interrupted {name}", flush=True)
+            say(f"interrupted {name}")
 
 
 def close_in_thread():
@@ -243,10 +249,10 @@ def interrupt_close():
     request = worker.receive(timeout_s=20)
     for role in (broker, worker, client):
         try:
-            print("waiting", flush=True)
+            say("waiting")
             role.close(drain_s=1000)
         except KeyboardInterrupt:
-            print("interrupted", flush=True)
+            say("interrupted")
     globals()["kept"] = future, request
 
 
@@ -295,4 +301,4 @@ def terminate_context():
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 globals()[ending]()
-print("ended", flush=True)
+say("ended")
