@@ -74,6 +74,17 @@ def test_a_command_with_an_end_of_its_own_is_cut_off_with_130():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 130
 
 
+def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
+    # Python 3.11 makes a RuntimeError of what is raised in `__set_name__`, and forgets what is raised in `__del__`.
+    for method in ("__set_name__(self, *_)", "__del__(self)"):
+        module = f"import os, signal\nclass Field:\n    def {method}: os.kill(os.getpid(), signal.SIGTERM)\n"
+        (tmp_path / "module.py").write_text(module + "class Owner:\n    field = Field()\ndel Owner.field\n")
+        code = "import signal, sys; from trunkline.cli import ending\ndef command():\n    import module\n"
+        code += "    print('imported', flush=True); signal.pause()\nsys.exit(ending.guarded(command))"
+        done = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "imported\n", "")
+
+
 @pytest.mark.parametrize("role", ["receive", "record"])
 def test_a_peer_that_dies_ends_nothing(start, dial, role):
     command = start(*ROLES[role], "--json", "--stats-interval", "0.05")

@@ -24,6 +24,9 @@ __all__ = ["CutOff", "PipeClosed", "Stopped", "Stopping", "cut_off_on_signals", 
 CUT_OFF = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+# How long a signal that comes while a module is imported waits before it looks again.
+_IMPORT_S = 0.02
+
 # Packages that an extra brings, by the name they are imported by.
 _EXTRAS = {
     "typer": "cli",
@@ -175,10 +178,23 @@ def cut_off_on_signals() -> None:
         signal.signal(number, _cut_off)
 
 
-def _cut_off(_number: int, _frame: FrameType | None) -> None:
+def _cut_off(_number: int, frame: FrameType | None) -> None:
     for each in _SIGNALS:
         signal.signal(each, lambda *_: os._exit(CUT_OFF))
-    raise CutOff
+    if _imports(frame):
+        signal.signal(signal.SIGALRM, _cut_off)
+        signal.setitimer(signal.ITIMER_REAL, _IMPORT_S)
+    else:
+        raise CutOff
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: what is raised there may come out as another error, or not at all."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _forget_stdout() -> None:

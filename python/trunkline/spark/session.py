@@ -107,7 +107,7 @@ def _start_java(options: Mapping[str, str]) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Lets SIGINT and SIGTERM wait until the JVM is there; a second one leaves at once.
+    """Lets SIGINT, SIGTERM and SIGALRM wait until the JVM is there; a second one leaves at once.
 
     A JVM that is starting tells Python its port by a file in a directory that pyspark removes when it is interrupted.
     Such a JVM stays for ever, with the standard output and error of this process open.
@@ -121,7 +121,7 @@ def _signals_held() -> Iterator[None]:
 
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
         yield
     finally:
