@@ -21,9 +21,6 @@ __all__ = ["Dropped", "Notices", "stop", "tell_ends", "unwatch", "watch"]
 
 _INTERVAL_S = 1.0
 
-# Registrations and requests of DCP, which name a service.
-_WITH_SERVICE = (b"\x01", b"\x04")
-
 # How long the end of a role waits for a callback that is under way.
 _PATIENCE_S = 5.0
 
@@ -55,25 +52,17 @@ class Notices:
         self._next: dict[str, float] = {}
         self._silent: dict[str, int] = {}
 
-    def dropped(self, dropped: Dropped, *, level: int = logging.WARNING) -> None:
-        """Logs a drop and hands it to the callback; one that raises is logged."""
-        self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{self._about(dropped)}")
+    def dropped(self, dropped: Dropped, *, level: int = logging.WARNING, about: str = "") -> None:
+        """Logs a drop, and what it was about, and hands it to the callback; one that raises is logged."""
+        if dropped.peer is not None:
+            about += f", from {dropped.peer[:32].hex()}"
+        self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{about}")
         if self._on_drop is None:
             return
         try:
             self._on_drop(dropped)
         except Exception:
             self._logger.exception("%s: on_drop raised", self._who)
-
-    def _about(self, dropped: Dropped) -> str:
-        """What a message was about: the service a request of DCP is for, and who sent it."""
-        about = ""
-        head = dropped.frames[:4]
-        if self._logger.name == "trunkline.dcp" and len(head) == 4 and head[2] in _WITH_SERVICE:
-            about += f", of {head[3][:100]!r}"
-        if dropped.peer is not None:
-            about += f", from {dropped.peer[:32].hex()}"
-        return about
 
     def tell(self, kind: str, *details: str) -> None:
         """Logs what any role has to say: of its capture, and of its connections."""

@@ -47,7 +47,7 @@ CaptureOverflow = Literal["count", "block"]
 _DAY_S = 24 * 60 * 60
 
 # How long an engine that is to end at once may take.
-PARTING_S = 1.0
+_PARTING_S = 1.0
 
 
 class SocketOptions(TypedDict, total=False):
@@ -210,6 +210,12 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "grace_s": grace_s,
         **more,
     }
+
+
+def give_up(native: _Engine) -> None:
+    """Ends an engine at once, whatever it still waits for."""
+    native.close(0.0)
+    native.join(_PARTING_S)
 
 
 def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Native:
@@ -388,7 +394,6 @@ class AsyncRole(Role):
         try:
             await until(role, lambda: role.closed, None)
         except BaseException:
-            role.close(0.0)
-            role.join(PARTING_S)
+            give_up(role)
             raise
         role.join()

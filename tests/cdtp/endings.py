@@ -14,6 +14,7 @@ import warnings
 
 import zmq
 
+from ended import say
 from trunkline import cdtp
 from trunkline.errors import ClosedError
 
@@ -25,12 +26,6 @@ logging.getLogger("trunkline").addHandler(logging.NullHandler())
 # A busy machine is no news.
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 capture = {"capture": directory} if style == "capture" else {}
-
-
-def say(text):
-    """A line in one piece: what other threads say is not to come in between."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def header(sequence):

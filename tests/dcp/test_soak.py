@@ -16,7 +16,7 @@ def test_bad_messages_cost_those_who_behave_nothing():
     assert set(seen.dropped) <= {*error_kinds(), "queue_full", "queue_expired", "unroutable", "peer_full"}
     assert len(seen.dropped) > 7
     # What waits for services nobody offers is bounded by 16 MiB, and so is the outbox of each peer that does not read.
-    assert seen.rss_mib[-1] - seen.rss_mib[0] < 128
+    assert seen.rss_mib[-1] - seen.rss_mib[0] < 64
 
 
 @pytest.mark.req("DCP-01", "DCP-44")
@@ -29,8 +29,7 @@ def test_many_clients_and_workers_at_one_time():
 def test_one_that_does_not_read_costs_the_others_nothing():
     seen = stalled(100, 1000, 1, 1.0)
     assert seen.dropped["peer_full"] > 0
-    # One that tries all the time to send takes a whole processor, or what share of it there is.
-    assert seen.idle_cpu_percent < 50
+    assert seen.idle_cpu_percent < 10
     assert seen.rss_mib_with - seen.rss_mib_without < 256
 
 

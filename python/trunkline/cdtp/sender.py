@@ -13,7 +13,6 @@ from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
 from trunkline._roles import (
-    PARTING_S,
     AsyncRole,
     BlockingRole,
     Overflow,
@@ -21,6 +20,7 @@ from trunkline._roles import (
     RoleOptions,
     end_on_sigterm,
     endpoints,
+    give_up,
     native_options,
     opened,
     until,
@@ -172,8 +172,7 @@ class _Sending(Role):
                 sender.raise_failure()
         except BaseException:
             # Whoever is interrupted waits no more, even if he had not begun to.
-            sender.close(0.0)
-            sender.join(PARTING_S)
+            give_up(sender)
             self._tell_unsent()
             raise
         unsent = 0 if was_closed else self.stats.queued

@@ -15,6 +15,7 @@ from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, readable, taken
 from trunkline.dcp._calls import AsyncCalls
+from trunkline.dcp._drops import tell_dropped
 from trunkline.dcp._pool import Pool
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
@@ -165,7 +166,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     if kind == "dropped":
         error, frames = details
         assert isinstance(error, DecodeError)
-        notices.dropped(Dropped(error, error.kind, frames))
+        tell_dropped(notices, Dropped(error, error.kind, frames))
     elif kind == "abandoned":
         notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
     elif kind == "lost":

@@ -605,6 +605,15 @@ fn a_call_is_tried_again_where_asked_to_and_late_replies_are_ignored() {
     assert_eq!((stats.retries, stats.late, stats.timeouts, stats.in_flight), (2, 1, 0, 0));
 }
 
+/// Once the transport has given these back, there is nothing more to send.
+fn nothing_is_left(mut client: Client, now: Nanos, unsent: impl IntoIterator<Item = SendId>) {
+    for id in unsent {
+        client.handle_socket(now, Asking, SocketEvent::Unsent(id, Unsent::Expired));
+    }
+    assert!(sends(&mut client).is_empty());
+    assert_eq!((client.backlog().messages, client.backlog().bytes), (0, 0));
+}
+
 // req: DCP-30
 #[test]
 fn a_cancelled_call_is_taken_back_from_the_transport() {
@@ -621,11 +630,7 @@ fn a_cancelled_call_is_taken_back_from_the_transport() {
     let taken_back = |output| if let Output::Withdraw { id, .. } = output { Some(id) } else { None };
     let back: Vec<_> = outputs.map(|output| taken_back(output).expect("nothing else")).collect();
     assert_eq!(back, open.iter().map(|(id, _)| *id).collect::<Vec<_>>());
-    for id in back {
-        client.handle_socket(at(2), Asking, SocketEvent::Unsent(id, Unsent::Expired));
-    }
-    assert!(sends(&mut client).is_empty());
-    assert_eq!((client.backlog().messages, client.backlog().bytes), (0, 0));
+    nothing_is_left(client, at(2), back);
 }
 
 // req: DCP-30
@@ -639,11 +644,7 @@ fn a_call_that_timed_out_unsent_is_never_sent() {
     assert!(open.len() < 200);
     client.handle_timeout(at(100));
     assert_eq!(outcomes(&mut client).len(), 200);
-    for (id, _) in open {
-        client.handle_socket(at(100), Asking, SocketEvent::Unsent(id, Unsent::Expired));
-    }
-    assert!(sends(&mut client).is_empty());
-    assert_eq!((client.backlog().messages, client.backlog().bytes), (0, 0));
+    nothing_is_left(client, at(100), open.into_iter().map(|(id, _)| id));
 }
 
 // req: DCP-30
