@@ -74,6 +74,14 @@ def test_a_command_with_an_end_of_its_own_is_cut_off_with_130():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 130
 
 
+def test_what_fails_after_a_signal_is_not_told():
+    code = "import os, signal, sys; from trunkline.cli import ending\n"
+    code += "def command():\n    try: os.kill(os.getpid(), signal.SIGTERM); signal.pause()\n    finally: 1 / 0\n"
+    code += "sys.exit(ending.guarded(command))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
     # Python 3.11 makes a RuntimeError of what is raised in `__set_name__`, and forgets what is raised in `__del__`.
     for method in ("__set_name__(self, *_)", "__del__(self)"):

@@ -428,6 +428,7 @@ def test_uses_a_socket_of_yours(open_socket, dial, work):
         ({"heartbeat_interval_s": -1}, ValueError),
         ({"liveness": 0}, ValueError),
         ({"queue_ttl_s": -1}, ValueError),
+        ({"queue_ttl_s": float("inf")}, ValueError),
         ({"max_queue": -1}, ValueError),
         ({"connect": "tcp://127.0.0.1:1"}, LocalProtocolError),
         ({"bind": ()}, LocalProtocolError),
@@ -436,7 +437,8 @@ def test_uses_a_socket_of_yours(open_socket, dial, work):
     ids=str,
 )
 def test_refuses_settings_that_are_none(wrong, error):
-    with pytest.raises(error):
+    (name,) = wrong
+    with pytest.raises(error, match=name if error is ValueError else None):
         dcp.Broker(**{"bind": ANY, **wrong})
 
 

@@ -137,15 +137,24 @@ def guarded(command: Callable[[], object]) -> int:
         command()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except (CutOff, KeyboardInterrupt):
-        # The latter where pyspark has put its handler in the place of ours.
-        return CUT_OFF
     except PipeClosed:
         _forget_stdout()
-    except Exception as error:  # noqa: BLE001 - whatever it is, a user gets one line
+    except BaseException as error:  # noqa: BLE001 - whatever it is, a user gets one line
+        if _is_cut_off(error):
+            return CUT_OFF
         _say(error)
         return 1
     return 0
+
+
+def _is_cut_off(error: BaseException | None) -> bool:
+    """Whether it is a signal that ended the command, or what came of it: py4j mixes up answers after one."""
+    while error is not None:
+        # The latter where pyspark has put its handler in the place of ours.
+        if isinstance(error, CutOff | KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
 
 
 def _fill_closed_streams() -> None:
@@ -206,14 +215,14 @@ def _forget_stdout() -> None:
     os.close(nowhere)
 
 
-def _say(error: Exception) -> None:
+def _say(error: BaseException) -> None:
     if os.environ.get("TRUNKLINE_DEBUG") == "1":
         traceback.print_exception(error)
     line = " ".join(_explain(error).split())
     sys.stderr.write(f"trunkline: error: {line}\n")
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: BaseException) -> str:
     from trunkline.errors import TrunklineError
 
     if isinstance(error, ModuleNotFoundError) and error.name is not None:

@@ -276,7 +276,7 @@ impl Role {
 
     /// Asks the role to end; it may take so many seconds to do so in an orderly way. A child after fork has none to end.
     fn close(&self, grace_s: f64) -> PyResult<()> {
-        self.inner.close(seconds(grace_s)?);
+        self.inner.close(seconds("grace_s", grace_s)?);
         Ok(())
     }
 
@@ -571,7 +571,8 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             bounds: Bounds { messages: need("queue_messages")?.extract()?, bytes: need("queue_bytes")?.extract()? },
             capture,
             overflow,
-            grace: seconds(need("grace_s")?.extract()?)?,
+            // The only one to give a grace of its own calls it so.
+            grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,
             adopted,
             allow: optional("allow").map(PyAnyMethods::extract).transpose()?,
@@ -586,11 +587,11 @@ fn capture_settings(options: &HashMap<String, Bound<'_, PyAny>>) -> PyResult<tru
         settings.segment_bytes = bytes.extract()?;
     }
     if let Some(age) = options.get("segment_s").filter(|value| !value.is_none()) {
-        settings.segment_age = seconds(age.extract()?)?;
+        settings.segment_age = seconds("segment_s", age.extract()?)?;
     }
     let given = |name: &str| options.get(name).filter(|value| !value.is_none());
     settings.keep.bytes = given("keep_bytes").map(PyAnyMethods::extract).transpose()?;
-    settings.keep.age = given("keep_s").map(|age| seconds(age.extract()?)).transpose()?;
+    settings.keep.age = given("keep_s").map(|age| seconds("keep_s", age.extract()?)).transpose()?;
     if let Some(bytes) = given("warn_free_bytes") {
         settings.low_space_bytes = bytes.extract()?;
     }
@@ -610,15 +611,16 @@ fn option_value(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     Ok(OptionValue::Int(value.extract()?))
 }
 
-/// A time that may be waited, from Python's seconds.
-pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err(format!("{seconds} is not a time to wait")))
+/// A time that may be waited, from the seconds that Python's argument of this name gives.
+pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{name} is a number of seconds from 0 on, not {seconds}")))
 }
 
 /// When a wait ends.
 pub(crate) fn deadline(timeout_s: Option<f64>) -> PyResult<Option<Instant>> {
     // A wait too long to be a point in time is one without an end.
-    timeout_s.map_or(Ok(None), |timeout| Ok(Instant::now().checked_add(seconds(timeout)?)))
+    timeout_s.map_or(Ok(None), |timeout| Ok(Instant::now().checked_add(seconds("timeout_s", timeout)?)))
 }
 
 pub(crate) fn timed_out(what: &str, timeout_s: Option<f64>) -> PyErr {

@@ -161,7 +161,7 @@ impl PySender {
             batch: BatchBounds {
                 // Together they are to be no more than a receiver takes.
                 bytes: usize::try_from(batch_bytes.min(max_message_bytes)).unwrap_or(usize::MAX),
-                time: seconds(batch_s)?,
+                time: seconds("batch_s", batch_s)?,
             },
         });
         let thread = "trunkline-cdtp-sender";

@@ -64,7 +64,7 @@ impl Given<'_> {
         Ok(BrokerSettings {
             max_queue: self.max_queue,
             max_queue_bytes: self.max_queue_bytes,
-            queue_ttl: seconds(self.queue_ttl_s)?,
+            queue_ttl: seconds("queue_ttl_s", self.queue_ttl_s)?,
             overflow,
             heartbeat_interval,
             liveness,

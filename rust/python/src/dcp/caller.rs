@@ -94,7 +94,7 @@ pub(super) fn request(
     let data = parts(data, max_message_bytes)?;
     within(metadata.iter().chain([&service]), max_message_bytes)?;
     let bytes = metadata.iter().chain(&data).chain([&service]).map(Bytes::len).sum();
-    let timeout = timeout_s.map(seconds).transpose()?;
+    let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
     let call = number();
     Ok((call, ClientVerb::Request { call, service, metadata, data, timeout, retries }, bytes))
 }

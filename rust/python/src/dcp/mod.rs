@@ -36,7 +36,7 @@ fn seed() -> PyResult<[u8; 32]> {
 
 /// How often, and how many times that a peer may be silent.
 fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
-    let interval = crate::role::seconds(interval_s)?;
+    let interval = crate::role::seconds("heartbeat_interval_s", interval_s)?;
     // libzmq counts milliseconds.
     let longest = Duration::from_millis(i32::MAX as u64);
     if interval < Duration::from_millis(1) || liveness == 0 || interval.saturating_mul(liveness) > longest {

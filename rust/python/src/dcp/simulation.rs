@@ -130,7 +130,7 @@ impl PySimulation {
         if [loss, duplication].iter().any(|share| !(0.0..=1.0).contains(share)) {
             return Err(PyValueError::new_err("loss and duplication are shares, from 0 to 1"));
         }
-        let (latency, jitter) = (seconds(latency_s)?, seconds(jitter_s)?);
+        let (latency, jitter) = (seconds("latency_s", latency_s)?, seconds("jitter_s", jitter_s)?);
         enter(&self.0).simulation.set_network(Network { latency, jitter, loss, duplication, reorder });
         Ok(())
     }
@@ -176,7 +176,7 @@ impl PySimulation {
 
     /// Tells `("woken", token)` after so long.
     fn wake(&self, after_s: f64, token: u64) -> PyResult<()> {
-        enter(&self.0).simulation.wake(seconds(after_s)?, token);
+        enter(&self.0).simulation.wake(seconds("after_s", after_s)?, token);
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl Simulated {
 
     /// Asks it to end in an orderly way within so many seconds.
     fn close(&self, grace_s: f64) -> PyResult<()> {
-        let grace = seconds(grace_s)?;
+        let grace = seconds("grace_s", grace_s)?;
         let mut world = enter(&self.world);
         world.simulation.close(self.node, grace);
         world.clear();

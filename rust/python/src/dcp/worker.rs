@@ -187,7 +187,7 @@ impl PyWorker {
 
     /// Ends, gives back what nobody has begun, and waits for the rest, for so long at most.
     fn finish(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
-        let (role, grace) = (slf.as_super().as_super().get(), crate::role::seconds(grace_s)?);
+        let (role, grace) = (slf.as_super().as_super().get(), crate::role::seconds("grace_s", grace_s)?);
         // A child after fork has none to end.
         let Ok(engine) = role.ours() else { return Ok(()) };
         engine.close(grace);
