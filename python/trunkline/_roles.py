@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import logging
 import os
 import signal
 import threading
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypedDict, TypeVar
 
 from trunkline import _native, _notices
-from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline._waits import Waits
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 if TYPE_CHECKING:
     import zmq
@@ -27,18 +28,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncRole",
+    "AsyncStream",
     "BlockingRole",
     "Endpoints",
     "Overflow",
     "Role",
     "RoleOptions",
     "SocketOptions",
-    "TimeoutError",
-    "until",
 ]
 
 Native = TypeVar("Native", bound="_Engine")
-Taken = TypeVar("Taken")
+Received = TypeVar("Received")
 
 Endpoints = str | Sequence[str]
 Overflow = Literal["block", "raise"]
@@ -233,54 +233,6 @@ def _tell_refused(guard: Guard, notices: _notices.Notices) -> None:
         notices.log(logging.WARNING, "refused", f"{who} is not let in")
 
 
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-async def readable(fd: int, timeout_s: float | None) -> None:
-    """Waits until a descriptor is readable, or for so long."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, _finish, future)
-    try:
-        await asyncio.wait([future], timeout=timeout_s)
-    finally:
-        loop.remove_reader(fd)
-
-
-async def until(role: _Engine, ready: Callable[[], bool], timeout_s: float | None) -> bool:
-    """Waits for a change of a role; false when the time is up."""
-    end = None if timeout_s is None else time.monotonic() + timeout_s
-    while not ready():
-        left = None if end is None else end - time.monotonic()
-        if left is not None and left <= 0:
-            return False
-        role.arm_changes()
-        if not ready():
-            await readable(role.fileno(changes=True), left)
-        role.disarm_changes()
-    return True
-
-
-async def taken(role: _Engine, poll: Callable[[], Taken | None], timeout_s: float | None, what: str) -> Taken:
-    """Waits for what `poll` gives when there is something.
-
-    Raises:
-        TimeoutError: There was nothing.
-    """
-    end = None if timeout_s is None else time.monotonic() + timeout_s
-    while (found := poll()) is None:
-        left = None if end is None else end - time.monotonic()
-        if left is not None and left <= 0:
-            message = f"{what} within {timeout_s} s"
-            raise TimeoutError(message)
-        if not role.arm():
-            await readable(role.fileno(), left)
-        role.disarm()
-    return found
-
-
 class Role:
     """The part of a role's public face that blocking and asyncio share. A room adds what its own two share."""
 
@@ -328,6 +280,10 @@ class Role:
             self._let_go(native)
             warnings.warn(f"unclosed {type(self).__name__}", ResourceWarning, source=self, stacklevel=1)
 
+    def __reduce__(self) -> NoReturn:
+        message = f"{type(self).__name__} runs here: it can be neither copied nor pickled"
+        raise TypeError(message)
+
     def __repr__(self) -> str:
         state = "not open" if self._native is None else "closed" if self._native.closed else "open"
         where = f" at {', '.join(self.endpoints)}" if self._native is not None and self.endpoints else ""
@@ -351,6 +307,7 @@ class BlockingRole(Role):
             self._tell_unsent()
 
     def __enter__(self) -> Self:
+        self._role.check_open()
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
@@ -372,8 +329,21 @@ class AsyncRole(Role):
 
     async def __aenter__(self) -> Self:
         if self._native is None:
-            await asyncio.get_running_loop().run_in_executor(None, self._open)
+            opening = asyncio.get_running_loop().run_in_executor(None, self._open)
+            try:
+                await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                # The thread goes on, and nobody else closes what it opens.
+                await asyncio.wait([opening])
+                if self._native is not None:
+                    await self._abandon()
+                raise
+        self._role.check_open()
         return self
+
+    @functools.cached_property
+    def _waits(self) -> Waits:
+        return Waits(self._role)
 
     async def _abandon(self) -> None:
         """Closes after an exception, which is not to be hidden."""
@@ -392,8 +362,25 @@ class AsyncRole(Role):
         """Waits until the engine has ended; one who is cancelled gives up what it still waits for."""
         role = self._role
         try:
-            await until(role, lambda: role.closed, None)
+            await self._waits.until(lambda: role.closed, None)
         except BaseException:
             give_up(role)
             raise
         role.join()
+
+
+class AsyncStream(AsyncRole, Generic[Received]):
+    """A role that hands something out; an asynchronous iterator of all of it until the role is closed."""
+
+    async def receive(self, *, timeout_s: float | None = None) -> Received:
+        raise NotImplementedError
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        try:
+            return await self.receive()
+        except ClosedError:
+            self._role.raise_failure()
+            raise StopAsyncIteration from None

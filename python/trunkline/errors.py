@@ -106,8 +106,11 @@ class LeaseRefusedError(TrunklineError):
     """
 
     def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
+        super().__init__(message, status)
         self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class MiddlewareError(TrunklineError):
@@ -123,9 +126,12 @@ class ConfigError(TrunklineError):
     """
 
     def __init__(self, status_code: int, reason_phrase: str) -> None:
-        super().__init__(f"{status_code} {reason_phrase}")
+        super().__init__(status_code, reason_phrase)
         self.status_code = status_code
         self.reason_phrase = reason_phrase
+
+    def __str__(self) -> str:
+        return f"{self.status_code} {self.reason_phrase}"
 
 
 class ClosedError(TrunklineError):

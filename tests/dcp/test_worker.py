@@ -620,6 +620,21 @@ async def test_asyncio_closing_gives_back_what_nobody_has_begun(router):
         await worker.receive()
 
 
+@pytest.mark.parametrize("kind", ["coroutine", "plain"])
+async def test_asyncio_serving_ends_with_the_worker(router, kind):
+    async def handle(got):
+        return got.data
+
+    async with dcp.AsyncWorker(b"echo", connect=router.endpoint) as worker:
+        router.meet()
+        serving = asyncio.ensure_future(worker.serve(handle if kind == "coroutine" else lambda got: got.data))
+        router.send(request(b"echo", b"x", client=b"C"))
+        assert await receive(router) == reply(b"C", b"x")
+        closing = asyncio.ensure_future(worker.close())
+        await asyncio.to_thread(router.let_go)
+        await asyncio.wait_for(asyncio.gather(closing, serving), 20)
+
+
 async def test_a_close_that_is_cancelled_waits_for_nothing_more(router):
     worker = await dcp.AsyncWorker(b"echo", connect=router.endpoint).__aenter__()
     router.meet()

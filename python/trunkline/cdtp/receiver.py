@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, taken
+from trunkline._roles import AsyncStream, BlockingRole, Role, RoleOptions, native_options, opened
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
-from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
+from trunkline.errors import DecodeError, LocalProtocolError
 
 __all__ = ["Accept", "AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
 
@@ -229,23 +229,13 @@ class Receiver(_Receiving, BlockingRole):
         self._receiver.raise_failure()
 
 
-class AsyncReceiver(_Receiving, AsyncRole):
+class AsyncReceiver(_Receiving, AsyncStream[Message]):
     """`Receiver` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """See `Receiver.receive`."""
         receiver = self._receiver
-        return await taken(receiver, receiver.poll, timeout_s, "no message came")
-
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Every message until the receiver is closed."""
-        while True:
-            try:
-                message = await self.receive()
-            except ClosedError:
-                self._receiver.raise_failure()
-                return
-            yield message
+        return await self._waits.taken(receiver.poll, timeout_s, "no message came")
 
     def stop(self, *, drain_s: float = 5.0) -> None:
         """See `Receiver.stop`."""

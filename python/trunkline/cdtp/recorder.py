@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack, cast
 from trunkline import _notices
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, SocketOptions, until
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, SocketOptions
 from trunkline.cdtp.receiver import ALL_HEADERS, Accept, open_native
 from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -217,6 +217,7 @@ class Recorder(_Recording, BlockingRole):
             TimeoutError: It was neither.
             ClosedError: The recorder was closed.
         """
+        self._recorder.check_open()
         self._recorder.limit(count)
         watch = _Watch(count, idle_s, timeout_s)
         for wait_s in watch.steps(self._recorder):
@@ -225,12 +226,16 @@ class Recorder(_Recording, BlockingRole):
 
     def flush(self, *, timeout_s: float | None = None) -> None:
         """Makes all received so far safe on disk."""
-        if not self._recorder.wait_flushed(self._recorder.ask_flush(publish=False), timeout_s):
-            raise _flush_failed(timeout_s)
+        self._flush(publish=False, timeout_s=timeout_s)
 
     def publish(self, *, timeout_s: float | None = None) -> None:
         """Makes all received so far safe on disk and visible to readers of Parquet."""
-        if not self._recorder.wait_flushed(self._recorder.ask_flush(publish=True), timeout_s):
+        self._flush(publish=True, timeout_s=timeout_s)
+
+    def _flush(self, *, publish: bool, timeout_s: float | None) -> None:
+        recorder = self._recorder
+        recorder.check_open()
+        if not recorder.wait_flushed(recorder.ask_flush(publish=publish), timeout_s):
             raise _flush_failed(timeout_s)
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
@@ -253,11 +258,12 @@ class AsyncRecorder(_Recording, AsyncRole):
     ) -> Literal["count", "idle"]:
         """See `Recorder.wait`."""
         recorder = self._recorder
+        recorder.check_open()
         recorder.limit(count)
         recorder.await_progress(count)
         watch = _Watch(count, idle_s, timeout_s)
         for wait_s in watch.steps(recorder):
-            await until(recorder, lambda: watch.reason(recorder) is not None, wait_s)
+            await self._waits.until(lambda: watch.reason(recorder) is not None, wait_s)
         return watch.result
 
     async def flush(self, *, timeout_s: float | None = None) -> None:
@@ -270,8 +276,9 @@ class AsyncRecorder(_Recording, AsyncRole):
 
     async def _flush(self, *, publish: bool, timeout_s: float | None) -> None:
         recorder = self._recorder
+        recorder.check_open()
         ticket = recorder.ask_flush(publish=publish)
-        if not await until(recorder, lambda: recorder.flushed(ticket) or recorder.closed, timeout_s):
+        if not await self._waits.until(lambda: recorder.flushed(ticket) or recorder.closed, timeout_s):
             raise _flush_failed(timeout_s)
         recorder.wait_flushed(ticket, 0)
 

@@ -23,7 +23,6 @@ from trunkline._roles import (
     give_up,
     native_options,
     opened,
-    until,
 )
 from trunkline.cdtp.receiver import Header
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
@@ -147,6 +146,7 @@ class _Sending(Role):
         return self._sender.end_run(metadata)
 
     def _check_runs(self) -> None:
+        self._sender.check_open()
         if self._header == "S":
             message = "header S knows no runs: use A, B or 2"
             raise LocalProtocolError(message)
@@ -370,7 +370,7 @@ class AsyncSender(_Sending, AsyncRole):
         sender = self._sender
         sender.check_open()
         sender.flush()
-        if not await until(sender, lambda: sender.is_drained() or sender.closed, timeout_s):
+        if not await self._waits.until(lambda: sender.is_drained() or sender.closed, timeout_s):
             raise self._not_flushed(timeout_s)
         sender.wait_drained(0)
 
@@ -381,10 +381,9 @@ class AsyncSender(_Sending, AsyncRole):
     async def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:
         sender = self._sender
         timeout_s = self._wait_s(timeout_s)
-        while not sender.offer(outgoing):
-            if not await until(sender, lambda: sender.has_room() or sender.closed, timeout_s):
-                message = f"the queue had no room within {timeout_s} s"
-                raise TimeoutError(message)
+        if not await self._waits.until(lambda: sender.offer(outgoing), timeout_s):
+            message = f"the queue had no room within {timeout_s} s"
+            raise TimeoutError(message)
 
     async def close(self) -> None:
         """See `Sender.close`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, end_on_sigterm, native_options, taken
+from trunkline._roles import AsyncStream, BlockingRole, Role, end_on_sigterm, native_options
 from trunkline.chirp.datagram import Kind, Service, hash_name
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
@@ -237,23 +237,13 @@ class Beacon(_Beaconing, BlockingRole):
         self._beacon.raise_failure()
 
 
-class AsyncBeacon(_Beaconing, AsyncRole):
+class AsyncBeacon(_Beaconing, AsyncStream[Event]):
     """`Beacon` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """See `Beacon.receive`."""
         beacon = self._beacon
-        return _event(await taken(beacon, beacon.poll, timeout_s, "no news came"))
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        """Every event until the beacon is closed."""
-        while True:
-            try:
-                event = await self.receive()
-            except ClosedError:
-                self._beacon.raise_failure()
-                return
-            yield event
+        return _event(await self._waits.taken(beacon.poll, timeout_s, "no news came"))
 
     async def close(self) -> None:
         """See `Beacon.close`."""

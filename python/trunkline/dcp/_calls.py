@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from trunkline._native.dcp import Caller, Outgoing, Reply
-from trunkline._roles import until
+from trunkline._waits import Waits
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncCalls", "Calls"]
@@ -128,8 +128,9 @@ class Calls:
 class AsyncCalls:
     """The futures of one role in asyncio, which completes them in its loop from the first request on."""
 
-    def __init__(self, native: Caller) -> None:
+    def __init__(self, native: Caller, waits: Waits) -> None:
         self._native = native
+        self._waits = waits
         self._futures: dict[int, tuple[asyncio.Future[Reply], float | None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
@@ -138,10 +139,9 @@ class AsyncCalls:
         """Waits for room in the queue alone, and returns the reply to come."""
         native = self._native
         loop = self._listen()
-        while not native.offer(outgoing):
-            if not await until(native, lambda: native.has_room() or native.closed, room_s):
-                message = f"the queue had no room within {room_s} s"
-                raise TimeoutError(message)
+        if not await self._waits.until(lambda: native.offer(outgoing), room_s):
+            message = f"the queue had no room within {room_s} s"
+            raise TimeoutError(message)
         future: asyncio.Future[Reply] = loop.create_future()
         self._futures[outgoing.call] = future, timeout_s
         future.add_done_callback(self._forget(outgoing.call))

@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 from trunkline import _notices
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, until
+from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened
 from trunkline.dcp._drops import tell_dropped
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
@@ -259,7 +259,7 @@ class AsyncBroker(Brokering, AsyncRole):
     async def wait(self, *, timeout_s: float | None = None) -> None:
         """See `Broker.wait`."""
         broker = self._broker
-        if not await until(broker, lambda: broker.closed, timeout_s):
+        if not await self._waits.until(lambda: broker.closed, timeout_s):
             raise _still_runs(timeout_s)
         broker.raise_failure()
 

@@ -220,7 +220,7 @@ class AsyncClient(Asking, AsyncRole):
 
     def _open(self) -> None:
         super()._open()
-        self._calls = AsyncCalls(self._client)
+        self._calls = AsyncCalls(self._client, self._waits)
 
     async def request(
         self,

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -14,15 +14,13 @@ from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import (
-    AsyncRole,
+    AsyncStream,
     BlockingRole,
     Role,
     RoleOptions,
     give_up,
     native_options,
     opened,
-    readable,
-    taken,
 )
 from trunkline.dcp._calls import AsyncCalls
 from trunkline.dcp._drops import tell_dropped
@@ -285,28 +283,17 @@ class Worker(Working, BlockingRole):
         self.close(drain_s=0.0)
 
 
-class AsyncWorker(Working, AsyncRole):
+class AsyncWorker(Working, AsyncStream[Request]):
     """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     def _open(self) -> None:
         super()._open()
-        self._calls = AsyncCalls(self._worker)
+        self._calls = AsyncCalls(self._worker, self._waits)
 
     async def receive(self, *, timeout_s: float | None = None) -> Request:
         """See `Worker.receive`."""
         worker = self._worker
-        return await taken(worker, worker.poll, timeout_s, "no request came")
-
-    async def __aiter__(self) -> AsyncIterator[Request]:
-        """Every request until the worker is closed."""
-        while True:
-            try:
-                request = await self.receive()
-            except ClosedError:
-                self._worker.raise_failure()
-                return
-            yield request
-            del request
+        return await self._waits.taken(worker.poll, timeout_s, "no request came")
 
     async def request(
         self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
@@ -351,13 +338,14 @@ class AsyncWorker(Working, AsyncRole):
         worker = self._native
         if worker is None:
             return
+
+        def is_over() -> bool | None:
+            worker.give_back()
+            return worker.closed or None
+
         worker.close(drain_s)
         try:
-            while not worker.closed:
-                worker.give_back()
-                if not worker.arm():
-                    await readable(worker.fileno(), None)
-                worker.disarm()
+            await self._waits.taken(is_over, None, "never")
         except BaseException:
             # Whoever is cancelled waits no more.
             give_up(worker)

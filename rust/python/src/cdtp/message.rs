@@ -9,6 +9,7 @@ use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::slice::PySliceIndices;
@@ -179,7 +180,7 @@ impl Message {
         if self.key() != other.key() {
             return Ok(false);
         }
-        Ok(self.tags_bytes() == other.tags_bytes() || self.tags(py)?.bind(py).eq(other.tags(py)?)?)
+        Ok(self.tags_bytes() == other.tags_bytes() || self.tags(py)?.eq(other.tags(py)?)?)
     }
 }
 
@@ -281,11 +282,11 @@ impl Message {
         self.timestamp.map(|time| i128::from(time.seconds()) * 1_000_000_000 + i128::from(time.nanoseconds()))
     }
 
-    /// The tags map, decoded on first use.
+    /// The tags map, decoded on first use; a copy, since a message does not change.
     #[getter]
-    fn tags(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tags = self.tags_object.get_or_try_init(py, || msgpack::to_python(py, self.tags_bytes()))?;
-        Ok(tags.clone_ref(py))
+        tags.bind(py).call_method0(intern!(py, "copy"))
     }
 
     /// The payload frames.

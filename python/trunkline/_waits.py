@@ -1,0 +1,103 @@
+"""How coroutines wait for an engine: any number of them at a time, on the two descriptors it has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from trunkline.errors import TimeoutError  # noqa: A004 - trunkline's
+
+if TYPE_CHECKING:
+    from trunkline._native import Role as _Engine
+
+__all__ = ["Waits"]
+
+Taken = TypeVar("Taken")
+
+
+class Waits:
+    """The waits of one role in asyncio, all in one loop."""
+
+    def __init__(self, role: _Engine) -> None:
+        self._role = role
+        self._events = _Bell(role.fileno(), role.disarm)
+        self._changes = _Bell(role.fileno(changes=True), role.disarm_changes)
+
+    async def until(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Waits for a change of the role; false when the time is up."""
+        end = _end(timeout_s)
+        while not ready():
+            left = _left(end)
+            if left == 0:
+                return False
+            self._role.arm_changes()
+            if not ready():
+                await self._changes.wait(left)
+        return True
+
+    async def taken(self, poll: Callable[[], Taken | None], timeout_s: float | None, what: str) -> Taken:
+        """Waits for what `poll` gives when there is something.
+
+        Raises:
+            TimeoutError: There was nothing.
+        """
+        end = _end(timeout_s)
+        while (found := poll()) is None:
+            left = _left(end)
+            if left == 0:
+                message = f"{what} within {timeout_s} s"
+                raise TimeoutError(message)
+            if not self._role.arm():
+                await self._events.wait(left)
+        return found
+
+
+class _Bell:
+    """A descriptor that becomes readable, and the coroutines it wakes: asyncio has but one reader for each.
+
+    All are woken, and each looks for itself: what one of them does not take is there for another.
+    """
+
+    def __init__(self, fd: int, silence: Callable[[], None]) -> None:
+        self._fd = fd
+        self._silence = silence
+        # In the order in which they came.
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Waits until the descriptor is readable, or for so long."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _finish, future)
+        if not self._waiting:
+            loop.add_reader(self._fd, self._ring)
+        self._waiting[future] = None
+        try:
+            await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            del self._waiting[future]
+            if not self._waiting:
+                loop.remove_reader(self._fd)
+                self._silence()
+
+    def _ring(self) -> None:
+        self._silence()
+        for future in self._waiting:
+            _finish(future)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _end(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _left(end: float | None) -> float | None:
+    return None if end is None else max(end - time.monotonic(), 0.0)
