@@ -159,11 +159,9 @@ def test_flush_makes_durable_and_publish_visible(directory, open_socket):
         assert len(rows(directory)) == 1
 
 
-def test_stopping_reads_what_has_arrived(directory, open_socket):
+def test_stopping_reads_what_has_arrived(directory):
     with cdtp.Recorder(directory, bind=ANY) as recorder:
-        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
-        for sequence in range(20_000):
-            push.send_multipart([wire.header_b(sequence)])
+        wire.send_all(recorder.endpoints[0], ([wire.header_b(sequence)] for sequence in range(20_000)))
     assert [row["header"] for row in rows(directory)] == [wire.header_b(sequence) for sequence in range(20_000)]
 
 

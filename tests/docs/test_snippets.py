@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SPARK = [pytest.mark.spark, pytest.mark.timeout(300)]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCTESTED = [
@@ -34,7 +35,7 @@ def test_there_are_snippets():
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.spark] if page.stem in {"constellation", "runs", "spark"} else [])
+        pytest.param(page, marks=SPARK if page.stem in {"constellation", "runs", "spark"} else [])
         for page in PAGES
     ],
     ids=lambda page: page.stem,
