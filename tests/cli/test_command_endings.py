@@ -93,6 +93,28 @@ def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (130, "imported\n", "")
 
 
+IN_FINALIZERS = {
+    "del": "class Finalized:\n    def __del__(self): terminate()\nFinalized()",
+    "weakref": "class Finalized: pass\none = Finalized(); kept = weakref.ref(one, lambda _: terminate()); del one",
+}
+
+
+@pytest.mark.parametrize("finalized", IN_FINALIZERS)
+@pytest.mark.parametrize("stops", [False, True], ids=["cut-off", "stopped"])
+def test_a_signal_that_comes_in_a_finalizer_is_not_lost(finalized, stops):
+    code = "import os, signal, sys, weakref; from trunkline.cli import ending\n"
+    code += "def terminate(): os.kill(os.getpid(), signal.SIGTERM)\n"
+    code += (
+        f"def wait(): exec({IN_FINALIZERS[finalized]!r}, globals()); print('finalized', flush=True); signal.pause()\n"
+    )
+    code += "def stop():\n    try:\n        with ending.Stopping() as stopping, stopping.interrupting(): wait()\n"
+    code += "    except ending.Stopped: print('stopped')\n"
+    code += f"sys.exit(ending.guarded({'stop' if stops else 'wait'}))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    told = "finalized\nstopped\n" if stops else "finalized\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0 if stops else 130, told, "")
+
+
 @pytest.mark.parametrize("role", ["receive", "record"])
 def test_a_peer_that_dies_ends_nothing(start, dial, role):
     command = start(*ROLES[role], "--json", "--stats-interval", "0.05")
