@@ -99,7 +99,7 @@ def test_takes_every_setting(start, peers):
     command = start(
         *BROKER,
         *("--bind", "tcp://127.0.0.1:*", "--max-queue", "1", "--max-queue-bytes", "100000", "--queue-ttl", "60"),
-        *("--overflow", "drop-oldest", "--heartbeat-interval", "5", "--liveness", "2", "--requeue"),
+        *("--overflow", "drop-oldest", "--heartbeat-interval", "50", "--liveness", "2", "--requeue"),
         *("--no-busy-ping-grants", "--client-address", "workers-only", "--compat-dagbox", "--stats-interval", "0.05"),
     )
     endpoints = command.ready()["endpoints"]
