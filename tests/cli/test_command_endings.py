@@ -82,6 +82,14 @@ def test_what_fails_after_a_signal_is_not_told():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_a_signal_that_comes_as_the_interpreter_ends_is_not_told():
+    code = "import atexit, os, signal, sys; from trunkline.cli import ending\n"
+    code += "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause()))\n"
+    code += "sys.exit(ending.guarded(lambda: None))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
     # Python 3.11 makes a RuntimeError of what is raised in `__set_name__`, and forgets what is raised in `__del__`.
     for method in ("__set_name__(self, *_)", "__del__(self)"):

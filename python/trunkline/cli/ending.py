@@ -150,6 +150,17 @@ def guarded(command: Callable[[], object]) -> int:
     _fill_closed_streams()
     _log_to_stderr()
     try:
+        return _run(command)
+    except CutOff:
+        # It came as the command ended.
+        return CUT_OFF
+    finally:
+        # What is left is the end of the interpreter, in which whatever is raised is told and forgotten.
+        _leave_on_signals()
+
+
+def _run(command: Callable[[], object]) -> int:
+    try:
         command()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -203,9 +214,13 @@ def cut_off_on_signals() -> None:
         signal.signal(number, _cut_off)
 
 
+def _leave_on_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: os._exit(CUT_OFF))
+
+
 def _cut_off(_number: int, frame: FrameType | None) -> None:
-    for each in _SIGNALS:
-        signal.signal(each, lambda *_: os._exit(CUT_OFF))
+    _leave_on_signals()
     _raise(CutOff(_cut_off), frame)
 
 
