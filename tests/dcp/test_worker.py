@@ -623,6 +623,15 @@ async def test_asyncio_closing_gives_back_what_nobody_has_begun(router):
         await worker.receive()
 
 
+async def test_a_close_that_is_cancelled_waits_for_nothing_more(router):
+    worker = await dcp.AsyncWorker(b"echo", connect=router.endpoint).__aenter__()
+    router.meet()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(worker.close(drain_s=50), 0.1)
+    assert worker.closed
+    await worker.close()
+
+
 def sub(frames, *data):
     """The broker's reply to a request of the worker's own, which has no client part."""
     metadata = frames[5 : frames.index(b"", 5)]

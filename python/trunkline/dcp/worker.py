@@ -13,7 +13,17 @@ from typing import Any, Unpack
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened, readable, taken
+from trunkline._roles import (
+    AsyncRole,
+    BlockingRole,
+    Role,
+    RoleOptions,
+    give_up,
+    native_options,
+    opened,
+    readable,
+    taken,
+)
 from trunkline.dcp._calls import AsyncCalls
 from trunkline.dcp._drops import tell_dropped
 from trunkline.dcp._pool import Pool
@@ -342,11 +352,16 @@ class AsyncWorker(Working, AsyncRole):
         if worker is None:
             return
         worker.close(drain_s)
-        while not worker.closed:
-            worker.give_back()
-            if not worker.arm():
-                await readable(worker.fileno(), None)
-            worker.disarm()
+        try:
+            while not worker.closed:
+                worker.give_back()
+                if not worker.arm():
+                    await readable(worker.fileno(), None)
+                worker.disarm()
+        except BaseException:
+            # Whoever is cancelled waits no more.
+            give_up(worker)
+            raise
         await self._join()
         self._calls.end()
         worker.raise_failure()

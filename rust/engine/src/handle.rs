@@ -218,8 +218,11 @@ impl<M: Machine + Send + 'static> Handle<M> {
         if self.is_ours() { self.shared.snapshot() } else { self.shared.remembered_snapshot() }
     }
 
-    /// Fresh counters, or the last ones when the role is over. Waits for the engine, which answers at once.
+    /// Fresh counters, or the last ones where the role is over or not ours. Waits for the engine, which answers at once.
     pub fn stats(&self) -> Snapshot<M::Stats> {
+        if !self.is_ours() {
+            return self.snapshot();
+        }
         let number = self.ask_snapshot();
         let deadline = Instant::now() + Duration::from_secs(5);
         while !self.is_fresh(number) && !self.is_over() && Instant::now() < deadline {

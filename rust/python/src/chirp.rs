@@ -187,7 +187,7 @@ impl PyBeacon {
 
     /// Counters, by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let snapshot = if self.handle.is_ours() { py.detach(|| self.handle.stats()) } else { self.handle.snapshot() };
+        let snapshot = py.detach(|| self.handle.stats());
         let BeaconStats { received, ignored, dropped, sent, services } = snapshot.machine;
         let stats = PyDict::new(py);
         stats.set_item("received", received)?;

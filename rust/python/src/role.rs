@@ -1,7 +1,8 @@
 //! What every running role has in common, seen from Python.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_int;
+use std::iter;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 use trunkline_capture::{LowSpace, Protocol, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
 use trunkline_engine::{
@@ -423,6 +424,19 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
     Ok((handle, Role { inner, guard }))
+}
+
+/// What a role has to say since the last call, each as `told` has it, and what has come up with its capture.
+pub(crate) fn notices<'py, M: Machine + Send + 'static>(
+    py: Python<'py>,
+    handle: &Handle<M>,
+    told: impl Fn(Python<'py>, M::Event) -> PyResult<Bound<'py, PyTuple>>,
+) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+    let mut events = VecDeque::new();
+    handle.read(&mut events);
+    let events = events.into_iter().map(|event| told(py, event));
+    let troubles = iter::from_fn(|| handle.read_trouble()).map(|what| trouble(what).into_pyobject(py));
+    events.chain(troubles).collect()
 }
 
 /// What became of a connection: the kind of notice, the endpoint, and why.

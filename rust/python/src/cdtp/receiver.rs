@@ -52,8 +52,7 @@ impl Engine for Handle<Receiver> {
     }
 
     fn stats(&self) -> Snapshot<(ReceiverStats, u64)> {
-        let snapshot = if self.is_ours() { self.stats() } else { self.snapshot() };
-        snapshot.map(|receiver| (receiver, 0))
+        self.stats().map(|receiver| (receiver, 0))
     }
 }
 
@@ -71,8 +70,7 @@ impl Engine for Handle<Together<Receiver, Beacon, Finding>> {
     }
 
     fn stats(&self) -> Snapshot<(ReceiverStats, u64)> {
-        let snapshot = if self.is_ours() { self.stats() } else { self.snapshot() };
-        snapshot.map(|(receiver, beacon)| (receiver, beacon.dropped.values().sum()))
+        self.stats().map(|(receiver, beacon)| (receiver, beacon.dropped.values().sum()))
     }
 }
 

@@ -62,7 +62,7 @@ impl Engine for Handle<Sender> {
     }
 
     fn stats(&self) -> Snapshot<SenderStats> {
-        if self.is_ours() { self.stats() } else { self.snapshot() }
+        self.stats()
     }
 }
 
@@ -87,8 +87,7 @@ impl Engine for Handle<Together<Sender, Beacon, Announcing>> {
     }
 
     fn stats(&self) -> Snapshot<SenderStats> {
-        let snapshot = if self.is_ours() { self.stats() } else { self.snapshot() };
-        snapshot.map(|(sender, _)| sender)
+        self.stats().map(|(sender, _)| sender)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The brokering role.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
@@ -16,7 +15,7 @@ use trunkline_wire::dcp::{
 use super::{heartbeat, kinds};
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
+use crate::role::{Role, RoleOptions, connection, notices, seconds, start};
 
 /// A broker's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.dcp", name = "Broker")]
@@ -90,22 +89,13 @@ impl PyBroker {
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let mut events = VecDeque::new();
-        self.handle.read(&mut events);
-        let mut all = Vec::with_capacity(events.len());
-        for event in events {
-            all.push(told(py, event)?);
-        }
-        while let Some(what) = self.handle.read_trouble() {
-            all.push(trouble(what).into_pyobject(py)?);
-        }
-        Ok(all)
+        notices(py, &self.handle, told)
     }
 
     /// Counters, by name.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
+        let snapshot = py.detach(|| this.handle.stats());
         let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;

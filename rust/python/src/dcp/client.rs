@@ -1,6 +1,5 @@
 //! The asking role.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats};
 use super::{Caller, PyReply, heartbeat, kinds, seed};
 use crate::errors::decode_error;
 use crate::frames;
-use crate::role::{RoleOptions, connection, start, trouble};
+use crate::role::{RoleOptions, connection, notices, start};
 
 /// A client's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Client")]
@@ -50,22 +49,13 @@ impl PyClient {
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let mut events = VecDeque::new();
-        self.handle.read(&mut events);
-        let mut all = Vec::with_capacity(events.len());
-        for event in events {
-            all.push(told(py, event)?);
-        }
-        while let Some(what) = self.handle.read_trouble() {
-            all.push(trouble(what).into_pyobject(py)?);
-        }
-        Ok(all)
+        notices(py, &self.handle, told)
     }
 
     /// Counters, by name.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let snapshot = if this.handle.is_ours() { py.detach(|| this.handle.stats()) } else { this.handle.snapshot() };
+        let snapshot = py.detach(|| this.handle.stats());
         let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         Ok(stats)
