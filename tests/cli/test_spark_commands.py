@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from raw import batch, release, spec
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

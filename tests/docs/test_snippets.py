@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SPARK = [pytest.mark.spark, pytest.mark.timeout(300)]
+SPARK = [pytest.mark.spark, pytest.mark.timeout(600)]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCTESTED = [
