@@ -121,6 +121,15 @@ def test_a_signal_that_comes_in_a_finalizer_is_not_lost(finalized, stops):
     assert (done.returncode, done.stdout, done.stderr) == ((0, "stopped\n", "") if stops else (130, "", ""))
 
 
+def test_a_signal_that_waits_for_the_last_import_comes_too_late(tmp_path):
+    module = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    (tmp_path / "module.py").write_text(module)
+    code = "import atexit, select, sys; from trunkline.cli import ending\natexit.register(select.select, [], [], [], 0.5)\n"
+    code += "sys.exit(ending.guarded(lambda: __import__('module')))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("role", ["receive", "record"])
 def test_a_peer_that_dies_ends_nothing(start, dial, role):
     command = start(*ROLES[role], "--json", "--stats-interval", "0.05")

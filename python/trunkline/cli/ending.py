@@ -157,6 +157,7 @@ def guarded(command: Callable[[], object]) -> int:
     finally:
         # What is left is the end of the interpreter, in which whatever is raised is told and forgotten.
         _leave_on_signals()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _run(command: Callable[[], object]) -> int:
