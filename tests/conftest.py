@@ -2,9 +2,14 @@ import threading
 
 import pytest
 import zmq
+from hypothesis import settings
 from peers import Peer
 
 from trunkline import cdtp
+
+# How long an example takes says more of the machine, and of what else it does, than of us.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -344,7 +344,12 @@ def crowd(clients: int, working: int, rounds: int, parts: int = 4) -> Crowd:
     """So many clients and workers, connected at one time, each asking and answering."""
     share = clients // parts
     requests = share * parts * rounds
-    with broker() as running, multiprocessing.get_context("spawn").Manager() as manager, processes(parts + 1) as pool:
+    # Workers that are there wait in silence until all are.
+    with (
+        broker("--heartbeat-interval", "60") as running,
+        multiprocessing.get_context("spawn").Manager() as manager,
+        processes(parts + 1) as pool,
+    ):
         there = manager.Barrier(parts + 2)
         serving = pool.submit(serve_crowd, running.endpoint, working, requests, there)
         asking = [pool.submit(ask_crowd, running.endpoint, part * share, share, rounds, there) for part in range(parts)]

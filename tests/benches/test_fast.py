@@ -6,6 +6,9 @@ import sys
 import pytest
 from benches.__main__ import BENCHES
 
+# Each may take as long as it is given below.
+pytestmark = pytest.mark.timeout(300)
+
 # Their load generators are built on first use, which takes longer than all else.
 NATIVE = {"benches.cdtp.live", "benches.dcp.broker"}
 

@@ -6,6 +6,7 @@ from base64 import b64decode
 from pathlib import Path
 
 import msgpack
+import zmq
 
 DATA = Path(__file__).parents[1] / "data"
 RELEASES = ["cdtp1-release-0.3", "cdtp1-release-0.5.1", "cdtp2-release-1.0.2"]
@@ -31,6 +32,14 @@ def unpack(header):
     unpacker = msgpack.Unpacker(strict_map_key=False, timestamp=0)
     unpacker.feed(header)
     return list(unpacker)
+
+
+def send_all(endpoint, messages):
+    """Sends messages, and waits until the system has the last of them: they have arrived, on this machine."""
+    with zmq.Context() as context, context.socket(zmq.PUSH) as push:
+        push.connect(endpoint)
+        for frames in messages:
+            push.send_multipart(frames)
 
 
 def recorded(release):

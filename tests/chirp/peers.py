@@ -35,9 +35,12 @@ class Peer:
 
     def __init__(self, port=0, address="0.0.0.0"):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        if port:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind((address, port))
+        # Only now, where the system chooses the port: of those that are shared it may choose one that another test has.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         loopback = socket.inet_aton("127.0.0.1")
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(MULTICAST) + loopback)
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, loopback)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgpack
@@ -40,6 +41,11 @@ def release(sender: str, kind: int, sequence: int, *payload: bytes, tags: dict[s
 def batch(sender: str, *records: list[Any], kind: int = 0) -> list[bytes]:
     """A message of CDTP2."""
     return [b"".join(map(msgpack.packb, ("CDTP\x02", sender, kind, list(records))))]
+
+
+def besides_progress(err: str) -> str:
+    """What a command says on standard error, but for how far it is: that it says when it takes its time."""
+    return re.sub(r"^trunkline: [^:\n]+: [\d,]+( of [\d,]+)?\n", "", err, flags=re.MULTILINE)
 
 
 def unpack(header: bytes) -> list[Any]:

@@ -82,15 +82,52 @@ def test_what_fails_after_a_signal_is_not_told():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_a_signal_that_comes_as_the_interpreter_ends_is_not_told():
+    code = "import atexit, os, signal, sys; from trunkline.cli import ending\n"
+    code += "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause()))\n"
+    code += "sys.exit(ending.guarded(lambda: None))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
     # Python 3.11 makes a RuntimeError of what is raised in `__set_name__`, and forgets what is raised in `__del__`.
     for method in ("__set_name__(self, *_)", "__del__(self)"):
         module = f"import os, signal\nclass Field:\n    def {method}: os.kill(os.getpid(), signal.SIGTERM)\n"
-        (tmp_path / "module.py").write_text(module + "class Owner:\n    field = Field()\ndel Owner.field\n")
+        module += "class Owner:\n    field = Field()\ndel Owner.field\nos.write(1, b'imported\\n')\n"
+        (tmp_path / "module.py").write_text(module)
         code = "import signal, sys; from trunkline.cli import ending\ndef command():\n    import module\n"
-        code += "    print('imported', flush=True); signal.pause()\nsys.exit(ending.guarded(command))"
+        code += "    signal.pause()\nsys.exit(ending.guarded(command))"
         done = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr) == (130, "imported\n", "")
+
+
+IN_FINALIZERS = {
+    "del": "class Finalized:\n    def __del__(self): terminate()\nFinalized()",
+    "weakref": "class Finalized: pass\none = Finalized(); kept = weakref.ref(one, lambda _: terminate()); del one",
+}
+
+
+@pytest.mark.parametrize("finalized", IN_FINALIZERS)
+@pytest.mark.parametrize("stops", [False, True], ids=["cut-off", "stopped"])
+def test_a_signal_that_comes_in_a_finalizer_is_not_lost(finalized, stops):
+    code = "import os, signal, sys, weakref; from trunkline.cli import ending\n"
+    code += "def terminate(): os.kill(os.getpid(), signal.SIGTERM)\n"
+    code += f"def wait(): exec({IN_FINALIZERS[finalized]!r}, globals()); signal.pause()\n"
+    code += "def stop():\n    try:\n        with ending.Stopping() as stopping, stopping.interrupting(): wait()\n"
+    code += "    except ending.Stopped: print('stopped')\n"
+    code += f"sys.exit(ending.guarded({'stop' if stops else 'wait'}))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == ((0, "stopped\n", "") if stops else (130, "", ""))
+
+
+def test_a_signal_that_waits_for_the_last_import_comes_too_late(tmp_path):
+    module = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    (tmp_path / "module.py").write_text(module)
+    code = "import atexit, select, sys; from trunkline.cli import ending\natexit.register(select.select, [], [], [], 0.5)\n"
+    code += "sys.exit(ending.guarded(lambda: __import__('module')))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("role", ["receive", "record"])

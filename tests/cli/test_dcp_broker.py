@@ -35,7 +35,7 @@ def peers(dial):
 
 
 def test_brokers_until_it_is_stopped(start, peers):
-    command = start(*BROKER)
+    command = start(*BROKER, "--heartbeat-interval", "60")
     ready = command.ready()
     assert ready["role"] == "dcp.broker"
     assert ready["pid"] == command.process.pid
@@ -65,7 +65,7 @@ def test_brokers_until_it_is_stopped(start, peers):
 
 
 def test_a_signal_lets_workers_finish_and_drops_what_is_queued(start, dial, peers):
-    command = start(*BROKER, "--stats-interval", "0.05", "--drain-seconds", "50")
+    command = start(*BROKER, "--stats-interval", "0.05", "--drain-seconds", "50", "--heartbeat-interval", "60")
     (endpoint,) = command.ready()["endpoints"]
     worker, client = peers(endpoint)
     for number in range(4):
@@ -78,11 +78,16 @@ def test_a_signal_lets_workers_finish_and_drops_what_is_queued(start, dial, peer
     idle = dial(zmq.DEALER, endpoint)
     idle.send_multipart(register(b"idle"))
     idle.recv_multipart()
-    client.send_multipart(request(b"idle"))
-    while idle.poll(2000):
-        idle.send_multipart([*HEAD, b"\x05", idle.recv_multipart()[4], b"", b""])
-        client.recv_multipart()
-        client.send_multipart(request(b"idle"))
+    pong = [*HEAD, b"\x03"]
+    while True:
+        idle.send_multipart(request(b"idle"))
+        idle.send_multipart([*HEAD, b"\x02"])
+        given = idle.recv_multipart()
+        if given == pong:
+            break
+        assert idle.recv_multipart() == pong
+        idle.send_multipart([*HEAD, b"\x05", given[4], b"", b""])
+        assert idle.recv_multipart()[2] == b"\x05"
     worker.send_multipart([*HEAD, b"\x05", asked[4], b"", b"", b"y"])
     assert client.recv_multipart()[-1] == b"y"
     out, _ = command.end()
@@ -94,7 +99,7 @@ def test_takes_every_setting(start, peers):
     command = start(
         *BROKER,
         *("--bind", "tcp://127.0.0.1:*", "--max-queue", "1", "--max-queue-bytes", "100000", "--queue-ttl", "60"),
-        *("--overflow", "drop-oldest", "--heartbeat-interval", "5", "--liveness", "2", "--requeue"),
+        *("--overflow", "drop-oldest", "--heartbeat-interval", "50", "--liveness", "2", "--requeue"),
         *("--no-busy-ping-grants", "--client-address", "workers-only", "--compat-dagbox", "--stats-interval", "0.05"),
     )
     endpoints = command.ready()["endpoints"]

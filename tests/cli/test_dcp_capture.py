@@ -12,9 +12,11 @@ def types(path):
 
 
 def test_all_three_record_what_they_say_and_hear(start, run, tmp_path):
-    broker = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--capture", "b", *HOW, "--json")
+    # No heartbeats come between, however long it takes.
+    how = [*HOW, "--heartbeat-interval", "60", "--json"]
+    broker = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--capture", "b", *how)
     (endpoint,) = broker.ready()["endpoints"]
-    worker = start("dcp", "worker", "echo", "--echo", "--connect", endpoint, "--capture", "w", *HOW, "--json")
+    worker = start("dcp", "worker", "echo", "--echo", "--connect", endpoint, "--capture", "w", *how)
     worker.ready()
     run("dcp", "request", "echo", "hello", "--connect", endpoint, "--capture", "r", *HOW)
     for command in (worker, broker):

@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pyarrow.parquet
 import pytest
 from raw import batch, release, spec
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -87,6 +88,18 @@ def test_a_signal_cuts_it_off(start, recorded, tmp_path, command, number):
     # A JVM that was just starting sees only then that nobody is there.
     while not is_gone(java):
         time.sleep(0.1)
+
+
+def test_pyspark_says_nothing_of_a_session_that_is_cut_off(tmp_path):
+    # Once a task of Python's has run, the JVM has a connection to this process; a thread of pyspark's sees it close.
+    code = "import signal, sys, time; from trunkline.cli import ending, sparking\n"
+    code += "def command():\n    with sparking.spark_session('test') as session:\n"
+    code += "        session.range(3).mapInArrow(lambda batches: batches, 'id bigint').count()\n"
+    code += "        signal.raise_signal(signal.SIGTERM)\n"
+    code += "code = ending.guarded(command); time.sleep(1); sys.exit(code)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", [("decode", "out", "--protocol", "cdtp"), ("report", "out")], ids=lambda c: c[0])

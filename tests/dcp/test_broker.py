@@ -25,8 +25,8 @@ def as_client(pair):
 
 @contextmanager
 def brokering(**options):
-    """A broker that does not wait for its workers at the end."""
-    broker = dcp.Broker(**{"bind": ANY, **options})
+    """A broker that does not wait for its workers at the end, and has patience with them unless told otherwise."""
+    broker = dcp.Broker(**{"bind": ANY, "heartbeat_interval_s": 60, **options})
     try:
         yield broker
     finally:

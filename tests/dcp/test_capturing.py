@@ -75,7 +75,8 @@ def test_a_broker_of_several_endpoints_names_none(dial, tmp_path):
 def test_a_worker_and_a_client_record_theirs(open_socket, tmp_path):
     router = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
     endpoint = router.last_endpoint.decode()
-    with dcp.Worker(b"echo", connect=endpoint, capture=tmp_path / "w", concurrency=2) as worker:
+    options = {"concurrency": 2, "heartbeat_interval_s": 60}
+    with dcp.Worker(b"echo", connect=endpoint, capture=tmp_path / "w", **options) as worker:
         peer, *frames = router.recv_multipart()
         assert frames == register(b"echo")
         router.send_multipart([peer, *request(b"echo", b"x", client=b"C")])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SPARK = [pytest.mark.spark, pytest.mark.timeout(600)]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCTESTED = [
@@ -33,10 +34,7 @@ def test_there_are_snippets():
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=[pytest.mark.spark] if page.stem in {"constellation", "runs", "spark"} else [])
-        for page in PAGES
-    ],
+    [pytest.param(page, marks=SPARK if page.stem in {"constellation", "runs", "spark"} else []) for page in PAGES],
     ids=lambda page: page.stem,
 )
 def test_snippets_run_as_printed(page, tmp_path, monkeypatch):

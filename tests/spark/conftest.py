@@ -12,10 +12,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-        # One session for all of them, and a JVM takes its time to start.
+        # One session for all of them, and a JVM takes its time: of a machine with much else to do, minutes.
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

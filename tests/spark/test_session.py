@@ -39,7 +39,7 @@ def run(tmp_path, script, *command, **env):
         cwd=here,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         check=False,
     )
 

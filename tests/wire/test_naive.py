@@ -70,7 +70,7 @@ PAYLOAD = st.lists(st.binary(max_size=4), max_size=3)
 
 
 @pytest.mark.req("CDTP-01", "CDTP-02", "CDTP-03", "CDTP-05", "CDTP-07", "CDTP-09", "CDTP-11", "CDTP-12", "CDTP-13")
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(header=headers(), payload=PAYLOAD, accept=ACCEPT, strict=st.booleans())
 @example(header=bytes.fromhex("a54344545001 a164 ce80"), payload=[], accept=("S", "A", "B", "2"), strict=True)
 def test_both_say_the_same(header: bytes, payload: list[bytes], accept: tuple[str, ...], *, strict: bool) -> None:
@@ -79,7 +79,7 @@ def test_both_say_the_same(header: bytes, payload: list[bytes], accept: tuple[st
 
 
 @pytest.mark.req("CDTP-11")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=40), max_size=3))
 def test_both_say_the_same_of_any_bytes(frames: list[bytes]) -> None:
     accept: Any = ("S", "A", "B", "2")

@@ -24,8 +24,8 @@ __all__ = ["CutOff", "PipeClosed", "Stopped", "Stopping", "cut_off_on_signals", 
 CUT_OFF = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# How long a signal that comes while a module is imported waits before it looks again.
-_IMPORT_S = 0.02
+# How long a signal that comes where nothing can be raised waits before it looks again.
+_AGAIN_S = 0.02
 
 # Packages that an extra brings, by the name they are imported by.
 _EXTRAS = {
@@ -53,11 +53,23 @@ _ADVICE = {
 }
 
 
-class CutOff(BaseException):
+class _Signalled(BaseException):
+    """What a signal raises.
+
+    Args:
+        handler: What is called again soon, if the exception has come where it changes nothing.
+    """
+
+    def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
+        super().__init__()
+        self.handler = handler
+
+
+class CutOff(_Signalled):
     """A signal ends a command that has an end of its own."""
 
 
-class Stopped(BaseException):
+class Stopped(_Signalled):
     """A signal ends a wait of a role that runs on."""
 
 
@@ -100,7 +112,7 @@ class Stopping:
         self._interrupting = True
         try:
             if self.stopped:
-                raise Stopped
+                raise Stopped(self._interrupt)
             yield
         finally:
             self._interrupting = False
@@ -109,7 +121,7 @@ class Stopping:
         """Whether what was to be drained has had its time."""
         return self.stopped and time.monotonic() >= self._stopped_at + drain_s
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.stopped:
             try:
                 if self._leave is not None:
@@ -120,8 +132,11 @@ class Stopping:
         self._stopped_at = time.monotonic()
         if self._stop is not None:
             self._stop()
+        self._interrupt(number, frame)
+
+    def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         if self._interrupting:
-            raise Stopped
+            _raise(Stopped(self._interrupt), frame)
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -131,8 +146,21 @@ def guarded(command: Callable[[], object]) -> int:
         What the process is to exit with.
     """
     cut_off_on_signals()
+    sys.unraisablehook = _raise_after
     _fill_closed_streams()
     _log_to_stderr()
+    try:
+        return _run(command)
+    except CutOff:
+        # It came as the command ended.
+        return CUT_OFF
+    finally:
+        # What is left is the end of the interpreter, in which whatever is raised is told and forgotten.
+        _leave_on_signals()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _run(command: Callable[[], object]) -> int:
     try:
         command()
     except SystemExit as ended:
@@ -187,14 +215,34 @@ def cut_off_on_signals() -> None:
         signal.signal(number, _cut_off)
 
 
+def _leave_on_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: os._exit(CUT_OFF))
+
+
 def _cut_off(_number: int, frame: FrameType | None) -> None:
-    for each in _SIGNALS:
-        signal.signal(each, lambda *_: os._exit(CUT_OFF))
+    _leave_on_signals()
+    _raise(CutOff(_cut_off), frame)
+
+
+def _raise(error: _Signalled, frame: FrameType | None) -> None:
     if _imports(frame):
-        signal.signal(signal.SIGALRM, _cut_off)
-        signal.setitimer(signal.ITIMER_REAL, _IMPORT_S)
+        _come_again(error)
     else:
-        raise CutOff
+        raise error
+
+
+def _come_again(error: _Signalled) -> None:
+    signal.signal(signal.SIGALRM, error.handler)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+
+
+def _raise_after(unraisable: sys.UnraisableHookArgs) -> None:
+    """Has a signal come again that came in a finalizer: py4j asks the JVM in its own, and what is raised there is lost."""
+    if isinstance(unraisable.exc_value, _Signalled):
+        _come_again(unraisable.exc_value)
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _imports(frame: FrameType | None) -> bool:

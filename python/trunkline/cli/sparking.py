@@ -73,6 +73,8 @@ def _end(session: SparkSession, *, orderly: bool) -> None:
     jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if orderly:
         session.stop()
+    else:
+        _keep_quiet()
     if jvm is None:
         return
     if orderly:
@@ -83,6 +85,15 @@ def _end(session: SparkSession, *, orderly: bool) -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
+
+
+def _keep_quiet() -> None:
+    """Lets pyspark print no traceback when the JVM is gone in the middle of something, of which its tasks tell it."""
+    from pyspark import SparkContext
+
+    server: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001 - as above
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 @contextmanager

@@ -79,8 +79,10 @@ class Calls:
         future = Future(self, outgoing.call)
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="trunkline-futures", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="trunkline-futures", daemon=True)
+                thread.start()
+                # A signal may raise before it has started: then there is none.
+                self._thread = thread
             self._futures[outgoing.call] = future, timeout_s
         try:
             self._native.put(outgoing, room_s)
