@@ -159,14 +159,6 @@ async def test_an_opening_that_is_cut_off_leaves_nothing_open(role, turns, tmp_p
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_closed_role_is_not_entered_again(role, tmp_path):
-    async with ROLES[role](tmp_path) as opened:
-        await opened.close()
-        with pytest.raises(ClosedError):
-            await opened.__aenter__()
-
-
-@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("double", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda double: double.__qualname__)
 async def test_a_role_has_no_double(role, double, tmp_path):
     async with ROLES[role](tmp_path) as opened:

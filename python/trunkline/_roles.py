@@ -280,11 +280,6 @@ class Role:
             self._let_go(native)
             warnings.warn(f"unclosed {type(self).__name__}", ResourceWarning, source=self, stacklevel=1)
 
-    def _check_open(self) -> None:
-        # A child after fork may enter and leave its parent's roles.
-        with suppress(LocalProtocolError):
-            self._role.check_open()
-
     def __reduce__(self) -> NoReturn:
         message = f"{type(self).__name__} runs here: it can be neither copied nor pickled"
         raise TypeError(message)
@@ -312,7 +307,6 @@ class BlockingRole(Role):
             self._tell_unsent()
 
     def __enter__(self) -> Self:
-        self._check_open()
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
@@ -343,7 +337,6 @@ class AsyncRole(Role):
                 if self._native is not None:
                     await self._abandon()
                 raise
-        self._check_open()
         return self
 
     @functools.cached_property
