@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -22,8 +23,8 @@ class Waits:
 
     def __init__(self, role: _Engine) -> None:
         self._role = role
-        self._events = _Bell(role.fileno(), role.disarm)
-        self._changes = _Bell(role.fileno(changes=True), role.disarm_changes)
+        self._events = _Bell(role.fileno, role.disarm)
+        self._changes = _Bell(functools.partial(role.fileno, changes=True), role.disarm_changes)
 
     async def until(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
         """Waits for a change of the role; false when the time is up."""
@@ -60,8 +61,8 @@ class _Bell:
     All are woken, and each looks for itself: what one of them does not take is there for another.
     """
 
-    def __init__(self, fd: int, silence: Callable[[], None]) -> None:
-        self._fd = fd
+    def __init__(self, fileno: Callable[[], int], silence: Callable[[], None]) -> None:
+        self._fileno = fileno
         self._silence = silence
         # In the order in which they came.
         self._waiting: dict[asyncio.Future[None], None] = {}
@@ -72,7 +73,7 @@ class _Bell:
         future: asyncio.Future[None] = loop.create_future()
         timer = None if timeout_s is None else loop.call_later(timeout_s, _finish, future)
         if not self._waiting:
-            loop.add_reader(self._fd, self._ring)
+            loop.add_reader(self._fileno(), self._ring)
         self._waiting[future] = None
         try:
             await future
@@ -81,7 +82,7 @@ class _Bell:
                 timer.cancel()
             del self._waiting[future]
             if not self._waiting:
-                loop.remove_reader(self._fd)
+                loop.remove_reader(self._fileno())
                 self._silence()
 
     def _ring(self) -> None:

@@ -340,7 +340,8 @@ class AsyncWorker(Working, AsyncStream[Request]):
             return
 
         def is_over() -> bool | None:
-            worker.give_back()
+            if not worker.closed:
+                worker.give_back()
             return worker.closed or None
 
         worker.close(drain_s)
