@@ -63,7 +63,7 @@ class CdtpDecoding:
         Raises:
             LocalProtocolError: There is no such thing.
         """
-        if isinstance(tags, str) and tags != "variant":
+        if not (tags is None or tags == "variant" or isinstance(tags, Mapping)):
             message = f'tags={tags!r}: "variant", None or a type for each name, as {{"run": "bigint"}}'
             raise LocalProtocolError(message)
         named = {"*": "variant"} if tags == "variant" else dict(tags or {})

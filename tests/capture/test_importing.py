@@ -82,6 +82,7 @@ def test_plain_lines_and_what_they_say(tmp_path):
         ('{"received_at_ns": 9223372036854775808, "frames": []}\n', "no recorded message"),
         ('{"received_at_ns": "now", "frames": []}\n', "no recorded message"),
         ('{"received_at_ns": 1, "frames": [], "protocol": "udp"}\n', "no protocol of a capture"),
+        ("[" * 100_000 + "\n", "no recorded message"),
     ],
 )
 def test_a_bad_line_is_named_and_nothing_comes_in(tmp_path, bad, why):
@@ -92,11 +93,12 @@ def test_a_bad_line_is_named_and_nothing_comes_in(tmp_path, bad, why):
     assert not (tmp_path / "capture").exists()
 
 
-def test_a_cut_file_brings_nothing_in(tmp_path):
-    cut = tmp_path / "cut.gz"
-    cut.write_bytes(FILES[0].read_bytes()[:-100])
-    with pytest.raises(CaptureError, match="cannot be unpacked"):
-        capture.import_(cut, tmp_path / "capture")
+@pytest.mark.parametrize("spoil", [lambda whole: whole[:-100], lambda whole: whole + b"junk"], ids=["cut", "longer"])
+def test_a_file_that_cannot_be_unpacked_brings_nothing_in(tmp_path, spoil):
+    spoilt = tmp_path / "spoilt.gz"
+    spoilt.write_bytes(spoil(FILES[0].read_bytes()))
+    with pytest.raises(CaptureError, match=r"spoilt\.gz: cannot be unpacked"):
+        capture.import_(spoilt, tmp_path / "capture")
     assert not (tmp_path / "capture").exists()
 
 

@@ -213,6 +213,19 @@ def test_decode_makes_a_table_without_spark(run, recorded, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out.parquet", "recorded.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["capture", "decode"], "t.parquet"),
+        (["spark", "decode", "--protocol", "cdtp"], "t"),
+        (["spark", "report"], "r.html"),
+    ],
+)
+def test_a_capture_takes_in_nothing_that_is_no_part_of_it(run, recorded, command, name):
+    _, err = run(*command, recorded, f"{recorded}/{name}", returncode=1)
+    assert "would be a part of the capture" in err
+
+
 def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):
     (segment,) = recorded.glob("*.parquet")
     segment.write_bytes(segment.read_bytes()[:1000])

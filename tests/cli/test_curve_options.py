@@ -85,3 +85,17 @@ def test_a_list_without_a_key_is_wrong_usage(run, files):
     assert "--curve-secret" in err
     _, err = run(*arguments, "--curve-secret", files / "keys/server.key", returncode=1)
     assert "public half" in err
+
+
+def test_a_capture_is_replayed_to_an_encrypted_recorder(run, context, files, tmp_path):
+    (tmp_path / "one.jsonl").write_text('{"received_at_ns": 1, "frames": ["AA=="]}\n')
+    run("capture", "import", "one.jsonl", "--capture", "capture")
+    pull = context.socket(zmq.PULL)
+    pull.curve_publickey, pull.curve_secretkey = zmq.auth.load_certificate(files / "keys/server.key_secret")
+    pull.curve_server = True
+    pull.rcvtimeo = 20_000
+    pull.bind("tcp://127.0.0.1:*")
+    key = files / "keys/server.key"
+    run("capture", "replay", "capture", "--connect", pull.last_endpoint.decode(), "--curve-server-key", key)
+    assert pull.recv_multipart() == [b"\0"]
+    pull.close()

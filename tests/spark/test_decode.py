@@ -171,6 +171,12 @@ def test_what_cannot_be_is_refused_when_the_plan_is_made(table):
         spark.decode(rows, "cdtp", tags={"run": "int"})
     with refused("for a name|each name"):
         spark.decode(rows, "cdtp", tags="all")
+    with refused("for a name|each name"):
+        spark.decode(rows, "cdtp", tags=["run"])
+    with refused("at least one column"):
+        spark.decode(rows, "cdtp", columns=[])
+    with refused("at least one column"):
+        spark.decode(rows, "cdtp", columns="sender")
     with refused(r"\*"):
         spark.decode(rows, "cdtp", tags={"*": "string"})
     with refused("but for case"):

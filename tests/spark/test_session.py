@@ -1,3 +1,4 @@
+import concurrent.futures
 import os
 import shutil
 import subprocess
@@ -180,6 +181,17 @@ def test_the_session_there_is_gets_the_options_that_are_given(session):
     assert session.conf.get("spark.sql.ansi.enabled") == "false"
     assert session.conf.get("spark.sql.session.timeZone") == before
     session.conf.set("spark.sql.ansi.enabled", "true")
+
+
+def test_another_thread_has_the_session_there_is_as_it_is(session):
+    before = session.conf.get("spark.sql.shuffle.partitions")
+    session.conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            assert pool.submit(spark.session).result() is session
+        assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    finally:
+        session.conf.set("spark.sql.shuffle.partitions", before)
 
 
 def test_without_any_java_the_error_says_what_to_install(tmp_path, monkeypatch):

@@ -70,7 +70,7 @@ def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
                 endpoint=row.get("endpoint"),
                 peer=None if row.get("peer") is None else base64.b64decode(row["peer"], validate=True),
             )
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             message = f"{file}, line {number}: no recorded message ({_reason(error)})"
             raise CaptureError(message) from error
 
@@ -83,7 +83,7 @@ def _lines(file: Path) -> Iterator[bytes]:
         with gzip.GzipFile(fileobj=plain) as unpacked:
             try:
                 yield from unpacked
-            except (EOFError, zlib.error) as error:
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 message = f"{file}: cannot be unpacked ({error})"
                 raise CaptureError(message) from error
 

@@ -11,7 +11,7 @@ import typer
 
 from trunkline import errors
 from trunkline._text import amount, readable
-from trunkline.cli.groups import Endpoints, grouped
+from trunkline.cli.groups import Endpoints, Security, grouped
 from trunkline.cli.options import Json, Tags, example, need_decodable, tag_columns
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
@@ -186,11 +186,12 @@ def replay(
     rate: Annotated[
         str, typer.Option("--rate", metavar="real|max|N", help="In the recorded time, at once, or N messages a second.")
     ] = "max",
+    security: Security,
     as_json: Json = False,
 ) -> None:
     """Sends what was received again, bit for bit; waits for a receiver, and until it has everything."""
     endpoints.check()
-    speed = _rate(rate)
+    speed, curve = _rate(rate), security.curve()
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -200,6 +201,7 @@ def replay(
             rate=speed,
             on_ready=lambda bound: output.ready("capture.replay", endpoints.real(bound), "replaying to"),
             on_progress=progress.at,
+            curve=curve,
             **endpoints.keywords(),
         )
     if output.json:

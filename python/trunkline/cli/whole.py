@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trunkline.errors import LocalProtocolError
+
 __all__ = ["whole"]
 
 
@@ -18,7 +20,11 @@ def whole(path: Path) -> Iterator[Path]:
 
     Raises:
         OSError: Nothing can be written there, said before any work is done.
+        LocalProtocolError: It would be in a capture, whose readers would take it for a part of that.
     """
+    if (path.parent / "_capture.json").exists():
+        message = f"{path} would be a part of the capture {path.parent}: choose another place"
+        raise LocalProtocolError(message)
     if path.exists() and not path.is_file():
         # A file is replaced, as everywhere; a folder may hold anything.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))

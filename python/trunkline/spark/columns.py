@@ -287,6 +287,9 @@ def decode_keeping(
     assert isinstance(decoded, StructType)
     there = [name for name in kept if name in fields]
     wanted = {*there, *decoded.names} if columns is None else set(columns)
+    if isinstance(columns, str) or not wanted:
+        message = f"columns={columns!r}: the names of at least one column, in a sequence"
+        raise LocalProtocolError(message)
     unknown = wanted.difference(there, decoded.names)
     if unknown:
         message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *decoded.names])}"

@@ -59,7 +59,8 @@ def session(
     from pyspark.sql import SparkSession
 
     given = {name: _text(value) for name, value in (options or {}).items()}
-    running = SparkSession.getActiveSession()
+    # What is active is so in one thread; the default is every thread's.
+    running = SparkSession.getActiveSession() or _default_session()
     if running is not None:
         for name, value in given.items():
             running.conf.set(name, value)
@@ -90,6 +91,14 @@ def session(
     chosen = {**defaults, **given}
     _start_java(chosen)
     return builder.config(map=dict(chosen)).getOrCreate()
+
+
+def _default_session() -> SparkSession | None:
+    """The session that threads have which were told of none, if it still runs."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession._instantiatedSession  # noqa: SLF001 - pyspark has no other names for it
+    return None if session is None or session.sparkContext._jsc is None else session  # noqa: SLF001
 
 
 def _start_java(options: Mapping[str, str]) -> None:
