@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from trunkline import dcp
+from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Simulated as _Simulated
 from trunkline._native.dcp import Simulation as _Simulation
@@ -28,7 +29,7 @@ from trunkline._roles import Role, need_known
 from trunkline.dcp import broker as _broker
 from trunkline.dcp import client as _client
 from trunkline.dcp import worker as _worker
-from trunkline.dcp.worker import Frame, Handler, OnError, Parts
+from trunkline.dcp.worker import Handler, OnError
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["Broker", "Client", "Future", "Peer", "Simulation", "Worker", "pair"]

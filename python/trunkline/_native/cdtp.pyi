@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, final, overload
 
+import zmq
 from typing_extensions import Buffer
 
 from trunkline._native import Role
@@ -11,7 +12,8 @@ __all__ = ["Batch", "Message", "Outgoing", "Receiver", "Sender", "_restore", "_r
 
 _Header: TypeAlias = Literal["S", "A", "B", "2"]
 _Type: TypeAlias = Literal["BOR", "DAT", "EOR"]
-_Payload: TypeAlias = Buffer | Iterable[Buffer]
+_Frame: TypeAlias = Buffer | zmq.Frame
+_Payload: TypeAlias = _Frame | Iterable[_Frame]
 
 @final
 class Message:
@@ -107,7 +109,7 @@ class Batch(Sequence[Message]):
     def __reduce__(self) -> tuple[Callable[..., Batch], tuple[tuple[bytes, ...]]]: ...
 
 def decode(
-    frames: Iterable[Buffer], *, accept: _Header | Sequence[_Header] | None = None, strict: bool = True
+    frames: Iterable[_Frame], *, accept: _Header | Sequence[_Header] | None = None, strict: bool = True
 ) -> Message | Batch:
     """The message in these frames: a `Message`, or a `Batch` for CDTP2.
 
@@ -123,10 +125,10 @@ def decode(
 def encode(message: Message | Batch) -> tuple[bytes, ...]:
     """The frames of a message or batch; of a decoded one, bit for bit."""
 
-def _restore(frames: Iterable[Buffer]) -> Message:
+def _restore(frames: Iterable[_Frame]) -> Message:
     """A pickled message."""
 
-def _restore_batch(frames: Iterable[Buffer]) -> Batch:
+def _restore_batch(frames: Iterable[_Frame]) -> Batch:
     """A pickled batch."""
 
 @final
@@ -157,7 +159,7 @@ class Sender(Role):
     def end_run(self, metadata: Mapping[str, Any]) -> Outgoing:
         """The end of a run."""
 
-    def raw(self, frames: Iterable[Buffer]) -> Outgoing:
+    def raw(self, frames: Iterable[_Frame]) -> Outgoing:
         """A message as it is."""
 
     def flush(self) -> None:

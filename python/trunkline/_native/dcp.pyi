@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, TypeAlias, final
 
+import zmq
 from typing_extensions import Buffer, disjoint_base
 
 from trunkline._native import Role
@@ -25,7 +26,8 @@ __all__ = [
 
 _Type: TypeAlias = Literal["register", "ping", "pong", "request", "reply", "reconnect"]
 _Reader: TypeAlias = Literal["broker", "worker", "client"]
-_Parts: TypeAlias = Buffer | Iterable[Buffer]
+_Frame: TypeAlias = Buffer | zmq.Frame
+_Parts: TypeAlias = _Frame | Iterable[_Frame]
 
 @final
 class Message:
@@ -76,7 +78,7 @@ class Message:
     def __ne__(self, other: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Callable[..., Message], tuple[tuple[bytes, ...]]]: ...
 
-def decode(frames: Iterable[Buffer], *, role: _Reader | None = None, compat_dagbox: bool = False) -> Message:
+def decode(frames: Iterable[_Frame], *, role: _Reader | None = None, compat_dagbox: bool = False) -> Message:
     """The message in these frames, without the address that a ROUTER puts in front.
 
     Args:
@@ -91,7 +93,7 @@ def decode(frames: Iterable[Buffer], *, role: _Reader | None = None, compat_dagb
 def encode(message: Message) -> tuple[bytes, ...]:
     """The frames of a message, without the address that a ROUTER puts in front; of a decoded one, bit for bit."""
 
-def _restore(frames: Iterable[Buffer]) -> Message:
+def _restore(frames: Iterable[_Frame]) -> Message:
     """A pickled message."""
 
 @final
@@ -339,7 +341,7 @@ class Simulated:
     def cancel(self, call: int) -> None:
         """Waits for a call no more."""
 
-    def send(self, frames: Iterable[Buffer]) -> None:
+    def send(self, frames: Iterable[_Frame]) -> None:
         """Sends these frames, if it is a raw DEALER."""
 
     def stats(self) -> dict[str, Any]:

@@ -118,8 +118,8 @@ class Capture:
         """The published segments, oldest first."""
         return self._native.segments
 
-    def __iter__(self) -> Iterator[cdtp.Message | dcp.Message]:
-        """The messages, oldest first; `skipped` counts from 0 again."""
+    def __iter__(self) -> Iterator[Any]:
+        """The messages, each a `cdtp.Message` or a `dcp.Message`, oldest first; `skipped` counts from 0 again."""
         self.skipped = 0
         for protocol, error, frames in self._native.messages():
             if error is not None or protocol not in _DECODERS:

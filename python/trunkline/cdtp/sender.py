@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trunkline import _notices
+from trunkline._frames import Frame, Parts
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._notices import Notices
@@ -33,9 +34,6 @@ __all__ = ["AsyncSender", "Sender", "SenderStats"]
 # As released peers do.
 BATCH_BYTES = 128 << 10
 BATCH_S = 0.5
-
-Frame = bytes | bytearray | memoryview
-Payload = Frame | Sequence[Frame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ class _Sending(Role):
         """Counters of this moment; the last ones once closed."""
         return SenderStats(**self._sender.stats())
 
-    def _data(self, payload: Payload, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
+    def _data(self, payload: Parts, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
         return self._sender.data(payload, tags, timestamp_ns)
 
     def _begin(self, config: Mapping[str, Any]) -> Outgoing:
@@ -248,7 +246,7 @@ class Sender(_Sending, BlockingRole):
 
     def send(
         self,
-        payload: Payload,
+        payload: Parts,
         *,
         tags: Mapping[str, Any] | None = None,
         timestamp_ns: int | None = None,
@@ -345,7 +343,7 @@ class AsyncSender(_Sending, AsyncRole):
 
     async def send(
         self,
-        payload: Payload,
+        payload: Parts,
         *,
         tags: Mapping[str, Any] | None = None,
         timestamp_ns: int | None = None,

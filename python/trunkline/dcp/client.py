@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trunkline import _notices
+from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOptions, native_options, opened
 from trunkline.dcp._calls import AsyncCalls, Calls
 from trunkline.dcp._drops import tell_dropped
-from trunkline.dcp.worker import Frame, Parts
 from trunkline.errors import LocalProtocolError
 
 __all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "tell"]

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
@@ -27,10 +28,8 @@ from trunkline.dcp._drops import tell_dropped
 from trunkline.dcp._pool import Pool
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
-__all__ = ["AsyncWorker", "Frame", "Handler", "OnError", "Parts", "Worker", "WorkerStats", "Working", "tell"]
+__all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "tell"]
 
-Frame = bytes | bytearray | memoryview
-Parts = Frame | Sequence[Frame]
 
 _DRAIN_S = 5.0
 
