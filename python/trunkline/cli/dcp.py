@@ -45,7 +45,9 @@ _LONGEST_SILENCE_S = (2**31 - 1) // 1000
 
 Endpoints = Annotated[
     list[str],
-    typer.Option("--connect", metavar="ENDPOINT", help="Where the broker listens, as tcp://127.0.0.1:23990."),
+    typer.Option(
+        "--connect", metavar="ENDPOINT", help="Where the broker listens, as tcp://127.0.0.1:23990. Repeatable."
+    ),
 ]
 HeartbeatInterval = Annotated[
     float,

@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
@@ -33,9 +33,9 @@ __all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Workin
 
 _DRAIN_S = 5.0
 
-Handler = Callable[[Request], Parts | None]
-AsyncHandler = Callable[[Request], Awaitable[Parts | None] | Parts | None]
-OnError = Callable[[Request, BaseException], Parts]
+Handler: TypeAlias = "Callable[[Request], Parts | None]"
+AsyncHandler: TypeAlias = "Callable[[Request], Awaitable[Parts | None] | Parts | None]"
+OnError: TypeAlias = "Callable[[Request, BaseException], Parts]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,8 +131,8 @@ def from_cdtp(
     themselves. A null header gives a null struct, a bad one a struct with `error` and `_corrupt_record` only.
 
     It runs on `arrow_udf` and costs about half as much again as `decode`, since Spark copies whole structs. Spark takes
-    it for nondeterministic, so that it is evaluated once however often its fields are used; filter and group by a
-    column made of it, not by the call.
+    it for nondeterministic, so that it is evaluated once however often its fields are used; filter by a column made of
+    it, not by the call.
 
     Args:
         header: The header frames, binary.
