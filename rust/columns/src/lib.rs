@@ -1,4 +1,5 @@
 //! Columns of wire bytes in, Arrow columns out: one call a batch, no row leaves Rust.
+#![forbid(unsafe_code)]
 
 pub mod cdtp;
 pub mod dcp;
