@@ -65,7 +65,7 @@ class Message:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """The tags map, decoded on first use."""
+        """The tags map, decoded on first use; a copy, since a message does not change."""
 
     @property
     def payload(self) -> tuple[bytes, ...]:
