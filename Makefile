@@ -81,9 +81,6 @@ $(DONE)/wheel: $(DONE)/venv pyproject.toml README.md $(RUST) $(PYTHON_SOURCES)
 wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make a round trip
 	python tools/wheel_check.py dist/*.whl
 
-fuzz-build: $(DONE)/venv
-	tools/fuzz.sh 0
-
 fuzz: $(DONE)/venv ## Fuzz the decoders, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
 
@@ -97,4 +94,4 @@ docs: $(DONE)/build ## Build the documentation into site/
 clean: ## Remove everything that was built
 	rm -rf $(DONE) $(VENV) .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz-build fuzz bench docs clean
+.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz bench docs clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets, then runs each for so many seconds; the nightly options work on the stable toolchain this way.
+# Runs every fuzz target for so many seconds each; the nightly options work on the stable toolchain this way.
 set -euo pipefail
 cd "$(dirname "$0")/../rust"
 export RUSTC_BOOTSTRAP=1
@@ -7,13 +7,11 @@ unset PYO3_BUILD_EXTENSION_MODULE
 cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-fuzz
 targets=$(cargo fuzz list --fuzz-dir fuzz)
 [ -n "$targets" ] || { echo "there is nothing to fuzz" >&2; exit 1; }
-# What is fuzzed has no unsafe code for a sanitizer to watch, which would take as long again to build.
-cargo fuzz build --sanitizer none --fuzz-dir fuzz
-[ "$1" -gt 0 ] || exit 0
 for target in $targets; do
     echo "fuzzing $target for $1 s"
     seeds="fuzz/seeds/$target"
     mkdir -p "fuzz/corpus/$target"
     [ -d "$seeds" ] && cp -n "$seeds"/* "fuzz/corpus/$target/"
+    # What is fuzzed has no unsafe code for a sanitizer to watch, which would take as long again to build.
     cargo fuzz run --sanitizer none --fuzz-dir fuzz "$target" -- -max_total_time="$1" -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
 done
