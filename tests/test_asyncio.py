@@ -7,6 +7,7 @@ import pickle
 import pytest
 import zmq
 
+import wire
 from trunkline import cdtp, chirp, dcp
 from trunkline.errors import ClosedError, TimeoutError
 
@@ -34,10 +35,6 @@ WAITS = {
     "Client.request": lambda client: client.request(b"echo", b"x"),
     "Beacon.receive": lambda beacon: beacon.receive(),
 }
-
-
-def spec(sequence):
-    return [b"\xa5CDTP\x01\xa3Det\x00" + sequence.to_bytes(1) + b"\x80", b"x"]
 
 
 @pytest.mark.parametrize("what", WAITS)
@@ -93,7 +90,7 @@ async def test_each_of_several_readers_gets_a_message(open_socket):
         await asyncio.sleep(0)
         push = open_socket(zmq.PUSH, connect=receiver.endpoints[0])
         for sequence in range(5):
-            push.send_multipart(spec(sequence))
+            push.send_multipart([wire.header_b(sequence), b"x"])
         got = await asyncio.wait_for(asyncio.gather(*reads), 20)
     assert [message.sequence for message in got] == list(range(5))
 
@@ -106,8 +103,8 @@ async def test_one_who_goes_leaves_the_others_waiting(open_socket):
         with pytest.raises(TimeoutError):
             await receiver.receive(timeout_s=0.01)
         push = open_socket(zmq.PUSH, connect=receiver.endpoints[0])
-        push.send_multipart(spec(0))
-        push.send_multipart(spec(1))
+        push.send_multipart([wire.header_b(0), b"x"])
+        push.send_multipart([wire.header_b(1), b"x"])
         got = await asyncio.wait_for(asyncio.gather(first, third), 20)
     assert [message.sequence for message in got] == [0, 1]
     assert second.cancelled()
@@ -119,7 +116,7 @@ async def test_a_recorder_is_waited_for_and_flushed_at_a_time(open_socket, tmp_p
         await asyncio.sleep(0)
         push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
         for sequence in range(3):
-            push.send_multipart(spec(sequence))
+            push.send_multipart([wire.header_b(sequence), b"x"])
             await asyncio.wait_for(asyncio.gather(recorder.flush(), recorder.publish(), recorder.flush()), 20)
         assert await asyncio.wait_for(waiting, 20) == "count"
         await recorder.flush()
@@ -131,7 +128,7 @@ async def test_iteration_goes_on_after_a_wait_that_was_cut_off(open_socket):
         messages = aiter(receiver)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(anext(messages), 0.05)
-        open_socket(zmq.PUSH, connect=receiver.endpoints[0]).send_multipart(spec(7))
+        open_socket(zmq.PUSH, connect=receiver.endpoints[0]).send_multipart([wire.header_b(7), b"x"])
         assert (await asyncio.wait_for(anext(messages), 20)).sequence == 7
         await receiver.close()
         with pytest.raises(StopAsyncIteration):

@@ -356,11 +356,16 @@ class AsyncRole(Role):
         else:
             await self._abandon()
 
+    async def _ended(self) -> None:
+        """Waits until the engine is over, and does meanwhile what it needs for that."""
+        role = self._role
+        await self._waits.until(lambda: role.closed, None)
+
     async def _join(self) -> None:
         """Waits until the engine has ended; one who is cancelled gives up what it still waits for."""
         role = self._role
         try:
-            await self._waits.until(lambda: role.closed, None)
+            await self._ended()
         except BaseException:
             give_up(role)
             raise

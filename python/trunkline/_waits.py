@@ -38,6 +38,16 @@ class Waits:
                 await self._changes.wait(left)
         return True
 
+    async def room(self, offer: Callable[[], bool], timeout_s: float | None) -> None:
+        """Waits until the queue takes what is offered.
+
+        Raises:
+            TimeoutError: It had no room.
+        """
+        if not await self.until(offer, timeout_s):
+            message = f"the queue had no room within {timeout_s} s"
+            raise TimeoutError(message)
+
     async def taken(self, poll: Callable[[], Taken | None], timeout_s: float | None, what: str) -> Taken:
         """Waits for what `poll` gives when there is something.
 

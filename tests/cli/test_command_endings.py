@@ -74,20 +74,24 @@ def test_a_command_with_an_end_of_its_own_is_cut_off_with_130():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 130
 
 
+def ended(code, **options):
+    """What a script exits with, and all that it says."""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, **options)
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_what_fails_after_a_signal_is_not_told():
     code = "import os, signal, sys; from trunkline.cli import ending\n"
     code += "def command():\n    try: os.kill(os.getpid(), signal.SIGTERM); signal.pause()\n    finally: 1 / 0\n"
     code += "sys.exit(ending.guarded(command))"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert ended(code) == (130, "", "")
 
 
 def test_a_signal_that_comes_as_the_interpreter_ends_is_not_told():
     code = "import atexit, os, signal, sys; from trunkline.cli import ending\n"
     code += "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause()))\n"
     code += "sys.exit(ending.guarded(lambda: None))"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert ended(code) == (130, "", "")
 
 
 def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
@@ -98,8 +102,7 @@ def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
         (tmp_path / "module.py").write_text(module)
         code = "import signal, sys; from trunkline.cli import ending\ndef command():\n    import module\n"
         code += "    signal.pause()\nsys.exit(ending.guarded(command))"
-        done = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
-        assert (done.returncode, done.stdout, done.stderr) == (130, "imported\n", "")
+        assert ended(code, cwd=tmp_path) == (130, "imported\n", "")
 
 
 IN_FINALIZERS = {
@@ -117,8 +120,7 @@ def test_a_signal_that_comes_in_a_finalizer_is_not_lost(finalized, stops):
     code += "def stop():\n    try:\n        with ending.Stopping() as stopping, stopping.interrupting(): wait()\n"
     code += "    except ending.Stopped: print('stopped')\n"
     code += f"sys.exit(ending.guarded({'stop' if stops else 'wait'}))"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == ((0, "stopped\n", "") if stops else (130, "", ""))
+    assert ended(code) == ((0, "stopped\n", "") if stops else (130, "", ""))
 
 
 def test_a_signal_that_waits_for_the_last_import_comes_too_late(tmp_path):
@@ -126,8 +128,7 @@ def test_a_signal_that_waits_for_the_last_import_comes_too_late(tmp_path):
     (tmp_path / "module.py").write_text(module)
     code = "import atexit, select, sys; from trunkline.cli import ending\natexit.register(select.select, [], [], [], 0.5)\n"
     code += "sys.exit(ending.guarded(lambda: __import__('module')))"
-    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert ended(code, cwd=tmp_path) == (0, "", "")
 
 
 @pytest.mark.parametrize("role", ["receive", "record"])

@@ -378,10 +378,7 @@ class AsyncSender(_Sending, AsyncRole):
 
     async def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:
         sender = self._sender
-        timeout_s = self._wait_s(timeout_s)
-        if not await self._waits.until(lambda: sender.offer(outgoing), timeout_s):
-            message = f"the queue had no room within {timeout_s} s"
-            raise TimeoutError(message)
+        await self._waits.room(lambda: sender.offer(outgoing), self._wait_s(timeout_s))
 
     async def close(self) -> None:
         """See `Sender.close`."""

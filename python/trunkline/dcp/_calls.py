@@ -141,9 +141,7 @@ class AsyncCalls:
         """Waits for room in the queue alone, and returns the reply to come."""
         native = self._native
         loop = self._listen()
-        if not await self._waits.until(lambda: native.offer(outgoing), room_s):
-            message = f"the queue had no room within {room_s} s"
-            raise TimeoutError(message)
+        await self._waits.room(lambda: native.offer(outgoing), room_s)
         future: asyncio.Future[Reply] = loop.create_future()
         self._futures[outgoing.call] = future, timeout_s
         future.add_done_callback(self._forget(outgoing.call))

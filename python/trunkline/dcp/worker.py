@@ -14,15 +14,7 @@ from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import (
-    AsyncStream,
-    BlockingRole,
-    Role,
-    RoleOptions,
-    give_up,
-    native_options,
-    opened,
-)
+from trunkline._roles import AsyncStream, BlockingRole, Role, RoleOptions, native_options, opened
 from trunkline.dcp._calls import AsyncCalls
 from trunkline.dcp._drops import tell_dropped
 from trunkline.dcp._pool import Pool
@@ -337,22 +329,21 @@ class AsyncWorker(Working, AsyncStream[Request]):
         worker = self._native
         if worker is None:
             return
+        worker.close(drain_s)
+        await self._join()
+        self._calls.end()
+        worker.raise_failure()
+
+    async def _ended(self) -> None:
+        worker = self._worker
 
         def is_over() -> bool | None:
             if not worker.closed:
                 worker.give_back()
             return worker.closed or None
 
-        worker.close(drain_s)
-        try:
-            await self._waits.taken(is_over, None, "never")
-        except BaseException:
-            # Whoever is cancelled waits no more.
-            give_up(worker)
-            raise
-        await self._join()
-        self._calls.end()
-        worker.raise_failure()
+        # What comes in is news, and is to be given back.
+        await self._waits.taken(is_over, None, "it did not end")
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)

@@ -176,11 +176,17 @@ impl Message {
         (self.variant, self.sender_name(), numbers, &self.payload[..])
     }
 
+    /// The tags map, decoded on first use.
+    fn tags_once<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
+        let tags = self.tags_object.get_or_try_init(py, || msgpack::to_python(py, self.tags_bytes()))?;
+        Ok(tags.bind(py))
+    }
+
     fn equals(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
         if self.key() != other.key() {
             return Ok(false);
         }
-        Ok(self.tags_bytes() == other.tags_bytes() || self.tags(py)?.eq(other.tags(py)?)?)
+        Ok(self.tags_bytes() == other.tags_bytes() || self.tags_once(py)?.eq(other.tags_once(py)?)?)
     }
 }
 
@@ -285,8 +291,7 @@ impl Message {
     /// The tags map, decoded on first use; a copy, since a message does not change.
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let tags = self.tags_object.get_or_try_init(py, || msgpack::to_python(py, self.tags_bytes()))?;
-        tags.bind(py).call_method0(intern!(py, "copy"))
+        self.tags_once(py)?.call_method0(intern!(py, "copy"))
     }
 
     /// The payload frames.
@@ -324,7 +329,7 @@ impl Message {
             "Message({:?}, variant={:?}{message_type}{sequence}{timestamp}, tags={}, payload=<{} frames, {bytes} bytes>)",
             self.sender_name(),
             self.variant.slug(),
-            self.tags(py)?,
+            self.tags_once(py)?,
             self.payload.len(),
         ))
     }
