@@ -1,15 +1,19 @@
 """Coroutines that wait for one role at a time, many together, and what becomes of them."""
 
 import asyncio
+import contextlib
 import copy
 import pickle
+import threading
 
 import pytest
 import zmq
 
+import packed
 import wire
 from trunkline import cdtp, chirp, dcp
 from trunkline.errors import ClosedError, TimeoutError
+from waiting import PATIENCE_S
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -63,6 +67,164 @@ async def test_waits_end_with_the_role(what, tmp_path):
         assert sum(isinstance(end, ClosedError) for end in flat) == 14
     else:
         assert {type(end) for end in ends} == {ClosedError}
+
+
+class Waiting:
+    """A role of either façade, what is waited for, and what makes it come."""
+
+    def __init__(self, prefix, open_socket, path):
+        self.prefix = prefix
+        self.open_socket = open_socket
+        self.path = path
+
+    def role(self, room, name, *args, **options):
+        return getattr(room, self.prefix + name)(*args, **options)
+
+    def sender(self, wait):
+        role = self.role(cdtp, "Sender", "Det", bind=ANY, queue_messages=1, linger_s=20)
+
+        def come():
+            self.pull = self.open_socket(zmq.PULL, connect=role.endpoints[0])
+            for _ in range(2 if wait == "send" else 1):
+                self.pull.recv_multipart()
+
+        return role, [("send", b"x")], (wait, b"x") if wait == "send" else (wait,), come
+
+    def receiver(self):
+        role = self.role(cdtp, "Receiver", bind=ANY)
+        return role, [], ("receive",), lambda: self.push(role, 1)
+
+    def recorder(self, wait):
+        role = self.role(cdtp, "Recorder", self.path / "capture", bind=ANY)
+        return role, [], (wait,), lambda: self.push(role, 3)
+
+    def push(self, role, count):
+        push = self.open_socket(zmq.PUSH, connect=role.endpoints[0])
+        for sequence in range(count):
+            push.send_multipart([wire.header_b(sequence), b"x"])
+
+    def dcp(self, name, *args):
+        router = self.open_socket(zmq.ROUTER, bind=ANY)
+        role = self.role(dcp, name, *args, connect=router.last_endpoint.decode())
+        return role, router
+
+    def client(self):
+        role, router = self.dcp("Client")
+
+        def come():
+            peer, *asked = router.recv_multipart()
+            router.send_multipart([peer, *packed.reply(b"C", b"y", metadata=asked[5 : asked.index(b"", 5)])])
+
+        return role, [], ("request", b"echo", b"x"), come
+
+    def worker(self):
+        role, router = self.dcp("Worker", b"echo")
+
+        def come():
+            peer, *_ = router.recv_multipart()
+            for frames in (packed.register(b"echo"), packed.request(b"echo", b"x", client=b"c")):
+                router.send_multipart([peer, *frames])
+
+        return role, [], ("receive",), come
+
+    def broker(self):
+        role = self.role(dcp, "Broker", bind=ANY)
+        return role, [], ("wait",), role.close
+
+    def beacon(self):
+        role = self.role(chirp, "Beacon", "group", "host", port=0)
+        return role, [], ("receive",), role.close
+
+
+COMING = {
+    "Sender.send": lambda waiting: waiting.sender("send"),
+    "Sender.flush": lambda waiting: waiting.sender("flush"),
+    "Receiver.receive": Waiting.receiver,
+    "Recorder.wait": lambda waiting: waiting.recorder("wait"),
+    "Client.request": Waiting.client,
+    "Worker.receive": Waiting.worker,
+    "Broker.wait": Waiting.broker,
+    "Beacon.receive": Waiting.beacon,
+}
+
+
+@pytest.mark.parametrize("what", COMING)
+async def test_no_other_call_takes_the_news_from_one_who_waits(what, open_socket, tmp_path):
+    role, first, (wait, *args), come = COMING[what](Waiting("Async", open_socket, tmp_path))
+    options = {"count": 3} if what == "Recorder.wait" else {}
+    async with role:
+        for call, *first_args in first:
+            await getattr(role, call)(*first_args)
+        waits = [asyncio.ensure_future(getattr(role, wait)(*args, **options))]
+        looks = 0
+
+        async def look():
+            nonlocal looks
+            while not waits[0].done():
+                _ = (role.stats, role.endpoints, role.closed, repr(role))
+                if hasattr(role, "flush"):
+                    with contextlib.suppress(TimeoutError):
+                        await role.flush(timeout_s=0.001)
+                await asyncio.sleep(0.001)
+                looks += 1
+
+        looking = asyncio.ensure_future(look())
+        while looks < 20:
+            await asyncio.sleep(0.001)
+        if what in ("Broker.wait", "Beacon.receive"):
+            await come()
+        else:
+            await asyncio.to_thread(come)
+        done, _ = await asyncio.wait(waits, timeout=PATIENCE_S)
+        assert done, "it waits for what has come long ago"
+        await looking
+        if what == "Beacon.receive":
+            assert type(waits[0].exception()) is ClosedError
+        else:
+            assert waits[0].exception() is None
+
+
+@pytest.mark.parametrize("what", COMING)
+def test_no_other_thread_takes_the_news_from_one_who_waits(what, open_socket, tmp_path):
+    role, first, (wait, *args), come = COMING[what](Waiting("", open_socket, tmp_path))
+    options = {"count": 3} if what == "Recorder.wait" else {}
+    ends = []
+
+    def waits():
+        try:
+            ends.append(getattr(role, wait)(*args, **options))
+        except ClosedError as error:
+            ends.append(error)
+
+    with role:
+        for call, *first_args in first:
+            getattr(role, call)(*first_args)
+        waiting = threading.Thread(target=waits)
+        waiting.start()
+        for _ in range(20):
+            assert role.stats is not None
+            if hasattr(role, "flush"):
+                with contextlib.suppress(TimeoutError):
+                    role.flush(timeout_s=0.001)
+        coming = threading.Thread(target=come)
+        coming.start()
+        while waiting.is_alive():
+            assert role.stats is not None
+            waiting.join(0.001)
+        coming.join()
+    assert len(ends) == 1
+    assert isinstance(ends[0], ClosedError) == (what == "Beacon.receive")
+
+
+async def test_each_who_waits_for_a_count_is_woken_by_it(open_socket, tmp_path):
+    async with cdtp.AsyncRecorder(tmp_path / "capture", bind=ANY) as recorder:
+        waits = [asyncio.ensure_future(recorder.wait(count=count)) for count in (4, 2, 3)]
+        await asyncio.sleep(0)
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for sequence, number in enumerate((1, 2, 0)):
+            for _ in range(2 if sequence == 0 else 1):
+                push.send_multipart([wire.header_b(sequence), b"x"])
+            assert await asyncio.wait_for(waits[number], PATIENCE_S) == "count"
 
 
 async def test_all_who_wait_for_room_get_it(open_socket):

@@ -103,8 +103,8 @@ class Role:
     def wait_flushed(self, ticket: int, timeout_s: float | None = None) -> bool:
         """Waits for a flush; false when the time is up."""
 
-    def await_progress(self, count: int | None) -> None:
-        """Wakes waits for changes once so many messages have been taken in."""
+    def await_progress(self, count: int) -> None:
+        """Wakes waits for changes when so many messages have been taken in; to be said before each wait."""
 
     def wait_progress(self, count: int, timeout_s: float | None = None) -> bool:
         """Waits for so many messages, in all since the start; false when the time is up."""

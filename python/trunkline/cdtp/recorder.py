@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, cast
 
@@ -77,6 +79,8 @@ class _Watch:
         self.result = reason
 
     def reason(self, role: _Receiver) -> Literal["count", "idle"] | None:
+        if self.count is not None and not role.closed:
+            role.await_progress(self.count)
         progress, now = role.progress, time.monotonic()
         if self.count is not None and progress >= self.count:
             return "count"
@@ -140,6 +144,8 @@ class _Recording(Role):
             "critical_free_bytes": critical_free_bytes,
         }
         self._options = cast("RoleOptions", {**options, **recorded})
+        # What the waits under way want, in rows.
+        self._wanted: list[float] = []
         self._made()
 
     def _open(self) -> None:
@@ -151,6 +157,18 @@ class _Recording(Role):
     def _recorder(self) -> _Receiver:
         native: _Receiver = self._opened()
         return native
+
+    @contextmanager
+    def _reading(self, count: int | None) -> Iterator[None]:
+        """Around a wait: reads no more after so many messages, or as many as another wait that goes on wants."""
+        wanted = math.inf if count is None else count
+        self._wanted.append(wanted)
+        most = max(self._wanted)
+        self._recorder.limit(None if most == math.inf else int(most))
+        try:
+            yield
+        finally:
+            self._wanted.remove(wanted)
 
     @property
     def stats(self) -> RecorderStats:
@@ -218,10 +236,10 @@ class Recorder(_Recording, BlockingRole):
             ClosedError: The recorder was closed.
         """
         self._recorder.check_open()
-        self._recorder.limit(count)
         watch = _Watch(count, idle_s, timeout_s)
-        for wait_s in watch.steps(self._recorder):
-            self._recorder.wait_progress(2**63 if count is None else count, wait_s)
+        with self._reading(count):
+            for wait_s in watch.steps(self._recorder):
+                self._recorder.wait_progress(2**63 if count is None else count, wait_s)
         return watch.result
 
     def flush(self, *, timeout_s: float | None = None) -> None:
@@ -259,11 +277,10 @@ class AsyncRecorder(_Recording, AsyncRole):
         """See `Recorder.wait`."""
         recorder = self._recorder
         recorder.check_open()
-        recorder.limit(count)
-        recorder.await_progress(count)
         watch = _Watch(count, idle_s, timeout_s)
-        for wait_s in watch.steps(recorder):
-            await self._waits.until(lambda: watch.reason(recorder) is not None, wait_s)
+        with self._reading(count):
+            for wait_s in watch.steps(recorder):
+                await self._waits.until(lambda: watch.reason(recorder) is not None, wait_s)
         return watch.result
 
     async def flush(self, *, timeout_s: float | None = None) -> None:

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::{SmallVec, smallvec};
-use trunkline_capture::{Direction, Progress};
+use trunkline_capture::Direction;
 use trunkline_wire::{
     Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight,
 };
@@ -17,7 +18,7 @@ use trunkline_wire::{
 use self::sending::Letter;
 use crate::handle::StartError;
 use crate::outbox::Outboxes;
-use crate::shared::{End, Order, Shared, Snapshot};
+use crate::shared::{Core, End, Order, Shared};
 use crate::tap::Tap;
 use crate::transport::{Interest, Received, Transport, TransportError};
 use crate::udp::Udp;
@@ -31,12 +32,13 @@ const BURST_BYTES: usize = 512 << 10;
 
 /// The engine of one role, on its own thread.
 pub(crate) struct Engine<M: Machine, T: Transport> {
-    machine: M,
-    transport: T,
+    /// Held while the engine works, so that whoever looks at the counters finds them whole.
+    core: ArcMutexGuard<RawMutex, Core<M>>,
+    /// Before the transport: a context ends when its sockets are closed.
     slots: Vec<Slot<M::Socket, T::Socket>>,
+    transport: T,
     udp: Vec<(M::Socket, Udp)>,
     shared: Arc<Shared<M>>,
-    tap: Option<Tap>,
     origin: Instant,
     events: Vec<M::Event>,
     /// Sends to peers, until they are sorted.
@@ -48,9 +50,6 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     room: Backlog,
     /// Whether the machine knows that messages wait unread.
     pressed: bool,
-    peer_full: u64,
-    unroutable: u64,
-    asked: Option<u64>,
     /// Set until the role's first sockets are open: a failure there fails the start.
     starting: bool,
     /// When the role is to be over, once it was asked to end.
@@ -77,14 +76,15 @@ struct Slot<I, S> {
 
 impl<M: Machine, T: Transport> Engine<M, T> {
     pub(crate) fn new(machine: M, transport: T, shared: Arc<Shared<M>>, tap: Option<Tap>) -> Self {
+        let core = Arc::new(Mutex::new(Core { machine, tap, peer_full: 0, unroutable: 0 }));
+        shared.show(Some(&core));
         Self {
-            machine,
-            transport,
+            core: core.lock_arc(),
             slots: vec![],
+            transport,
             udp: vec![],
             room: Backlog { messages: shared.bounds.messages, bytes: shared.bounds.bytes },
             shared,
-            tap,
             origin: Instant::now(),
             events: vec![],
             letters: vec![],
@@ -92,9 +92,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             verbs: vec![],
             orders: vec![],
             pressed: false,
-            peer_full: 0,
-            unroutable: 0,
-            asked: None,
             starting: true,
             closing: None,
             given_up: None,
@@ -122,27 +119,35 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             if let Err(end) = self.round() {
                 break end;
             }
-            if self.machine.is_closed() {
+            if self.core.machine.is_closed() {
                 break End::Closed;
             }
         };
-        if !self.machine.is_closed() && !self.udp.is_empty() {
+        if !self.core.machine.is_closed() && !self.udp.is_empty() {
             // Whoever was told of this role is told of its end.
             let now = self.now();
-            self.machine.handle_close(now, Duration::ZERO);
+            self.core.machine.handle_close(now, Duration::ZERO);
             self.drain(now);
         }
         self.close_all();
-        // A capture that failed still says what it made durable.
-        let before = self.tap.as_ref().and_then(Tap::progress);
-        let (capture, end) = match self.tap.as_mut().map(Tap::close) {
-            None => (None, end),
-            Some(Ok(progress)) => (progress, end),
-            Some(Err(error)) if end == End::Closed => (before, End::Capture(error.to_string())),
-            Some(Err(_)) => (before, end),
-        };
         self.publish();
-        self.shared.set_snapshot(self.snapshot(u64::MAX, u64::MAX, capture));
+        // Whoever looks at the counters while the capture closes waits for no disk.
+        let mut last = self.core.snapshot();
+        self.shared.remember(last.clone());
+        let end = match self.core.tap.take().map(Tap::close) {
+            None => end,
+            Some(Ok(progress)) => {
+                last.capture = progress;
+                end
+            }
+            // A capture that failed still says what it made durable.
+            Some(Err(error)) if end == End::Closed => End::Capture(error.to_string()),
+            Some(Err(_)) => end,
+        };
+        if end == End::Closed {
+            self.shared.flushed.store(u64::MAX, Ordering::SeqCst);
+        }
+        self.shared.remember(last);
         self.shared.finish(end);
     }
 
@@ -162,15 +167,15 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let pressed = !self.has_room();
         if pressed != self.pressed {
             self.pressed = pressed;
-            self.machine.handle_pressure(now, pressed);
+            self.core.machine.handle_pressure(now, pressed);
             self.drain(now);
         }
-        if self.machine.poll_timeout().is_some_and(|at| at <= now) {
-            self.machine.handle_timeout(now);
+        if self.core.machine.poll_timeout().is_some_and(|at| at <= now) {
+            self.core.machine.handle_timeout(now);
             self.drain(now);
         }
         self.publish();
-        if self.machine.is_closed() {
+        if self.core.machine.is_closed() {
             return Ok(());
         }
         if self.given_up.is_some_and(|at| at <= now) {
@@ -184,7 +189,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         self.shared.take_outbox(&mut verbs, &mut orders);
         for verb in verbs.drain(..) {
             let now = self.now();
-            self.machine.handle_verb(now, verb);
+            self.core.machine.handle_verb(now, verb);
             self.drain(now);
         }
         for order in orders.drain(..) {
@@ -199,14 +204,14 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                             self.given_up = before.map(|_| end);
                         }
                     }
-                    self.machine.handle_close(now, grace);
+                    self.core.machine.handle_close(now, grace);
                     self.drain(now);
                 }
-                Order::Flush { ticket, publish } => match &mut self.tap {
-                    Some(tap) => tap.flush(ticket, publish),
-                    None => self.asked = self.asked.max(Some(0)),
-                },
-                Order::Snapshot(number) => self.asked = self.asked.max(Some(number)),
+                Order::Flush { ticket, publish } => {
+                    if let Some(tap) = &mut self.core.tap {
+                        tap.flush(ticket, publish);
+                    }
+                }
             }
         }
         self.verbs = verbs;
@@ -214,14 +219,10 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     }
 
     fn look_at_capture(&mut self) -> Result<(), End> {
-        let Some(tap) = &mut self.tap else { return Ok(()) };
-        let flushed = tap.flushed();
+        let Some(tap) = &mut self.core.tap else { return Ok(()) };
         tap.look().map_err(|error| End::Capture(error.to_string()))?;
         for trouble in tap.troubles.drain(..) {
             self.shared.trouble(trouble);
-        }
-        if tap.flushed() != flushed {
-            self.asked = self.asked.max(Some(0));
         }
         Ok(())
     }
@@ -234,7 +235,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                     break;
                 };
                 let (id, now) = (slot.id, self.now());
-                self.machine.handle_socket(now, id, event);
+                self.core.machine.handle_socket(now, id, event);
                 self.drain(now);
             }
         }
@@ -273,7 +274,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 let Some((datagram, peer)) = udp.receive() else { break };
                 let (socket, now) = (*socket, self.now());
                 let frames = Frames::from_iter([datagram]);
-                self.machine.handle_message(now, Incoming { socket, peer: Some(peer), user_id: None, frames });
+                self.core.machine.handle_message(now, Incoming { socket, peer: Some(peer), user_id: None, frames });
                 self.drain(now);
             }
         }
@@ -281,7 +282,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     fn has_room(&self) -> bool {
         let room = self.events.len() < self.room.messages && self.room.bytes > 0;
-        room && self.tap.as_ref().is_none_or(Tap::has_room)
+        room && self.core.tap.as_ref().is_none_or(Tap::has_room)
     }
 
     /// Pressure leaves messages where they are, so that the sender feels it.
@@ -293,17 +294,17 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             SocketKind::Rep => return true,
             SocketKind::Dealer | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
         }
-        self.has_room() && self.machine.reads(slot.id)
+        self.has_room() && self.core.machine.reads(slot.id)
     }
 
     /// Gives the machine a message; tells its size.
     fn take_in(&mut self, now: Nanos, at: usize, received: Received) -> usize {
         let slot = &self.slots[at];
         let Received { peer, user_id, frames } = received;
-        let record = self.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
+        let record = self.core.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
         let size: usize = frames.iter().map(Bytes::len).sum();
-        let error = self.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
-        if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.tap, record) {
+        let error = self.core.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
+        if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.core.tap, record) {
             tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, error);
         }
         let seen = self.events.len();
@@ -320,7 +321,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     /// Does what the machine wants done, and collects what it has to say.
     fn drain(&mut self, now: Nanos) {
         loop {
-            match self.machine.poll_output() {
+            match self.core.machine.poll_output() {
                 Some(letter) if letter.peer().is_some() && self.letters.len() < BURST => self.letters.push(letter),
                 Some(mut output) => {
                     self.post(now);
@@ -334,7 +335,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     }
 
     fn take_events(&mut self) {
-        while let Some(event) = self.machine.poll_event() {
+        while let Some(event) = self.core.machine.poll_event() {
             self.events.push(event);
         }
     }
@@ -358,13 +359,13 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                         None => |id| SocketEvent::Unsent(id, Unsent::Closed),
                     };
                     if let Some(id) = id {
-                        self.machine.handle_socket(now, socket, event(id));
+                        self.core.machine.handle_socket(now, socket, event(id));
                     }
                 }
             }
             Output::Lend { id, socket, to } => match self.find(*socket) {
                 Some(at) => self.send_lent(now, at, *id, to),
-                None => self.machine.handle_socket(now, *socket, SocketEvent::Unsent(*id, Unsent::Closed)),
+                None => self.core.machine.handle_socket(now, *socket, SocketEvent::Unsent(*id, Unsent::Closed)),
             },
             Output::Withdraw { socket, id } => self.withdraw(now, *socket, *id),
             Output::Open(open) => self.open(now, open),
@@ -389,13 +390,13 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                 if let Some(at) = self.find(socket) {
                     let mut slot = self.slots.swap_remove(at);
                     for id in slot.outboxes.clear().filter_map(|pending| pending.id) {
-                        self.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
+                        self.core.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
                     }
                     self.transport.close(slot.socket, linger);
                     self.list_endpoints();
                 }
                 self.udp.retain(|(id, _)| *id != socket);
-                self.machine.handle_socket(now, socket, SocketEvent::Closed);
+                self.core.machine.handle_socket(now, socket, SocketEvent::Closed);
             }
         }
     }
@@ -448,7 +449,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         });
         self.list_endpoints();
         for real in bound {
-            self.machine.handle_socket(now, id, SocketEvent::Bound(real));
+            self.core.machine.handle_socket(now, id, SocketEvent::Bound(real));
         }
         for (endpoint, error) in failed {
             self.open_failed(now, id, endpoint, error);
@@ -460,7 +461,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             match Udp::open(endpoint, open.options.multicast) {
                 Ok(udp) => {
                     self.udp.push((open.socket, udp));
-                    self.machine.handle_socket(now, open.socket, SocketEvent::Bound(endpoint.clone()));
+                    self.core.machine.handle_socket(now, open.socket, SocketEvent::Bound(endpoint.clone()));
                 }
                 Err(error) => self.open_failed(now, open.socket, endpoint.clone(), error),
             }
@@ -481,7 +482,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         if self.starting {
             self.failure.get_or_insert(StartError::Open { endpoint, error });
         }
-        self.machine.handle_socket(now, socket, event);
+        self.core.machine.handle_socket(now, socket, event);
     }
 
     /// Lets the user see what has happened, and wakes one who waits for it.
@@ -492,38 +493,25 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         if news {
             shared.events.notify();
         }
-        let mut wake = shared.set_backlog(self.machine.backlog());
-        let progress = self.machine.progress();
+        let mut wake = shared.set_backlog(self.core.machine.backlog());
+        let progress = self.core.machine.progress();
         shared.progress.store(progress, Ordering::SeqCst);
-        wake |= progress >= shared.awaited.load(Ordering::SeqCst);
-        if let Some(number) = self.asked.take() {
-            let capture = self.tap.as_ref().and_then(Tap::progress);
-            let flushed = self.tap.as_ref().map_or(u64::MAX, Tap::flushed);
-            self.shared.set_snapshot(self.snapshot(number, flushed, capture));
+        if progress >= shared.awaited.load(Ordering::SeqCst) {
+            // Whoever waits for more says so again.
+            shared.awaited.store(u64::MAX, Ordering::SeqCst);
             wake = true;
         }
+        let flushed = self.core.tap.as_ref().map_or(u64::MAX, Tap::flushed);
+        wake |= self.shared.flushed.swap(flushed, Ordering::SeqCst) != flushed;
         if wake {
             self.shared.user.notify();
         }
     }
 
-    fn snapshot(&self, number: u64, flushed: u64, capture: Option<Progress>) -> Snapshot<M::Stats> {
-        Snapshot {
-            machine: self.machine.stats(),
-            capture,
-            capture_lost: self.tap.as_ref().map_or(0, |tap| tap.lost),
-            peer_full: self.peer_full,
-            unroutable: self.unroutable,
-            number,
-            flushed,
-            ..Snapshot::default()
-        }
-    }
-
     fn wait(&mut self) -> Result<(), End> {
-        let capture = self.tap.as_mut().and_then(Tap::idle);
+        let capture = self.core.tap.as_mut().and_then(Tap::idle);
         let now = self.now();
-        let machine = self.machine.poll_timeout();
+        let machine = self.core.machine.poll_timeout();
         let outboxes = self.slots.iter().filter_map(|slot| slot.outboxes.deadline());
         let deadline = machine.into_iter().chain(outboxes).chain(self.given_up).min().map(|at| at - now);
         let capture = capture.map(|at| at.saturating_duration_since(self.origin + (now - Nanos(0))));
@@ -535,7 +523,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let untold = self.pressed == self.has_room();
         let reads: SmallVec<[bool; 4]> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();
         let unread = self.slots.iter().zip(&reads).any(|(slot, reads)| slot.readable && *reads);
-        if unread || relieved || untold || self.asked.is_some() || !self.shared.is_outbox_empty() {
+        if unread || relieved || untold || !self.shared.is_outbox_empty() {
             timeout = Some(Duration::ZERO);
         }
         let mut interests: SmallVec<[_; 4]> = self
@@ -553,7 +541,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             .collect();
         let mut others: SmallVec<[_; 4]> = smallvec![self.shared.engine.as_fd()];
         others.extend(self.udp.iter().map(|(_, udp)| udp.as_fd()));
-        let waited = self.transport.wait(&mut interests, &others, timeout);
+        let transport = &mut self.transport;
+        let waited = ArcMutexGuard::unlocked_fair(&mut self.core, || transport.wait(&mut interests, &others, timeout));
         let found: SmallVec<[_; 4]> = interests.iter().map(|i| (i.readable, i.writable, i.monitored)).collect();
         drop((interests, others));
         for (slot, (readable, writable, monitored)) in self.slots.iter_mut().zip(found) {
@@ -568,6 +557,13 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             self.transport.close(slot.socket, Duration::ZERO);
         }
         self.udp.clear();
+    }
+}
+
+impl<M: Machine, T: Transport> Drop for Engine<M, T> {
+    /// However it ended, nobody looks at a machine that may be broken.
+    fn drop(&mut self) {
+        self.shared.show(None);
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use trunkline_wire::Machine;
 
@@ -62,6 +62,8 @@ pub enum StartError {
     Capture(trunkline_capture::CaptureError),
     /// The operating system gave no thread or descriptor.
     System(std::io::Error),
+    /// A bug: the engine's thread panicked, with these words.
+    Panicked(String),
 }
 
 impl fmt::Display for StartError {
@@ -72,6 +74,7 @@ impl fmt::Display for StartError {
             Self::Open { endpoint, error } => write!(f, "{endpoint}: {error}"),
             Self::Capture(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
+            Self::Panicked(words) => write!(f, "the engine's thread panicked: {words}"),
         }
     }
 }
@@ -131,8 +134,8 @@ impl<M: Machine + Send + 'static> Handle<M> {
         let body = move || {
             let shared = Arc::clone(&engine_shared);
             let run = AssertUnwindSafe(|| run(machine, transport, engine_shared, settings.capture, &report));
-            if catch_unwind(run).is_err() {
-                shared.finish(End::Panicked);
+            if let Err(panic) = catch_unwind(run) {
+                shared.finish(End::Panicked(words(&*panic)));
             }
             drop(settings.keep_alive);
         };
@@ -151,7 +154,14 @@ impl<M: Machine + Send + 'static> Handle<M> {
                 let _ = thread.join();
                 Err(error)
             }
-            Err(_) => Err(StartError::System(std::io::Error::other("the engine's thread panicked"))),
+            Err(_) => {
+                let _ = thread.join();
+                let words = match shared.end() {
+                    Some(End::Panicked(words)) => words,
+                    _ => String::new(),
+                };
+                Err(StartError::Panicked(words))
+            }
         }
     }
 
@@ -198,37 +208,13 @@ impl<M: Machine + Send + 'static> Handle<M> {
 
     /// Whether a flush is done.
     pub fn flushed(&self, ticket: u64) -> bool {
-        self.shared.snapshot_number().1 >= ticket
+        self.shared.flushed.load(Ordering::SeqCst) >= ticket
     }
 
-    /// Asks for fresh counters. Gives the number that [`is_fresh`](Self::is_fresh) wants.
-    pub fn ask_snapshot(&self) -> u64 {
-        let number = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
-        self.shared.order(Order::Snapshot(number));
-        number
-    }
-
-    /// Whether the counters are as fresh as was asked.
-    pub fn is_fresh(&self, number: u64) -> bool {
-        self.shared.snapshot_number().0 >= number
-    }
-
-    /// Counters as last taken.
-    pub fn snapshot(&self) -> Snapshot<M::Stats> {
-        if self.is_ours() { self.shared.snapshot() } else { self.shared.remembered_snapshot() }
-    }
-
-    /// Fresh counters, or the last ones where the role is over or not ours. Waits for the engine, which answers at once.
+    /// Counters as they are now, or as they were where the role is over or not ours. Never waits for the engine longer
+    /// than a tenth of a second.
     pub fn stats(&self) -> Snapshot<M::Stats> {
-        if !self.is_ours() {
-            return self.snapshot();
-        }
-        let number = self.ask_snapshot();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while !self.is_fresh(number) && !self.is_over() && Instant::now() < deadline {
-            self.changes().wait(|| self.is_fresh(number) || self.is_over(), Some(Duration::from_millis(50)));
-        }
-        self.snapshot()
+        if self.is_ours() { self.shared.counters() } else { self.shared.remembered_counters() }
     }
 
     /// Messages taken in since the start.
@@ -236,9 +222,10 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.progress.load(Ordering::SeqCst)
     }
 
-    /// Wakes the user when so many messages have been taken in; `None` for never.
-    pub fn await_progress(&self, count: Option<u64>) {
-        self.shared.awaited.store(count.unwrap_or(u64::MAX), Ordering::SeqCst);
+    /// Wakes the user once, when so many messages have been taken in. Announced anew before each wait, so any number may
+    /// wait for numbers of their own.
+    pub fn await_progress(&self, count: u64) {
+        self.shared.awaited.fetch_min(count, Ordering::SeqCst);
     }
 
     /// Whether [`offer`](Self::offer) would find room.
@@ -276,7 +263,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
         &self.shared.events
     }
 
-    /// What wakes those who wait for room, a flush or counters.
+    /// What wakes those who wait for room, a flush or the end.
     pub fn changes(&self) -> &Signal {
         &self.shared.user
     }
@@ -352,6 +339,12 @@ fn run<M: Machine + Send + 'static, T: Transport>(
     if runs {
         engine.run();
     }
+}
+
+/// What a panic says.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "for no stated reason".to_owned())
 }
 
 /// Starts a thread that no signal is delivered to: they are Python's.

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use trunkline_capture::Progress;
 use trunkline_wire::{Backlog, Event, Machine, Weight};
 
 use crate::signal::Signal;
-use crate::tap::Trouble;
+use crate::tap::{Tap, Trouble};
 
 /// Notices a user who does not keep up may have waiting; more are counted and lost.
 const NOTICES: usize = 65_536;
@@ -57,8 +57,8 @@ pub enum End {
     Transport(String),
     /// Its capture could not be written.
     Capture(String),
-    /// A bug: the engine's thread panicked.
-    Panicked,
+    /// A bug: the engine's thread panicked, with these words.
+    Panicked(String),
 }
 
 /// What came of an attempt to hand a verb over.
@@ -79,8 +79,6 @@ pub(crate) enum Order {
     Close(Duration),
     /// Make the capture safe on disk; `publish` closes the segment too.
     Flush { ticket: u64, publish: bool },
-    /// Take a snapshot of the counters.
-    Snapshot(u64),
 }
 
 /// Events that are handed on together, and never one by one.
@@ -196,7 +194,11 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) bounds: Bounds,
     inbox: Mutex<Inbox<M::Event>>,
     outbox: Mutex<Outbox<M::Verb>>,
+    /// What counters are read from while the engine runs, and what they were when somebody last looked.
+    core: Mutex<Weak<parking_lot::Mutex<Core<M>>>>,
     snapshot: Mutex<Snapshot<M::Stats>>,
+    /// The flush that is done.
+    pub(crate) flushed: AtomicU64,
     endpoints: Mutex<Vec<String>>,
     troubles: Mutex<VecDeque<Trouble>>,
     has_troubles: AtomicBool,
@@ -209,11 +211,37 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) awaited: AtomicU64,
     /// Wakes whoever reads events.
     pub(crate) events: Signal,
-    /// Wakes whoever waits for anything else: room, a flush, counters.
+    /// Wakes whoever waits for anything else: room, a flush, the end.
     pub(crate) user: Signal,
     /// Wakes the engine.
     pub(crate) engine: Signal,
 }
+
+/// What an engine counts with.
+pub(crate) struct Core<M> {
+    pub(crate) machine: M,
+    pub(crate) tap: Option<Tap>,
+    /// Sends refused because a peer's outbox was full.
+    pub(crate) peer_full: u64,
+    /// Sends to peers that are not there.
+    pub(crate) unroutable: u64,
+}
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn snapshot(&self) -> Snapshot<M::Stats> {
+        Snapshot {
+            machine: self.machine.stats(),
+            capture: self.tap.as_ref().and_then(Tap::progress),
+            capture_lost: self.tap.as_ref().map_or(0, |tap| tap.lost),
+            peer_full: self.peer_full,
+            unroutable: self.unroutable,
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// How long who looks at counters waits for an engine that is at work: a round takes far less.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Counters of a role at one moment.
 #[derive(Clone, Debug, Default)]
@@ -232,17 +260,14 @@ pub struct Snapshot<S> {
     pub queued: Backlog,
     /// Notices the user was too slow for.
     pub lost_notices: u64,
-    pub(crate) number: u64,
-    pub(crate) flushed: u64,
 }
 
 impl<S> Snapshot<S> {
     /// The same moment, with the machine's counters put differently.
     pub fn map<T>(self, f: impl FnOnce(S) -> T) -> Snapshot<T> {
-        let Self { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices, number, flushed } =
-            self;
+        let Self { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices } = self;
         let machine = f(machine);
-        Snapshot { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices, number, flushed }
+        Snapshot { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices }
     }
 }
 
@@ -272,7 +297,9 @@ impl<M: Machine> Shared<M> {
                 backlog: Backlog::default(),
                 is_wanted: false,
             }),
-            snapshot: Mutex::new(Snapshot::default()),
+            core: Mutex::default(),
+            snapshot: Mutex::default(),
+            flushed: AtomicU64::new(0),
             endpoints: Mutex::new(vec![]),
             troubles: Mutex::default(),
             has_troubles: AtomicBool::new(false),
@@ -330,13 +357,16 @@ impl<M: Machine> Shared<M> {
         is_relieved || (before.messages > 0 && now.messages == 0)
     }
 
-    pub(crate) fn set_snapshot(&self, mut snapshot: Snapshot<M::Stats>) {
-        {
-            let inbox = lock(&self.inbox);
-            snapshot.queued = inbox.queued;
-            snapshot.lost_notices = inbox.lost_notices;
-        }
-        *lock(&self.snapshot) = snapshot;
+    /// Says what counters are read from: nothing once the engine is over.
+    pub(crate) fn show(&self, core: Option<&Arc<parking_lot::Mutex<Core<M>>>>) {
+        *lock(&self.core) = core.map(Arc::downgrade).unwrap_or_default();
+    }
+
+    /// Shows these counters from now on: the engine is about to end, or has.
+    pub(crate) fn remember(&self, snapshot: Snapshot<M::Stats>) {
+        let mut last = lock(&self.snapshot);
+        self.show(None);
+        *last = snapshot;
     }
 
     pub(crate) fn set_endpoints(&self, endpoints: Vec<String>) {
@@ -427,13 +457,21 @@ impl<M: Machine> Shared<M> {
         lock(&self.outbox).waiting().messages == 0
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot<M::Stats> {
-        lock(&self.snapshot).clone()
-    }
-
-    pub(crate) fn snapshot_number(&self) -> (u64, u64) {
-        let snapshot = lock(&self.snapshot);
-        (snapshot.number, snapshot.flushed)
+    /// Counters as they are now; those of a role that is over, as they were at its end.
+    pub(crate) fn counters(&self) -> Snapshot<M::Stats> {
+        let core = lock(&self.core).upgrade();
+        let now = core.as_ref().and_then(|core| core.try_lock_for(GLANCE)).map(|core| core.snapshot());
+        let mut counters = {
+            let mut last = lock(&self.snapshot);
+            // Unless the engine has had the last word meanwhile.
+            if let Some(now) = now.filter(|_| lock(&self.core).strong_count() > 0) {
+                *last = now;
+            }
+            last.clone()
+        };
+        let inbox = lock(&self.inbox);
+        (counters.queued, counters.lost_notices) = (inbox.queued, inbox.lost_notices);
+        counters
     }
 
     pub(crate) fn endpoints(&self) -> Vec<String> {
@@ -445,9 +483,11 @@ impl<M: Machine> Shared<M> {
         remembered(&self.endpoints)
     }
 
-    /// The counters last taken before the fork, for a child.
-    pub(crate) fn remembered_snapshot(&self) -> Snapshot<M::Stats> {
-        remembered(&self.snapshot)
+    /// The counters at the time of the fork, for a child; those last looked at where the engine was at work just then.
+    pub(crate) fn remembered_counters(&self) -> Snapshot<M::Stats> {
+        let core = remembered(&self.core).upgrade();
+        let then = core.as_ref().and_then(|core| core.try_lock()).map(|core| core.snapshot());
+        then.unwrap_or_else(|| remembered(&self.snapshot))
     }
 
     pub(crate) fn end(&self) -> Option<End> {

@@ -152,7 +152,7 @@ impl Tap {
         self.writer.as_ref().map(Writer::progress)
     }
 
-    pub(crate) fn close(&mut self) -> Result<Option<Progress>, CaptureError> {
+    pub(crate) fn close(mut self) -> Result<Option<Progress>, CaptureError> {
         self.writer.take().map(Writer::close).transpose()
     }
 }

@@ -43,6 +43,8 @@ over_both! {
     opens_and_closes_sockets_at_run_time
     tells_of_connections
     tells_of_unreachable_peers
+    a_machine_that_panics_ends_its_role_alone
+    counters_are_read_without_the_engine
     stops_reading_when_the_user_does
     keeps_large_frames_whole
     keeps_frames_of_all_sizes_in_order
@@ -120,6 +122,59 @@ fn opens_and_closes_sockets_at_run_time<T: Tested>() {
     read_until(&server, |events| events.contains(&Told::Socket(1, SocketEvent::Closed)));
     close(&client);
     close(&server);
+}
+
+fn a_machine_that_panics_ends_its_role_alone<T: Tested>() {
+    // A context of its own ends with the transport, which waits for every socket.
+    let context = Context::private(libzmq()).expect("a context");
+    let server = start_in::<T, _>(Echo::server(ANY, SocketOptions::default()), context, Settings::default());
+    let endpoint = server.endpoints().remove(0);
+    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
+    client.ask(number(1));
+    read_until(&client, |events| messages(events) == 1);
+    server.ask(Ask::Panic);
+    let end = Instant::now() + PATIENCE;
+    while !server.is_over() && Instant::now() < end {
+        server.changes().wait(|| server.is_over(), Some(PATIENCE));
+    }
+    assert_eq!(server.end(), Some(End::Panicked("on purpose".to_owned())));
+    server.join();
+    assert_eq!(server.offer(Ask::Panic, 0), Offered::Over(Ask::Panic));
+    // Nobody asks a machine that may be broken.
+    assert_eq!(server.stats().machine, 0);
+    let again = start::<T, _>(Echo::server(&endpoint, SocketOptions::default()));
+    assert_eq!(again.endpoints(), [endpoint.as_str()]);
+    close(&client);
+    close(&again);
+}
+
+/// Counters while the engine sleeps, while it works, and from many threads at once: each look is whole and none waits.
+fn counters_are_read_without_the_engine<T: Tested>() {
+    let (server, endpoint) = echo_server::<T>();
+    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
+    std::thread::scope(|scope| {
+        let lookers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while last < 5000 {
+                        let now = server.stats().machine;
+                        assert!(now >= last, "{now} after {last}");
+                        last = now;
+                    }
+                })
+            })
+            .collect();
+        offer_all(&client, (0..5000).map(number));
+        read_until(&client, |events| messages(events) == 5000);
+        assert_eq!(client.stats().machine, 5000);
+        for looker in lookers {
+            looker.join().expect("counters never go back");
+        }
+    });
+    close(&client);
+    close(&server);
+    assert_eq!(server.stats().machine, 5000);
 }
 
 fn tells_of_connections<T: Tested>() {
@@ -289,8 +344,8 @@ fn sends_and_receives_cdtp<T: Tested>() {
         assert_eq!(*frames, cdtp(sequence));
     }
     close(&sender);
-    assert_eq!(sender.snapshot().machine.sent, 20_000);
-    assert_eq!(sender.snapshot().machine.queued, 0);
+    assert_eq!(sender.stats().machine.sent, 20_000);
+    assert_eq!(sender.stats().machine.queued, 0);
     close(&receiver);
 }
 
@@ -304,8 +359,8 @@ fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
     offer_all(&sender, raw(300));
     sender.close(Duration::from_millis(50));
     sender.join();
-    assert_eq!(sender.snapshot().machine.queued, 300);
-    assert_eq!(sender.snapshot().machine.sent, 0);
+    assert_eq!(sender.stats().machine.queued, 300);
+    assert_eq!(sender.stats().machine.sent, 0);
 }
 
 fn records_what_it_receives<T: Tested>() {
@@ -334,7 +389,7 @@ fn records_what_it_receives<T: Tested>() {
     assert_eq!(receiver.stats().capture.map(|capture| capture.durable), Some(1000));
     close(&sender);
     close(&receiver);
-    assert_eq!(receiver.snapshot().capture.map(|capture| capture.segments), Some(1));
+    assert_eq!(receiver.stats().capture.map(|capture| capture.segments), Some(1));
 }
 
 fn refuses_what_the_transport_lacks<T: Tested>() {

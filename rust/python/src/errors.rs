@@ -34,6 +34,7 @@ pub(crate) fn start_error(error: StartError) -> PyErr {
         }
         StartError::Transport(_) | StartError::Open { .. } => pyo3::exceptions::PyOSError::new_err(text),
         StartError::System(error) => error.into(),
+        StartError::Panicked(words) => panicked(&words),
     }
 }
 
@@ -43,6 +44,10 @@ pub(crate) fn ended(end: Option<&End>) -> PyErr {
         Some(End::Terminated) => ClosedError::new_err("the ZeroMQ context of this role was terminated"),
         Some(End::Transport(reason)) => ClosedError::new_err(format!("the transport failed: {reason}")),
         Some(End::Capture(reason)) => CaptureError::new_err(reason.clone()),
-        Some(End::Panicked) => ClosedError::new_err("the engine of this role has failed; this is a bug in trunkline"),
+        Some(End::Panicked(words)) => panicked(words),
     }
+}
+
+fn panicked(words: &str) -> PyErr {
+    ClosedError::new_err(format!("the engine of this role has failed, which is a bug in trunkline: {words}"))
 }

@@ -50,7 +50,7 @@ pub(crate) trait AnyRole: Send + Sync {
     fn flush(&self, publish: bool) -> u64;
     fn flushed(&self, ticket: u64) -> bool;
     fn progress(&self) -> u64;
-    fn await_progress(&self, count: Option<u64>);
+    fn await_progress(&self, count: u64);
 }
 
 impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
@@ -118,7 +118,7 @@ impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
         self.progress()
     }
 
-    fn await_progress(&self, count: Option<u64>) {
+    fn await_progress(&self, count: u64) {
         self.await_progress(count);
     }
 }
@@ -352,9 +352,8 @@ impl Role {
         self.inner.progress()
     }
 
-    /// Wakes waits for changes once so many messages have been taken in.
-    #[pyo3(signature = (count))]
-    fn await_progress(&self, count: Option<u64>) -> PyResult<()> {
+    /// Wakes waits for changes when so many messages have been taken in; to be said before each wait.
+    fn await_progress(&self, count: u64) -> PyResult<()> {
         self.ours()?.await_progress(count);
         Ok(())
     }
@@ -362,12 +361,12 @@ impl Role {
     /// Waits for so many messages, in all since the start; false when the time is up.
     #[pyo3(signature = (count, timeout_s = None))]
     fn wait_progress(&self, py: Python<'_>, count: u64, timeout_s: Option<f64>) -> PyResult<bool> {
-        let role = self.ours()?;
-        role.await_progress(Some(count));
-        let reached = |role: &dyn AnyRole| role.progress() >= count || role.is_over();
-        let result = self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, reached);
-        role.await_progress(None);
-        Ok(result? && role.progress() >= count)
+        let reached = |role: &dyn AnyRole| {
+            role.await_progress(count);
+            role.progress() >= count || role.is_over()
+        };
+        self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, reached)?;
+        Ok(self.ours()?.progress() >= count)
     }
 }
 

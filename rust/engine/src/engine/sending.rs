@@ -93,12 +93,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     pub(super) fn send_lent(&mut self, now: Nanos, at: usize, id: SendId, to: &Bytes) {
         let slot = &mut self.slots[at];
-        let Some(frames) = self.machine.lent(slot.id, id) else {
+        let Some(frames) = self.core.machine.lent(slot.id, id) else {
             return self.unsent(now, at, Some(id), Unsent::Expired);
         };
         let result = slot.offer(&mut self.transport, Some(to), frames);
         // What waits and what is recorded outlives the loan.
-        let is_kept = result == Ok(Taken::Full) || self.tap.is_some();
+        let is_kept = result == Ok(Taken::Full) || self.core.tap.is_some();
         let mut frames = if is_kept { frames.clone() } else { Frames::new() };
         self.posted(now, at, Letter { id: Some(id), to: Some(to), until: None }, &mut frames, &result);
     }
@@ -146,11 +146,11 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         match result {
             Ok(Taken::Yes) => {
                 let slot = &self.slots[at];
-                if let Some(tap) = &mut self.tap {
+                if let Some(tap) = &mut self.core.tap {
                     tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, None::<ErrorKind>);
                 }
                 if let Some(id) = id {
-                    self.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
+                    self.core.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
                 }
             }
             Err(TransportError::Terminated) => {
@@ -170,12 +170,12 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     fn unsent(&mut self, now: Nanos, at: usize, id: Option<SendId>, reason: Unsent) {
         match reason {
-            Unsent::PeerFull => self.peer_full += 1,
-            Unsent::Unreachable => self.unroutable += 1,
+            Unsent::PeerFull => self.core.peer_full += 1,
+            Unsent::Unreachable => self.core.unroutable += 1,
             Unsent::Expired | Unsent::Closed => {}
         }
         if let (Some(id), Some(slot)) = (id, self.slots.get(at)) {
-            self.machine.handle_socket(now, slot.id, SocketEvent::Unsent(id, reason));
+            self.core.machine.handle_socket(now, slot.id, SocketEvent::Unsent(id, reason));
         }
     }
 }

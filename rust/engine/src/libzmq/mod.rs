@@ -31,9 +31,10 @@ pub struct LibzmqTransport {
     poll: Vec<libc::pollfd>,
 }
 
-/// A socket and the monitor of its connections.
+/// A socket and the monitor of its connections. Closed when it is dropped: its context waits for that.
 #[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
 pub struct Socket {
+    zmq: &'static Libzmq,
     data: SocketPtr,
     kind: SocketKind,
     monitor: SocketPtr,
@@ -214,6 +215,7 @@ impl Transport for LibzmqTransport {
             }
             let monitor = self.watch(data)?;
             Ok(Socket {
+                zmq: self.zmq,
                 data,
                 kind,
                 monitor,
@@ -405,12 +407,20 @@ impl Transport for LibzmqTransport {
     }
 
     fn close(&mut self, socket: Socket, linger: Duration) {
-        // A socket that fails here is closed all the same.
-        let _ = self.zmq.monitor(socket.data, None);
-        self.zmq.close(socket.monitor);
         if !socket.adopted {
+            // A socket that fails here is closed all the same.
             let _ = self.zmq.set_int(socket.data, option::LINGER, milliseconds(linger));
-            self.zmq.close(socket.data);
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // A socket that fails here is closed all the same.
+        let _ = self.zmq.monitor(self.data, None);
+        self.zmq.close(self.monitor);
+        if !self.adopted {
+            self.zmq.close(self.data);
         }
     }
 }

@@ -98,7 +98,7 @@ impl Event for Told {
 }
 
 /// What both echo machines are asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Listen(u32, String),
     Close(u32),
@@ -107,6 +107,8 @@ pub(crate) enum Ask {
         frames: Vec<Bytes>,
         id: Option<u64>,
     },
+    /// A fault of the machine's own.
+    Panic,
     /// What it keeps itself, or has kept no longer.
     Lend {
         to: Bytes,
@@ -213,6 +215,7 @@ impl Machine for Echo {
                 frames: frames.into_iter().collect(),
                 until: None,
             }),
+            Ask::Panic => panic!("on purpose"),
             Ask::Lend { to, frames, id } => {
                 self.kept.extend(frames.map(|frames| (SendId(id), frames.into_iter().collect())));
                 self.outputs.push_back(Output::Lend { id: SendId(id), socket: 0, to });
