@@ -61,7 +61,10 @@ class SocketOptions(TypedDict, total=False):
         curve: Encryption and authentication; not beside `socket`, which brings its own.
         context: A pyzmq Context to share, for ``inproc://``; do not close it while the role lives.
         queue_messages: Messages that may wait between the role and you, at least 1.
-        queue_bytes: Bytes that they may take; one larger message is taken when nothing waits.
+        queue_bytes: Bytes that they may take: those of their frames, and 64 for each frame. One larger message is taken
+            when nothing waits.
+        outbox_bytes: Bytes that may wait for the peers of a role that answers (a broker), all of them together; beyond it
+            the peer with the most waiting loses its newest message.
         max_message_bytes: The largest frame that is taken.
     """
 
@@ -73,6 +76,7 @@ class SocketOptions(TypedDict, total=False):
     curve: Curve | None
     queue_messages: int
     queue_bytes: int
+    outbox_bytes: int
     max_message_bytes: int
 
 
@@ -179,6 +183,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
     bounds = {
         "queue_messages": given.get("queue_messages", 100_000),
         "queue_bytes": given.get("queue_bytes", 256 << 20),
+        "outbox_bytes": given.get("outbox_bytes", 256 << 20),
     }
     for name, bound in bounds.items():
         if bound < 1:

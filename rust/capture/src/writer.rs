@@ -10,6 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use trunkline_wire::FRAME_COST;
+
 use crate::columns::{Batch, Columns};
 use crate::disk::{Disk, LocalDisk};
 use crate::lock::Lock;
@@ -20,6 +22,8 @@ use crate::{CaptureError, Row, Settings, import};
 const BATCH_BYTES: u64 = 256 << 10;
 /// A batch is handed over when it has this many rows.
 const BATCH_ROWS: usize = 8192;
+/// A batch is handed over when its rows cost so much: of empty frames there is no other bound.
+const BATCH_COST: u64 = 2 << 20;
 /// What a row takes in memory beside its frames, roughly.
 const ROW_BYTES: u64 = 64;
 
@@ -68,6 +72,8 @@ pub struct Writer {
     first_at: Instant,
     recorded: u64,
     batch_bytes: u64,
+    /// What the rows of the batch cost.
+    batch_cost: u64,
     hand_over_age: Duration,
     backlog_bytes: u64,
     tickets: Ticket,
@@ -116,6 +122,7 @@ impl Writer {
             first_at: Instant::now(),
             recorded: 0,
             batch_bytes,
+            batch_cost: 0,
             hand_over_age,
             backlog_bytes,
             tickets: Ticket::default(),
@@ -144,7 +151,9 @@ impl Writer {
         }
         self.columns.push(row, n_bytes);
         self.recorded += 1;
-        if self.columns.rows() >= BATCH_ROWS || self.columns.frame_bytes() >= self.batch_bytes {
+        self.batch_cost += ROW_BYTES + n_bytes + (FRAME_COST * row.frames.len()) as u64;
+        let is_full = self.columns.rows() >= BATCH_ROWS || self.columns.frame_bytes() >= self.batch_bytes;
+        if is_full || self.batch_cost >= BATCH_COST {
             self.hand_over();
         }
     }
@@ -213,8 +222,9 @@ impl Writer {
         if self.columns.rows() == 0 {
             return;
         }
+        let cost = std::mem::take(&mut self.batch_cost);
         let command = match self.columns.finish() {
-            Ok(batch) => Command::Append(batch),
+            Ok(batch) => Command::Append { batch, cost },
             Err(error) => Command::Fail(CaptureError::columns(Path::new("batch"), &error)),
         };
         self.tell(command);
@@ -228,7 +238,7 @@ impl Writer {
     }
 
     fn tell(&self, command: Command) {
-        self.shared.backlog.fetch_add(command.bytes(), Ordering::SeqCst);
+        self.shared.backlog.fetch_add(command.cost(), Ordering::SeqCst);
         self.shared.state().commands.push_back(command);
         self.shared.commands.notify_one();
     }
@@ -263,7 +273,7 @@ impl Drop for Writer {
 type Wake = Box<dyn Fn() + Send + Sync>;
 
 enum Command {
-    Append(Batch),
+    Append { batch: Batch, cost: u64 },
     Flush(Ticket),
     Publish(Ticket),
     Fail(CaptureError),
@@ -271,9 +281,9 @@ enum Command {
 }
 
 impl Command {
-    fn bytes(&self) -> u64 {
+    fn cost(&self) -> u64 {
         match self {
-            Self::Append(batch) => batch.frame_bytes + ROW_BYTES * batch.rows(),
+            Self::Append { cost, .. } => *cost,
             Self::Flush(_) | Self::Publish(_) | Self::Fail(_) | Self::End => 0,
         }
     }
@@ -353,16 +363,16 @@ impl DiskThread {
             }
             return true;
         };
-        let bytes = command.bytes();
+        let cost = command.cost();
         match command {
-            Command::Append(batch) => self.append(&batch),
+            Command::Append { batch, .. } => self.append(&batch),
             Command::Flush(ticket) => self.answer(ticket, Store::sync),
             Command::Publish(ticket) => self.answer(ticket, Store::publish),
             Command::Fail(failure) => self.fail(failure),
             Command::End => return false,
         }
-        let before = self.shared.backlog.fetch_sub(bytes, Ordering::SeqCst);
-        let has_room = self.store.is_some() && before - bytes <= self.settings.backlog_bytes / 2;
+        let before = self.shared.backlog.fetch_sub(cost, Ordering::SeqCst);
+        let has_room = self.store.is_some() && before - cost <= self.settings.backlog_bytes / 2;
         if has_room && self.shared.is_stalled.swap(false, Ordering::SeqCst) {
             (self.shared.wake)();
         }

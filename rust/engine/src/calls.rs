@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use trunkline_wire::dcp::{Asking, Body, CallId, Client, ClientEvent, ClientStats, ClientVerb};
-use trunkline_wire::{Backlog, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SocketEvent};
+use trunkline_wire::{Backlog, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SocketEvent, cost};
 
 use crate::shared::Bounds;
 use crate::signal::Signal;
@@ -32,7 +31,7 @@ pub enum Outcome {
 impl Outcome {
     fn size(&self) -> usize {
         match self {
-            Self::Reply { frames, .. } => frames.iter().map(Bytes::len).sum(),
+            Self::Reply { frames, .. } => cost(frames),
             Self::TimedOut | Self::Unanswered => 0,
         }
     }
@@ -244,6 +243,7 @@ impl Drop for Calls {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use trunkline_wire::dcp::{ClientSettings, encode_reply};
     use trunkline_wire::{Output, SendId};
 

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::{SmallVec, smallvec};
 use trunkline_capture::Direction;
 use trunkline_wire::{
-    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight,
+    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight, cost,
 };
 
 use self::sending::Letter;
@@ -48,6 +47,8 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     verbs: Vec<M::Verb>,
     orders: Vec<Order>,
     room: Backlog,
+    /// What the peers of the role may have waiting together.
+    outbox_bytes: usize,
     /// Whether the machine knows that messages wait unread.
     pressed: bool,
     /// Set until the role's first sockets are open: a failure there fails the start.
@@ -75,7 +76,7 @@ struct Slot<I, S> {
 }
 
 impl<M: Machine, T: Transport> Engine<M, T> {
-    pub(crate) fn new(machine: M, transport: T, shared: Arc<Shared<M>>, tap: Option<Tap>) -> Self {
+    pub(crate) fn new(machine: M, transport: T, shared: Arc<Shared<M>>, tap: Option<Tap>, outbox_bytes: usize) -> Self {
         let core = Arc::new(Mutex::new(Core { machine, tap, peer_full: 0, unroutable: 0 }));
         shared.show(Some(&core));
         Self {
@@ -85,6 +86,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             udp: vec![],
             room: Backlog { messages: shared.bounds.messages, bytes: shared.bounds.bytes },
             shared,
+            outbox_bytes,
             origin: Instant::now(),
             events: vec![],
             letters: vec![],
@@ -302,7 +304,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let slot = &self.slots[at];
         let Received { peer, user_id, frames } = received;
         let record = self.core.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
-        let size: usize = frames.iter().map(Bytes::len).sum();
+        let size = cost(&frames);
         let error = self.core.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
         if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.core.tap, record) {
             tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, error);

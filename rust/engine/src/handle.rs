@@ -13,6 +13,7 @@ use trunkline_wire::Machine;
 
 use crate::engine::Engine;
 use crate::fork;
+use crate::outbox::OUTBOX_BYTES;
 use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
 use crate::signal::Signal;
 use crate::tap::{CaptureOverflow, Tap, Trouble};
@@ -32,10 +33,11 @@ pub struct Capture {
 pub type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Everything about a role that is not its protocol.
-#[derive(Default)]
 pub struct Settings {
     /// What may wait between engine and user.
     pub bounds: Bounds,
+    /// What may wait for all peers of the role together, in bytes: the fullest loses first.
+    pub outbox_bytes: usize,
     /// Where to record.
     pub capture: Option<Capture>,
     /// Dropped when the engine has ended: what its transport needs alive.
@@ -44,6 +46,19 @@ pub struct Settings {
     pub name: String,
     /// How long a role that is dropped and not closed may take to end.
     pub grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            bounds: Bounds::default(),
+            outbox_bytes: OUTBOX_BYTES,
+            capture: None,
+            keep_alive: None,
+            name: String::new(),
+            grace: Duration::ZERO,
+        }
+    }
 }
 
 /// Why a role did not start.
@@ -133,7 +148,9 @@ impl<M: Machine + Send + 'static> Handle<M> {
         let grace = settings.grace;
         let body = move || {
             let shared = Arc::clone(&engine_shared);
-            let run = AssertUnwindSafe(|| run(machine, transport, engine_shared, settings.capture, &report));
+            let run = AssertUnwindSafe(|| {
+                run(machine, transport, engine_shared, settings.outbox_bytes, settings.capture, &report)
+            });
             if let Err(panic) = catch_unwind(run) {
                 shared.finish(End::Panicked(words(&*panic)));
             }
@@ -308,6 +325,7 @@ fn run<M: Machine + Send + 'static, T: Transport>(
     machine: M,
     transport: impl FnOnce() -> Result<T, TransportError>,
     shared: Arc<Shared<M>>,
+    outbox_bytes: usize,
     capture: Option<Capture>,
     report: &mpsc::SyncSender<Result<(), StartError>>,
 ) {
@@ -331,7 +349,7 @@ fn run<M: Machine + Send + 'static, T: Transport>(
             return;
         }
     };
-    let mut engine = Engine::new(machine, transport, shared, tap);
+    let mut engine = Engine::new(machine, transport, shared, tap, outbox_bytes);
     let started = engine.start();
     let runs = started.is_ok();
     // The starter waits for this.

@@ -1,21 +1,24 @@
 //! Sends that a transport did not take at once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trunkline_wire::{Frames, Nanos, SendId, Unsent};
+use trunkline_wire::{Frames, Nanos, SendId, Unsent, cost};
 
 /// What one peer of a ROUTER may have waiting; beyond it the newest is dropped.
 const PEER_MESSAGES: usize = 10_000;
 const PEER_BYTES: usize = 16 << 20;
+
+/// What all peers of a role may have waiting together, unless it says otherwise.
+pub(crate) const OUTBOX_BYTES: usize = 256 << 20;
 
 /// A full peer is tried again after this long, twice as long each time: libzmq never says when it drains.
 const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(50);
 
 /// Whom a send goes to: a routing id, or nobody in particular.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct To(pub(crate) Option<Bytes>);
 
 /// A send that waits.
@@ -24,12 +27,6 @@ pub(crate) struct Pending {
     pub(crate) id: Option<SendId>,
     pub(crate) frames: Frames,
     pub(crate) until: Option<Nanos>,
-}
-
-impl Pending {
-    fn size(&self) -> usize {
-        self.frames.iter().map(Bytes::len).sum()
-    }
 }
 
 #[derive(Debug)]
@@ -53,6 +50,10 @@ impl Peer {
 #[derive(Debug, Default)]
 pub(crate) struct Outboxes {
     peers: HashMap<To, Peer>,
+    /// The peers of a ROUTER by what waits for them.
+    by_bytes: BTreeSet<(usize, To)>,
+    /// What waits for all of them.
+    bytes: usize,
 }
 
 impl Outboxes {
@@ -69,23 +70,67 @@ impl Outboxes {
         self.peers.contains_key(&To(None))
     }
 
+    /// What waits for the peers of a ROUTER, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What waits for the peer that has the most, if that is more than a single send.
+    pub(crate) fn most(&self) -> Option<usize> {
+        let (bytes, to) = self.by_bytes.last()?;
+        let is_one = self.peers.get(to).is_some_and(|peer| peer.queue.len() == 1);
+        (!is_one || self.by_bytes.len() > 1).then_some(*bytes)
+    }
+
+    /// Takes out the newest send to the peer that has the most.
+    pub(crate) fn pop_most(&mut self) -> Option<Pending> {
+        let (_, to) = self.by_bytes.last()?.clone();
+        self.change(&to, |peer| peer.queue.pop_back().into_iter().collect()).pop()
+    }
+
+    /// Changes a queue by `change`, which gives what it took out; forgets a peer that nothing waits for.
+    fn change(&mut self, to: &To, change: impl FnOnce(&mut Peer) -> Vec<Pending>) -> Vec<Pending> {
+        let Some(peer) = self.peers.get_mut(to) else { return vec![] };
+        let before = peer.bytes;
+        let gone = change(peer);
+        peer.bytes -= gone.iter().map(|pending| cost(&pending.frames)).sum::<usize>();
+        let now = peer.bytes;
+        if peer.queue.is_empty() {
+            self.peers.remove(to);
+        }
+        self.weigh(to, before, now);
+        gone
+    }
+
+    fn weigh(&mut self, to: &To, before: usize, now: usize) {
+        if to.0.is_none() || before == now {
+            return;
+        }
+        self.bytes = self.bytes - before + now;
+        self.by_bytes.remove(&(before, to.clone()));
+        if now > 0 {
+            self.by_bytes.insert((now, to.clone()));
+        }
+    }
+
     /// Queues a send, or says why not.
     pub(crate) fn push(&mut self, now: Nanos, to: To, pending: Pending) -> Result<(), Unsent> {
         let bounded = to.0.is_some();
-        let peer = self.peers.entry(to).or_insert_with(|| Peer {
+        let peer = self.peers.entry(to.clone()).or_insert_with(|| Peer {
             queue: VecDeque::new(),
             bytes: 0,
             first_limit: None,
             retry_at: now + FIRST_RETRY,
             retry: FIRST_RETRY,
         });
-        let size = pending.size();
-        let full = peer.queue.len() >= PEER_MESSAGES || peer.bytes + size > PEER_BYTES;
+        let (before, size) = (peer.bytes, cost(&pending.frames));
+        let full = peer.queue.len() >= PEER_MESSAGES || before + size > PEER_BYTES;
         if bounded && full && !peer.queue.is_empty() {
             return Err(Unsent::PeerFull);
         }
         peer.bytes += size;
         peer.keep(pending);
+        self.weigh(&to, before, before + size);
         Ok(())
     }
 
@@ -97,31 +142,27 @@ impl Outboxes {
     }
 
     /// Takes out what is past its time.
-    pub(crate) fn expire(&mut self, now: Nanos, mut expired: impl FnMut(Pending)) {
-        for peer in self.peers.values_mut().filter(|peer| peer.first_limit.is_some_and(|limit| limit <= now)) {
+    pub(crate) fn expire(&mut self, now: Nanos) -> Vec<Pending> {
+        let is_late = |limit: Option<Nanos>| limit.is_some_and(|limit| limit <= now);
+        let late = self.peers.iter().filter(|(_, peer)| is_late(peer.first_limit)).map(|(to, _)| to.clone());
+        let late: Vec<_> = late.collect();
+        let expire = |peer: &mut Peer| {
             peer.first_limit = None;
-            for pending in std::mem::take(&mut peer.queue) {
-                if pending.until.is_some_and(|until| until <= now) {
-                    peer.bytes -= pending.size();
-                    expired(pending);
-                } else {
-                    peer.keep(pending);
-                }
-            }
-        }
-        self.peers.retain(|_, peer| !peer.queue.is_empty());
+            let (gone, kept) =
+                std::mem::take(&mut peer.queue).into_iter().partition::<Vec<_>, _>(|pending| is_late(pending.until));
+            kept.into_iter().for_each(|pending| peer.keep(pending));
+            gone
+        };
+        late.iter().flat_map(|to| self.change(to, expire)).collect()
     }
 
     /// Takes out one send; false if it is not here.
     pub(crate) fn withdraw(&mut self, id: SendId) -> bool {
-        let is_found = self.peers.values_mut().any(|peer| {
-            let at = peer.queue.iter().position(|pending| pending.id == Some(id));
-            let gone = at.and_then(|at| peer.queue.remove(at));
-            peer.bytes -= gone.as_ref().map_or(0, Pending::size);
-            gone.is_some()
-        });
-        self.peers.retain(|_, peer| !peer.queue.is_empty());
-        is_found
+        let find = |peer: &Peer| peer.queue.iter().position(|pending| pending.id == Some(id));
+        let found = self.peers.iter().find_map(|(to, peer)| find(peer).map(|at| (to.clone(), at)));
+        let Some((to, at)) = found else { return false };
+        self.change(&to, |peer| peer.queue.remove(at).into_iter().collect());
+        true
     }
 
     /// The peers whose turn it is to be tried again.
@@ -136,14 +177,11 @@ impl Outboxes {
 
     /// Takes out a peer's first send, which is settled.
     pub(crate) fn pop(&mut self, to: &To) -> Option<Pending> {
-        let peer = self.peers.get_mut(to)?;
-        let pending = peer.queue.pop_front()?;
-        peer.bytes -= pending.size();
-        peer.retry = FIRST_RETRY;
-        if peer.queue.is_empty() {
-            self.peers.remove(to);
-        }
-        Some(pending)
+        let settle = |peer: &mut Peer| {
+            peer.retry = FIRST_RETRY;
+            peer.queue.pop_front().into_iter().collect()
+        };
+        self.change(to, settle).pop()
     }
 
     /// The peer is still full.
@@ -156,6 +194,56 @@ impl Outboxes {
 
     /// Takes out everything.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = Pending> + use<> {
+        self.by_bytes.clear();
+        self.bytes = 0;
         std::mem::take(&mut self.peers).into_values().flat_map(|peer| peer.queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(peer: u8) -> To {
+        To(Some(Bytes::copy_from_slice(&[peer])))
+    }
+
+    fn pending(id: u64, bytes: usize) -> Pending {
+        Pending { id: Some(SendId(id)), frames: Frames::from_iter([Bytes::from(vec![0; bytes])]), until: None }
+    }
+
+    fn id(pending: Option<Pending>) -> Option<u64> {
+        pending.and_then(|pending| pending.id).map(|id| id.0)
+    }
+
+    #[test]
+    fn the_fullest_loses_its_newest_first() {
+        let mut outboxes = Outboxes::default();
+        for (peer, number) in [(1, 3), (2, 5), (3, 4)] {
+            for at in 0..number {
+                outboxes.push(Nanos(0), to(peer), pending(u64::from(peer) * 10 + at, 1000)).expect("room");
+            }
+        }
+        let each = 1000 + trunkline_wire::FRAME_COST;
+        assert_eq!((outboxes.bytes(), outboxes.most()), (12 * each, Some(5 * each)));
+        assert_eq!(id(outboxes.pop_most()), Some(24));
+        // Of two with as much either may.
+        assert_eq!((id(outboxes.pop_most()), id(outboxes.pop_most())), (Some(33), Some(23)));
+        assert_eq!((outboxes.bytes(), outboxes.most()), (9 * each, Some(3 * each)));
+        assert_eq!(id(outboxes.pop(&to(2))), Some(20));
+        assert!(outboxes.withdraw(SendId(30)));
+        assert_eq!((outboxes.bytes(), outboxes.most()), (7 * each, Some(3 * each)));
+        assert_eq!(id(outboxes.pop_most()), Some(12));
+    }
+
+    #[test]
+    fn a_single_send_is_never_too_large() {
+        let mut outboxes = Outboxes::default();
+        outboxes.push(Nanos(0), to(1), pending(1, 1 << 20)).expect("room");
+        assert_eq!(outboxes.most(), None);
+        outboxes.push(Nanos(0), to(2), pending(2, 1)).expect("room");
+        assert!(outboxes.most().is_some());
+        assert_eq!(outboxes.clear().count(), 2);
+        assert_eq!((outboxes.bytes(), outboxes.most()), (0, None));
     }
 }

@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
-use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{Frames, MAX_FRAMES, SocketEvent, SocketKind, SocketOptions};
 
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
@@ -254,7 +254,7 @@ impl Transport for ZeromqTransport {
         let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
         let mut frames = message.into_vec().into_iter();
         let peer = if socket.kind == SocketKind::Router { frames.next() } else { None };
-        Ok(Some(Received { peer, user_id: None, frames: frames.collect() }))
+        Ok(Some(Received { peer, user_id: None, frames: frames.take(MAX_FRAMES + 1).collect() }))
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError> {

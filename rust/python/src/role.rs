@@ -395,7 +395,8 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     protocol: Protocol,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let RoleOptions { bounds, capture, overflow, context, adopted, allow, keep_alive, grace, .. } = options;
+    let RoleOptions { bounds, capture, overflow, context, adopted, allow, keep_alive, grace, outbox_bytes, .. } =
+        options;
     let zmq = match LIBRARY.get() {
         Some(path) => load(path),
         None => Err(TransportError::Unsupported("libzmq")),
@@ -407,6 +408,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     let guarding = guard.clone().map(Guarding);
     let settings = Settings {
         bounds,
+        outbox_bytes,
         capture: capture.map(|(directory, settings)| Capture {
             open: Box::new(move |wake| Writer::open(&directory, settings, wake)),
             protocol,
@@ -513,6 +515,7 @@ pub(crate) struct RoleOptions {
     pub(crate) capture: Option<(PathBuf, trunkline_capture::Settings)>,
     pub(crate) overflow: CaptureOverflow,
     pub(crate) grace: Duration,
+    outbox_bytes: usize,
     context: Context,
     adopted: Vec<SocketPtr>,
     allow: Option<HashSet<Key>>,
@@ -584,6 +587,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             bounds: Bounds { messages: need("queue_messages")?.extract()?, bytes: need("queue_bytes")?.extract()? },
             capture,
             overflow,
+            outbox_bytes: need("outbox_bytes")?.extract()?,
             // The only one to give a grace of its own calls it so.
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,

@@ -42,6 +42,7 @@ kinds! {
     /// Why bytes are not a message: a closed list, part of the interface.
     ErrorKind:
     MissingPayload "missing_payload" "no frames, or a header that must have a payload frame has none",
+    TooManyFrames "too_many_frames" "more than 10,000 frames",
     BadPayloadCount "bad_payload_count" "not the number of payload frames this type of message has",
     BadHeader "bad_header" "not the row of MessagePack objects a header is",
     BadProtocol "bad_protocol" "another protocol, or none",

@@ -8,18 +8,14 @@ pub mod cdtp;
 pub mod chirp;
 pub mod dcp;
 mod error;
+mod frames;
 mod machine;
 pub mod msgpack;
 pub mod zap;
 
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
+pub use frames::{FRAME_COST, Frames, MAX_FRAMES, cost};
 pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
     SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
 };
-
-use bytes::Bytes;
-use smallvec::SmallVec;
-
-/// The frames of one message, in order. Most messages of the protocols have up to three.
-pub type Frames = SmallVec<[Bytes; 3]>;

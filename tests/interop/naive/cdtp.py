@@ -241,6 +241,8 @@ def decode(
         raise DecodeFaultError("missing_payload", 1, 0)
     if message["type"] in {"BOR", "EOR"} and len(frames) != 2:
         raise DecodeFaultError("bad_payload_count", min(len(frames), 2), 0)
+    if len(frames) > 10_000:
+        raise DecodeFaultError("too_many_frames", 10_000, 0)
     message["payload"] = frames[1:]
     return [message]
 

@@ -38,8 +38,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         for at in 0..self.slots.len() {
             let now = self.now();
             let Some(slot) = self.slots.get_mut(at).filter(|slot| !slot.outboxes.is_empty()) else { continue };
-            let mut expired = vec![];
-            slot.outboxes.expire(now, |pending| expired.push(pending));
+            let expired = slot.outboxes.expire(now);
             let due = slot.outboxes.due(now, slot.writable);
             for pending in expired {
                 self.unsent(now, at, pending.id, Unsent::Expired);
@@ -125,13 +124,25 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             let slot = &mut self.slots[at];
             slot.writable = false;
             let pending = Pending { id, frames: std::mem::take(frames), until };
-            if let Err(reason) = slot.outboxes.push(now, To(to.cloned()), pending) {
-                self.unsent(now, at, id, reason);
+            match slot.outboxes.push(now, To(to.cloned()), pending) {
+                Ok(()) => self.bound_outboxes(now),
+                Err(reason) => self.unsent(now, at, id, reason),
             }
             return;
         }
         // A transport that is gone says so to the next receive.
         let _ = self.settle(now, at, id, to, frames, result);
+    }
+
+    /// Keeps to what all peers of the role may have waiting: the fullest loses first.
+    fn bound_outboxes(&mut self, now: Nanos) {
+        while self.slots.iter().map(|slot| slot.outboxes.bytes()).sum::<usize>() > self.outbox_bytes {
+            let most = self.slots.iter().map(|slot| slot.outboxes.most());
+            let fullest = most.enumerate().filter_map(|(at, most)| Some((most?, at))).max();
+            let Some((_, at)) = fullest else { return };
+            let lost = self.slots[at].outboxes.pop_most();
+            self.unsent(now, at, lost.and_then(|lost| lost.id), Unsent::PeerFull);
+        }
     }
 
     fn settle(

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trunkline_wire::{Curve, Frames, OptionValue, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{Curve, Frames, MAX_FRAMES, OptionValue, SocketEvent, SocketKind, SocketOptions};
 
 pub use context::{Context, load, terminate};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
@@ -287,7 +287,10 @@ impl Transport for LibzmqTransport {
                 // Not frame by frame.
                 received.frames.reserve_exact(MANY_FRAMES);
             }
-            received.frames.push(frame);
+            // What is beyond the bound is taken off the socket and kept by nobody; one frame too many says so.
+            if received.frames.len() <= MAX_FRAMES {
+                received.frames.push(frame);
+            }
             more = another;
         }
         Ok(Some(received))

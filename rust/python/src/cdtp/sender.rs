@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_capture::Protocol;
 use trunkline_engine::{Announcing, Either, Handle, Offered, Snapshot, Together, Trouble};
-use trunkline_wire::ErrorKind;
 use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb, Variant};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
+use trunkline_wire::{ErrorKind, FRAME_COST, MAX_FRAMES};
 
 use super::message::{encoded_map, no_message, no_timestamp, timestamp, variant};
 use crate::chirp::BeaconOptions;
@@ -120,7 +120,11 @@ impl PySender {
             let text = format!("a frame of {largest} bytes is larger than max_message_bytes, {limit}");
             return Err(LocalProtocolError::new_err(text));
         }
-        Ok(Outgoing { bytes: sizes.iter().sum(), verb: Some(verb) })
+        if sizes.len() > MAX_FRAMES {
+            let text = format!("a message has at most {MAX_FRAMES} frames, header and all, not {}", sizes.len());
+            return Err(LocalProtocolError::new_err(text));
+        }
+        Ok(Outgoing { bytes: sizes.iter().map(|size| size + FRAME_COST).sum(), verb: Some(verb) })
     }
 
     fn give(&self, outgoing: &mut Outgoing) -> bool {

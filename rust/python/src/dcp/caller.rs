@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use trunkline_engine::{CallVerb, Calls, Handle, Offered, Outcome, Outcomes, Slot};
+use trunkline_wire::cost;
 use trunkline_wire::dcp::{CallId, ClientVerb, Working, WorkingVerb};
 
 use super::{PyReply, metadata, parts, within};
@@ -91,9 +91,9 @@ pub(super) fn request(
 ) -> PyResult<(CallId, ClientVerb, usize)> {
     let service = frames::frame(service)?;
     let metadata = self::metadata(metadata)?;
-    let data = parts(data, max_message_bytes)?;
+    let data = parts(data, metadata.len(), max_message_bytes)?;
     within(metadata.iter().chain([&service]), max_message_bytes)?;
-    let bytes = metadata.iter().chain(&data).chain([&service]).map(Bytes::len).sum();
+    let bytes = cost(&metadata) + cost(&data) + cost(&[&service]);
     let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
     let call = number();
     Ok((call, ClientVerb::Request { call, service, metadata, data, timeout, retries }, bytes))

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use trunkline_wire::MAX_FRAMES;
 use trunkline_wire::dcp::Dropped;
 
 use crate::errors::LocalProtocolError;
@@ -47,10 +48,18 @@ fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
     Ok((interval, liveness))
 }
 
-/// One part, or a sequence of them, none larger than a peer takes.
-fn parts(object: &Bound<'_, PyAny>, max_message_bytes: u64) -> PyResult<Vec<Bytes>> {
+/// The most parts that metadata and data can have together: a message has frames for the protocol, addresses, delimiters
+/// and the number of the request as well.
+const PARTS: usize = MAX_FRAMES - 8;
+
+/// One part of data, or a sequence of them: none larger than a peer takes, nor more than go beside so many of metadata.
+fn parts(object: &Bound<'_, PyAny>, metadata: usize, max_message_bytes: u64) -> PyResult<Vec<Bytes>> {
     let parts = frames::one_or_more(object)?.into_vec();
     within(parts.iter(), max_message_bytes)?;
+    let count = metadata + parts.len();
+    if count > PARTS {
+        return Err(LocalProtocolError::new_err(format!("a message has at most {PARTS} parts, not {count}")));
+    }
     Ok(parts)
 }
 

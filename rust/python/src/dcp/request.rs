@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use trunkline_engine::{Calls, Handle};
 use trunkline_wire::Frames;
 use trunkline_wire::dcp::{Body, JobId, Layout, WorkerVerb, Working, WorkingVerb};
 
-use super::parts;
 use crate::errors::{LocalProtocolError, ended};
 use crate::frames;
 
@@ -67,6 +67,12 @@ impl PyRequest {
         }
     }
 
+    /// Parts that an answer has beside the metadata of the request.
+    fn parts(&self, data: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+        let metadata = self.layout.body().map_or(0, |body| body.metadata.len());
+        super::parts(data, metadata, self.max_message_bytes)
+    }
+
     fn answer(&self, verb: WorkerVerb) -> PyResult<()> {
         if let Some(error) = self.answers.ended() {
             return Err(error);
@@ -115,21 +121,21 @@ impl PyRequest {
 
     /// Answers it.
     fn reply(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let data = parts(data, self.max_message_bytes)?;
+        let data = self.parts(data)?;
         self.answer(WorkerVerb::Reply { job: self.job, data })
     }
 
     /// Answers that the work failed.
     #[pyo3(signature = (data = None))]
     fn fail(&self, data: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let data = data.map_or_else(|| Ok(vec![]), |data| parts(data, self.max_message_bytes))?;
+        let data = data.map_or_else(|| Ok(vec![]), |data| self.parts(data))?;
         self.answer(WorkerVerb::Fail { job: self.job, data })
     }
 
     /// Hands it on: the reply of the other service goes to the client (DCP-34).
     fn forward(&self, service: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let service = frames::frame(service)?;
-        let data = parts(data, self.max_message_bytes)?;
+        let data = self.parts(data)?;
         self.answer(WorkerVerb::Forward { job: self.job, service, data })
     }
 

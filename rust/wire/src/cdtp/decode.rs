@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Batch, Head, Layout, MessageType, Record, Settings, Variant};
 use crate::{
+    MAX_FRAMES,
     error::{DecodeError, ErrorKind, Fault},
     msgpack::{self, Reader},
 };
@@ -223,6 +224,7 @@ fn check_frames(layout: &Layout, frames: usize) -> Result<(), DecodeError> {
             at(ErrorKind::BadPayloadCount, frames.min(2))
         }
         Layout::Batch(_) if frames > 1 => at(ErrorKind::BadPayloadCount, 1),
+        Layout::Single(_) if frames > MAX_FRAMES => at(ErrorKind::TooManyFrames, MAX_FRAMES),
         Layout::Single(_) | Layout::Batch(_) => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use super::runs::{Follower, numbers};
 use super::{Layout, Settings, decode};
 use crate::{
     Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind,
-    SocketOptions, Weight,
+    SocketOptions, Weight, cost,
 };
 
 /// A socket that has been empty this long has given up what had arrived.
@@ -76,8 +76,8 @@ pub enum ReceiverEvent {
 impl Event for ReceiverEvent {
     fn weight(&self) -> Weight {
         match self {
-            Self::Message { frames, layout } => Weight::Lossless(size(frames) + layout.size()),
-            Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
+            Self::Message { frames, layout } => Weight::Lossless(cost(frames) + layout.size()),
+            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
             Self::Found(_) | Self::Departed(_) | Self::Connection(_) => Weight::Notice(0),
         }
     }
@@ -347,7 +347,7 @@ impl Machine for Receiver {
 
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Data>) -> Option<ErrorKind> {
         let Incoming { socket, frames, .. } = incoming;
-        let bytes = size(&frames) as u64;
+        let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
         self.stats.received += 1;
         self.stats.bytes += bytes;
         if let State::Draining { quiet, .. } = &mut self.state {
@@ -500,8 +500,4 @@ pub enum ReceiverVerb {
     Connect(String),
     /// Let go of a sender that was found, once what has arrived of it is read.
     Release(String),
-}
-
-pub(super) fn size(frames: &Frames) -> usize {
-    frames.iter().map(bytes::Bytes::len).sum()
 }

@@ -7,12 +7,11 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::encode::record_bytes;
-use super::receiver::size;
 use super::{MessageType, Variant, encode_batch, encode_header};
 use crate::msgpack::{Oversize, Timestamp};
 use crate::{
     Backlog, Connection, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent,
-    SocketKind, SocketOptions, Weight,
+    SocketKind, SocketOptions, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can be counted and kept.
@@ -221,7 +220,7 @@ impl Sender {
 
     fn push(&mut self, frames: Frames, messages: usize) {
         self.queued.messages += messages;
-        self.queued.bytes += size(&frames);
+        self.queued.bytes += cost(&frames);
         self.queue.push_back(Queued { frames, messages });
     }
 
@@ -461,7 +460,7 @@ impl Machine for Sender {
             return None;
         }
         let Queued { frames, messages } = self.queue.pop_front()?;
-        self.in_flight.push_back(InFlight { messages, bytes: size(&frames) });
+        self.in_flight.push_back(InFlight { messages, bytes: cost(&frames) });
         self.next_send += 1;
         Some(Output::Send { id: Some(SendId(self.next_send)), socket: DataOut, to: None, frames, until: None })
     }

@@ -11,6 +11,7 @@ use super::{Datagram, Id, Kind, Service, decode};
 use crate::error::{DecodeError, DropKind, ErrorKind};
 use crate::{
     Event, Frames, Incoming, Machine, Multicast, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Weight,
+    cost,
 };
 
 /// The UDP port of CHIRP (CHIRP-04).
@@ -132,7 +133,7 @@ impl Event for BeaconEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::News(news) => Weight::Notice(news.endpoint.as_ref().map_or(0, String::len)),
-            Self::Dropped { frames, .. } => Weight::Notice(frames.iter().map(Bytes::len).sum()),
+            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
         }
     }
 }

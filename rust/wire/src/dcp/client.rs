@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request, size};
+use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request};
 use crate::{
     Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can time out unsent.
@@ -101,9 +101,9 @@ pub enum ClientEvent {
 impl Event for ClientEvent {
     fn weight(&self) -> Weight {
         match self {
-            Self::Reply { frames, .. } => Weight::Lossless(size(frames)),
+            Self::Reply { frames, .. } => Weight::Lossless(cost(frames)),
             Self::TimedOut(_) | Self::Unanswered(_) => Weight::Lossless(0),
-            Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
+            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
             Self::Connection(_) => Weight::Notice(0),
         }
     }
@@ -354,7 +354,7 @@ impl Machine for Client {
                 metadata.insert(0, self.correlation(id));
                 let frames = encode_request(service, None, &metadata, &data);
                 let timeout = timeout.unwrap_or(self.settings.timeout);
-                let (due, bytes) = (now + timeout, size(&frames));
+                let (due, bytes) = (now + timeout, cost(&frames));
                 self.stats.requests += 1;
                 self.waiting_bytes += bytes;
                 self.queue.insert(id);

@@ -1,7 +1,9 @@
-//! Reading messages. Frames are judged in order: of two faults the earlier is reported.
+//! Reading messages. Frames are judged in order: of two faults the earlier is reported, but for their number, which is
+//! looked at before them.
 
 use super::layout::{DELIMITER, HEADER, PROTOCOL, REPLY_CLIENT, REQUEST_CLIENT, SERVICE, TYPE};
 use super::{Body, Layout, MessageType, Settings};
+use crate::MAX_FRAMES;
 use crate::error::{DecodeError, ErrorKind};
 
 const NAME: &[u8] = b"DGBX";
@@ -10,6 +12,9 @@ const VERSION: u8 = 1;
 /// Decodes the frames of one message, without the routing id.
 #[inline]
 pub fn decode(frames: &[impl AsRef<[u8]>], settings: Settings) -> Result<Layout, DecodeError> {
+    if frames.len() > MAX_FRAMES {
+        return fault(ErrorKind::TooManyFrames, MAX_FRAMES, 0);
+    }
     let message_type = header(frames, settings)?;
     match message_type {
         MessageType::Register => exactly(frames, SERVICE + 1).map(|()| Layout::Register),
@@ -57,6 +62,10 @@ fn request(frames: &[impl AsRef<[u8]>]) -> Result<Body, DecodeError> {
         return fault(ErrorKind::BadFrameCount, SERVICE, 0);
     }
     let is_missing = frames.get(REQUEST_CLIENT).is_none_or(|frame| frame.as_ref().is_empty());
+    if is_missing && frames.len() == MAX_FRAMES {
+        // A broker puts the client's address in, and a worker is to take the message then.
+        return fault(ErrorKind::TooManyFrames, MAX_FRAMES - 1, 0);
+    }
     if is_missing { body(frames, None, REQUEST_CLIENT) } else { body(frames, Some(REQUEST_CLIENT), REQUEST_CLIENT + 1) }
 }
 

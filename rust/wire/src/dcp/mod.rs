@@ -25,11 +25,5 @@ pub use working::{Working, WorkingEvent, WorkingStats, WorkingVerb};
 
 use std::collections::BTreeMap;
 
-use crate::Frames;
-
 /// Messages that were dropped, by the slug of their kind.
 pub type Dropped = BTreeMap<&'static str, u64>;
-
-fn size(frames: &Frames) -> usize {
-    frames.iter().map(bytes::Bytes::len).sum()
-}

@@ -10,11 +10,11 @@ use super::credit::Credit;
 use super::layout::{REQUEST_CLIENT, SERVICE};
 use super::{
     Body, Dropped, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
-    encode_request, size,
+    encode_request,
 };
 use crate::{
     Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
@@ -139,8 +139,8 @@ pub enum WorkerEvent {
 impl Event for WorkerEvent {
     fn weight(&self) -> Weight {
         match self {
-            Self::Request { frames, .. } | Self::Reply { frames, .. } => Weight::Lossless(size(frames)),
-            Self::Dropped { frames, .. } => Weight::Notice(size(frames)),
+            Self::Request { frames, .. } | Self::Reply { frames, .. } => Weight::Lossless(cost(frames)),
+            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
             Self::Abandoned(_) | Self::Registered | Self::Lost | Self::Connection(_) => Weight::Notice(0),
         }
     }
@@ -297,7 +297,8 @@ impl Worker {
             State::Draining { .. } | State::Closing | State::Closed => Bytes::from_static(LEAVING),
         };
         self.queue.push_front(encode_register(service));
-        self.queued_bytes = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames)).map(size).sum();
+        self.queued_bytes =
+            self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames)).map(|frames| cost(frames)).sum();
         self.forsaken = false;
         self.credit.register();
         self.spoke(now);
@@ -311,7 +312,7 @@ impl Worker {
     }
 
     fn push(&mut self, now: Nanos, frames: Frames) {
-        self.queued_bytes += size(&frames);
+        self.queued_bytes += cost(&frames);
         self.queue.push_back(frames);
         self.spoke(now);
     }
@@ -445,7 +446,7 @@ impl Worker {
     fn settle(&mut self, send: SendId) -> Option<Frames> {
         let at = self.in_flight.iter().position(|(id, _)| *id == send)?;
         let (_, frames) = self.in_flight.remove(at)?;
-        self.queued_bytes -= size(&frames);
+        self.queued_bytes -= cost(&frames);
         Some(frames)
     }
 
@@ -530,7 +531,7 @@ impl Machine for Worker {
                 let frames = self.settle(send);
                 let again = frames.filter(|frames| is_of(frames, &[MessageType::Reply, MessageType::Request]));
                 if let Some(frames) = again.filter(|_| unsent != Unsent::PeerFull) {
-                    self.queued_bytes += size(&frames);
+                    self.queued_bytes += cost(&frames);
                     self.queue.push_back(frames);
                 }
             }

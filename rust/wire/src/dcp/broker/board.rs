@@ -7,9 +7,8 @@ use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use crate::dcp::list::{Links, List};
-use crate::dcp::size;
 use crate::dcp::slab::{Slab, Slot};
-use crate::{Frames, Nanos, SendId};
+use crate::{Frames, Nanos, SendId, cost};
 
 /// Services that are remembered for their counters alone; names come from the network, memory does not grow with them.
 pub(super) const IDLE_SERVICES: usize = 1000;
@@ -17,10 +16,8 @@ pub(super) const IDLE_SERVICES: usize = 1000;
 /// What is kept of a service's name for its counters alone.
 pub(super) const NAME_BYTES: usize = 200;
 
-/// What it takes to keep a request, over its bytes: an estimate, so that many small ones are bounded as well.
+/// What it takes to keep a request, over its frames: an estimate, so that many small ones are bounded as well.
 const KEEPING: usize = 256;
-/// What it takes to keep a frame, over its bytes.
-const KEEPING_FRAME: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Service {
@@ -292,7 +289,7 @@ impl Board {
 
     /// What keeping these frames costs.
     pub(super) fn cost_of(frames: &Frames) -> usize {
-        size(frames) + KEEPING + KEEPING_FRAME * frames.len()
+        cost(frames) + KEEPING
     }
 
     /// Takes in a request that is neither queued nor given yet.

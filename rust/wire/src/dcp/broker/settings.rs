@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::dcp::{Dropped, size};
-use crate::{Connection, DecodeError, DropKind, Event, Frames, SocketOptions, Weight};
+use crate::dcp::Dropped;
+use crate::{Connection, DecodeError, DropKind, Event, Frames, SocketOptions, Weight, cost};
 
 /// How a broker is set up.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ pub enum BrokerEvent {
 impl Event for BrokerEvent {
     fn weight(&self) -> Weight {
         Weight::Notice(match self {
-            Self::Dropped { frames, .. } => size(frames),
+            Self::Dropped { frames, .. } => cost(frames),
             Self::Registered { service, .. } | Self::Refused { service, .. } | Self::Gone { service, .. } => {
                 service.len()
             }
