@@ -4,12 +4,16 @@
 //! what to tell the user and when to wake it; whoever owns the sockets drives it.
 #![forbid(unsafe_code)]
 
+pub mod cdt;
 pub mod cdtp;
 pub mod chirp;
 pub mod dcp;
 mod error;
 mod machine;
+pub mod mc0;
 pub mod msgpack;
+pub mod mtl;
+mod protocol;
 pub mod zap;
 
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
@@ -17,6 +21,7 @@ pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
     SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
 };
+pub use protocol::{Framing, Protocol, Split};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
