@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use trunkline_capture::{Direction, Protocol, Row, Settings, Writer};
+use trunkline_capture::{Direction, Row, Settings, Writer};
+use trunkline_wire::Framing;
 
 const HEADER: &[u8; 60] =
     b"\xa5CDTP\x01\xaeDetector.one.1\xd7\xff\0\0\0\0\0\0\0\0\x83\xa3run\xce\0\0\0\x07\xa5event\xce\0\0\0\0\xa4tick\xcd\0\x01";
@@ -76,7 +77,7 @@ fn append(
         }
         writer.append(&Row {
             received_at_ns: 1_795_251_125_874_512_487 + at * 997,
-            protocol: Protocol::Cdtp,
+            framing: Framing::Cdtp,
             endpoint: Some("tcp://127.0.0.1:23999"),
             peer: None,
             direction: Direction::In,

@@ -9,9 +9,10 @@ use arrow_array::{
 };
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
+use trunkline_wire::Framing;
 
+use crate::Direction;
 use crate::schema::{frame_field, journal_schema};
-use crate::{Direction, Protocol, split};
 
 /// The `error` of a row whose message has more bytes than a column can hold (2 GiB): it is recorded with its size and
 /// without its frames.
@@ -26,7 +27,7 @@ pub struct Row<'a, F> {
     /// Wall-clock time of receipt, or of the transport accepting a send, that never goes back.
     pub received_at_ns: i64,
     /// What the message speaks.
-    pub protocol: Protocol,
+    pub framing: Framing,
     /// The endpoint it came or went by, if there is just one it can be.
     pub endpoint: Option<&'a str>,
     /// The routing id of a ROUTER's peer.
@@ -88,7 +89,7 @@ impl Columns {
 
     pub(crate) fn push<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>, n_bytes: u64) {
         self.received_at_ns.push(row.received_at_ns);
-        self.protocol.push(row.protocol as i8);
+        self.protocol.push(row.framing as i8);
         self.endpoint.push(row.endpoint);
         self.peer.push(row.peer);
         self.direction.push(row.direction as i8);
@@ -103,7 +104,7 @@ impl Columns {
             self.error.push(Some(MESSAGE_TOO_LARGE));
             return;
         }
-        let split = split(row.protocol, row.frames);
+        let split = row.framing.split(row.frames);
         let frame = |at: usize| row.frames[at].as_ref();
         let topic = row.topic.or_else(|| split.topic.and_then(|at| str::from_utf8(frame(at)).ok()));
         self.topic.push(topic.map(str::as_bytes));
@@ -119,7 +120,11 @@ impl Columns {
         let rows = self.rows();
         let columns: Vec<ArrayRef> = vec![
             Arc::new(Int64Array::from(take(&mut self.received_at_ns))),
-            dictionary::<Int8Type, _>(take(&mut self.protocol), None, Protocol::ALL.map(Protocol::name))?,
+            dictionary::<Int8Type, _>(
+                take(&mut self.protocol),
+                None,
+                Framing::ALL.iter().map(|framing| framing.name()),
+            )?,
             self.endpoint.finish()?,
             Arc::new(self.peer.finish_binary(rows)?),
             dictionary::<Int8Type, _>(take(&mut self.direction), None, Direction::ALL.map(Direction::name))?,
@@ -323,7 +328,7 @@ mod tests {
     fn row<'a>(frames: &'a [&'a [u8]]) -> Row<'a, &'a [u8]> {
         Row {
             received_at_ns: 1,
-            protocol: Protocol::Cdtp,
+            framing: Framing::Cdtp,
             endpoint: None,
             peer: None,
             direction: Direction::In,
@@ -358,10 +363,10 @@ mod tests {
     fn topic_comes_from_its_frame_unless_given() {
         let mut columns = Columns::default();
         let frames: &[&[u8]] = &[b"", b"DGBX\x01", b"\x04", b"echo", b"", b""];
-        let dcp = Row { protocol: Protocol::Dcp, ..row(frames) };
+        let dcp = Row { framing: Framing::Dcp, ..row(frames) };
         columns.push(&dcp, 11);
         columns.push(&Row { topic: Some("mine"), ..dcp }, 11);
-        columns.push(&Row { protocol: Protocol::Dcp, ..row(&[b"", b"DGBX\x01", b"\x04", b"\xff"]) }, 7);
+        columns.push(&Row { framing: Framing::Dcp, ..row(&[b"", b"DGBX\x01", b"\x04", b"\xff"]) }, 7);
         let batch = columns.finish().unwrap();
         let topics: Vec<_> = batch.columns.column(5).as_string::<i32>().iter().collect();
         assert_eq!(topics, [Some("echo"), Some("mine"), None]);

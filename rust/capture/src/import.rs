@@ -97,8 +97,10 @@ pub(crate) fn clear(directory: &Path) -> Result<(), CaptureError> {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_wire::Framing;
+
     use super::*;
-    use crate::{Capture, CaptureErrorKind, Direction, Protocol};
+    use crate::{Capture, CaptureErrorKind, Direction};
 
     fn import(directory: &Path, rows: i64) -> Import {
         let settings = Settings { segment_bytes: 100, ..Settings::default() };
@@ -106,7 +108,7 @@ mod tests {
         for at in 0..rows {
             let row = Row {
                 received_at_ns: at,
-                protocol: Protocol::Cdtp,
+                framing: Framing::Cdtp,
                 endpoint: None,
                 peer: None,
                 direction: Direction::In,

@@ -279,15 +279,17 @@ fn decode(record: &[u8]) -> Result<Batch, ArrowError> {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_wire::Framing;
+
     use super::*;
     use crate::columns::Columns;
-    use crate::{Direction, Protocol, Row};
+    use crate::{Direction, Row};
 
     #[test]
     fn a_record_is_the_batch_whatever_is_empty_in_it() {
         let row = Row {
             received_at_ns: 1,
-            protocol: Protocol::Dcp,
+            framing: Framing::Dcp,
             endpoint: Some("tcp://127.0.0.1:1"),
             peer: Some(b"peer"),
             direction: Direction::Out,

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod columns;
+mod direction;
 mod disk;
 mod error;
 #[cfg(test)]
@@ -17,24 +18,21 @@ mod import;
 mod journal;
 mod lock;
 mod manifest;
-mod protocol;
 mod reader;
 mod runs;
 mod schema;
 mod segment;
 mod settings;
-mod split;
 mod store;
 mod writer;
 
 pub use columns::{MESSAGE_TOO_LARGE, Row};
+pub use direction::Direction;
 pub use error::{CaptureError, CaptureErrorKind};
 pub use import::Import;
-pub use protocol::{Direction, Protocol};
 pub use reader::{Batches, Capture, Info, Rows, recover};
 pub use runs::{RunRecord, run_schema};
 pub use schema::schema;
 pub use settings::{Keep, Settings};
-pub use split::{Split, split};
 pub use store::Recovery;
 pub use writer::{LowSpace, Progress, Ticket, Writer};

@@ -17,9 +17,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use trunkline_wire::cdtp::{Boundary, Closed, Run, RunBook, RunRow};
+use trunkline_wire::Protocol as _;
+use trunkline_wire::cdtp::{Boundary, Cdtp, Closed, Run, RunBook, RunRow};
 
-use crate::{CaptureError, Protocol};
+use crate::CaptureError;
 
 /// The columns that runs are counted from.
 pub(crate) const RUN_COLUMNS: [&str; 7] =
@@ -94,7 +95,7 @@ fn cdtp_rows(protocol: &ArrayRef) -> impl Fn(usize) -> bool {
         Some(dictionary) => (Some(dictionary.normalized_keys()), dictionary.values()),
         None => (None, protocol),
     };
-    let is_cdtp: Vec<bool> = names.as_string::<i32>().iter().map(|name| name == Some(Protocol::Cdtp.name())).collect();
+    let is_cdtp: Vec<bool> = names.as_string::<i32>().iter().map(|name| name == Some(Cdtp::NAME)).collect();
     move |row| is_cdtp[keys.as_ref().map_or(row, |keys| keys[row])]
 }
 

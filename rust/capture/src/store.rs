@@ -452,12 +452,13 @@ mod tests {
     use arrow_array::cast::AsArray as _;
     use arrow_array::types::Int64Type;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+    use trunkline_wire::Framing;
     use trunkline_wire::cdtp::Run;
 
     use super::*;
     use crate::columns::Columns;
     use crate::faults::{Fault, FaultyDisk, Loss};
-    use crate::{CaptureErrorKind, Direction, Protocol, Row, Rows};
+    use crate::{CaptureErrorKind, Direction, Row, Rows};
 
     const DIRECTORY: &str = "capture";
     /// The rows of [`record`].
@@ -478,7 +479,7 @@ mod tests {
             let frames = [&header[..], &number];
             let row = Row {
                 received_at_ns: 0,
-                protocol: Protocol::Cdtp,
+                framing: Framing::Cdtp,
                 endpoint: Some("tcp://127.0.0.1:1"),
                 peer: None,
                 direction: Direction::In,

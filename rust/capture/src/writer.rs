@@ -505,16 +505,18 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
+    use trunkline_wire::Framing;
+
     use super::*;
     use crate::disk::DiskFile;
     use crate::faults::{Fault, FaultyDisk};
-    use crate::{Capture, CaptureErrorKind, Direction, Info, Keep, Protocol, recover};
+    use crate::{Capture, CaptureErrorKind, Direction, Info, Keep, recover};
 
     fn append(writer: &mut Writer, messages: usize, payload: &[u8]) {
         for at in 0..messages {
             writer.append(&Row {
                 received_at_ns: i64::try_from(at).unwrap(),
-                protocol: Protocol::Cdtp,
+                framing: Framing::Cdtp,
                 endpoint: Some("tcp://127.0.0.1:1"),
                 peer: None,
                 direction: Direction::In,

@@ -23,8 +23,8 @@ use crate::transport::{Transport, TransportError};
 pub struct Capture {
     /// Opens the writer, on the engine's thread; the argument wakes the engine.
     pub open: Box<dyn FnOnce(Waker) -> Result<trunkline_capture::Writer, trunkline_capture::CaptureError> + Send>,
-    /// The protocol in its rows.
-    pub protocol: trunkline_capture::Protocol,
+    /// What its rows speak.
+    pub framing: trunkline_wire::Framing,
     /// What happens when it cannot keep up.
     pub overflow: CaptureOverflow,
 }
@@ -334,7 +334,7 @@ fn run<M: Machine + Send + 'static, T: Transport>(
         Some(capture) => {
             let wake = Arc::clone(&shared);
             match (capture.open)(Box::new(move || wake.engine.notify())) {
-                Ok(writer) => Some(Tap::new(writer, capture.protocol, capture.overflow)),
+                Ok(writer) => Some(Tap::new(writer, capture.framing, capture.overflow)),
                 Err(error) => {
                     let _ = report.send(Err(StartError::Capture(error)));
                     return;

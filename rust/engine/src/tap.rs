@@ -3,8 +3,8 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use trunkline_capture::{CaptureError, Direction, LowSpace, Progress, Protocol, Row, Ticket, Writer};
-use trunkline_wire::{ErrorKind, Frames};
+use trunkline_capture::{CaptureError, Direction, LowSpace, Progress, Row, Ticket, Writer};
+use trunkline_wire::{ErrorKind, Frames, Framing};
 
 /// What a role does when its capture cannot keep up, or fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Trouble {
 /// A capture that is being written, and where its rows come from.
 pub(crate) struct Tap {
     writer: Option<Writer>,
-    protocol: Protocol,
+    framing: Framing,
     overflow: CaptureOverflow,
     /// The wall clock at `origin`; rows are stamped with monotonic time, which never goes back.
     wall_ns: i64,
@@ -45,11 +45,11 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    pub(crate) fn new(writer: Writer, protocol: Protocol, overflow: CaptureOverflow) -> Self {
+    pub(crate) fn new(writer: Writer, framing: Framing, overflow: CaptureOverflow) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             writer: Some(writer),
-            protocol,
+            framing,
             overflow,
             wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
             origin: Instant::now(),
@@ -87,7 +87,7 @@ impl Tap {
         let elapsed = i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX);
         writer.append(&Row {
             received_at_ns: self.wall_ns.saturating_add(elapsed),
-            protocol: self.protocol,
+            framing: self.framing,
             endpoint,
             peer: peer.map(|peer| &peer[..]),
             direction,

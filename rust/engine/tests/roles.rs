@@ -10,7 +10,7 @@ use common::{
     Ask, Echo, PATIENCE, Tested, Told, cdtp, close, frame, is_unreachable, libzmq, messages, number, read_until, start,
     start_in,
 };
-use trunkline_capture::{Protocol, Writer};
+use trunkline_capture::Writer;
 use trunkline_engine::libzmq::{Context, LibzmqTransport};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
@@ -22,7 +22,7 @@ use trunkline_wire::cdtp::{
     Variant,
 };
 use trunkline_wire::zap::z85;
-use trunkline_wire::{Curve, Machine, SendId, SocketEvent, SocketOptions, Unsent};
+use trunkline_wire::{Curve, Framing, Machine, SendId, SocketEvent, SocketOptions, Unsent};
 
 const ANY: &str = "tcp://127.0.0.1:*";
 
@@ -368,7 +368,7 @@ fn records_what_it_receives<T: Tested>() {
     let path = directory.path().to_owned();
     let capture = Capture {
         open: Box::new(move |wake| Writer::open(&path, trunkline_capture::Settings::default(), wake)),
-        protocol: Protocol::Cdtp,
+        framing: Framing::Cdtp,
         overflow: CaptureOverflow::End,
     };
     let settings = Settings { capture: Some(capture), ..Settings::default() };

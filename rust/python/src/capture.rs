@@ -13,10 +13,10 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
-    Batches, Capture, CaptureError as CaptureFault, Direction, Import, Protocol, Row, Rows, RunRecord,
+    Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord,
     recover as recover_capture, run_schema as capture_run_schema, schema as capture_schema,
 };
-use trunkline_wire::{cdtp, dcp};
+use trunkline_wire::Framing;
 
 use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
@@ -265,7 +265,7 @@ impl PyImport {
         let frames = frames(message)?;
         let row = Row {
             received_at_ns,
-            protocol: named("protocol", protocol, &Protocol::ALL, Protocol::name)?,
+            framing: named("protocol", protocol, Framing::ALL, Framing::name)?,
             endpoint,
             peer,
             direction: named("direction", direction, &Direction::ALL, Direction::name)?,
@@ -277,14 +277,8 @@ impl PyImport {
         py.detach(|| {
             let mut import = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(import) = import.as_mut() else { return Err(closed()) };
-            let error = match row.protocol {
-                Protocol::Cdtp => cdtp::decode(row.frames, &cdtp::Settings::default()).err(),
-                Protocol::Dcp => dcp::decode(row.frames, dcp::Settings::default()).err(),
-                Protocol::Cdt | Protocol::Mc0 | Protocol::MtlControl | Protocol::MtlData => None,
-            };
-            import
-                .append(&Row { error: error.map(|error| error.kind.slug()), ..row })
-                .map_err(|error| capture_error(&error))
+            let error = row.framing.fault(row.frames).map(|error| error.kind.slug());
+            import.append(&Row { error, ..row }).map_err(|error| capture_error(&error))
         })
     }
 

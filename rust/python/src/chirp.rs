@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use trunkline_capture::Protocol;
 use trunkline_engine::Handle;
+use trunkline_wire::Framing;
 use trunkline_wire::chirp::{
     self, Beacon, BeaconEvent, BeaconSettings, BeaconStats, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service,
 };
@@ -137,7 +137,7 @@ impl PyBeacon {
         on_drop: Py<PyAny>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let machine = beacon.beacon()?;
-        let (handle, role) = start(py, machine, options, Protocol::Cdtp, "trunkline-chirp-beacon")?;
+        let (handle, role) = start(py, machine, options, Framing::Cdtp, "trunkline-chirp-beacon")?;
         Ok(PyClassInitializer::from(role).add_subclass(Self { handle, events: Mutex::default(), on_drop }))
     }
 

@@ -12,14 +12,14 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use trunkline_capture::{LowSpace, Protocol, Writer};
+use trunkline_capture::{LowSpace, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
 use trunkline_engine::{
     Bounds, Capture, CaptureOverflow, End, Guard, Handle, Settings, Signal, StartError, TransportError, Trouble,
     join_orphans,
 };
 use trunkline_wire::zap::{Key, Refused};
-use trunkline_wire::{Connection, Curve, Machine, OptionValue, SocketOptions};
+use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, SocketOptions};
 
 use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
 
@@ -392,7 +392,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     py: Python<'_>,
     machine: M,
     options: RoleOptions,
-    protocol: Protocol,
+    framing: Framing,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
     let RoleOptions { bounds, capture, overflow, context, adopted, allow, keep_alive, grace, outbox_bytes, .. } =
@@ -411,7 +411,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
         outbox_bytes,
         capture: capture.map(|(directory, settings)| Capture {
             open: Box::new(move |wake| Writer::open(&directory, settings, wake)),
-            protocol,
+            framing,
             overflow,
         }),
         keep_alive: Some(Box::new((guarding, keep_alive))),

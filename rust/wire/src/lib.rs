@@ -4,13 +4,17 @@
 //! what to tell the user and when to wake it; whoever owns the sockets drives it.
 #![forbid(unsafe_code)]
 
+pub mod cdt;
 pub mod cdtp;
 pub mod chirp;
 pub mod dcp;
 mod error;
 mod frames;
 mod machine;
+pub mod mc0;
 pub mod msgpack;
+pub mod mtl;
+mod protocol;
 pub mod zap;
 
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
@@ -19,3 +23,4 @@ pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
     SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
 };
+pub use protocol::{Framing, Protocol, Split};

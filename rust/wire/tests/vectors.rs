@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::{Map, Value as Json, json};
 use trunkline_wire::{
-    ErrorKind,
-    cdtp::{Accept, Head, Layout, MessageType, Settings, Variant, decode, encode_batch, encode_header},
+    ErrorKind, Protocol,
+    cdtp::{Accept, Cdtp, Head, Layout, MessageType, Settings, Variant, decode, encode_batch, encode_header},
     msgpack::{Reader, Timestamp, Value},
 };
 
@@ -187,6 +187,8 @@ fn every_error_kind_has_a_vector_and_every_vector_its_own_id() {
         vectors.iter().chain(&vectors_of("dcp")).chain(&vectors_of("chirp")).filter_map(slug).collect();
     let known: BTreeSet<_> = ErrorKind::ALL.iter().map(|kind| kind.slug().to_owned()).collect();
     assert_eq!(shown, known);
+    let of_cdtp: BTreeSet<_> = Cdtp::KINDS.iter().map(|kind| kind.slug().to_owned()).collect();
+    assert_eq!(vectors.iter().filter_map(slug).collect::<BTreeSet<_>>(), of_cdtp);
     let ids: BTreeSet<_> = vectors.iter().map(|vector| vector["id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), vectors.len());
 }

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use trunkline_capture::{Progress, Protocol};
+use trunkline_capture::Progress;
 use trunkline_engine::{Either, Finding, Handle, Snapshot, Together, Trouble};
-use trunkline_wire::ErrorKind;
 use trunkline_wire::cdtp::{
     Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
 };
 use trunkline_wire::chirp::{Beacon, Service};
+use trunkline_wire::{ErrorKind, Framing};
 
 use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
@@ -216,14 +216,14 @@ impl PyReceiver {
         let name = if deliver { "trunkline-cdtp-receiver" } else { "trunkline-cdtp-recorder" };
         let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
             None => {
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, name)?;
+                let (handle, role) = start(py, machine, options, Framing::Cdtp, name)?;
                 (handle, role)
             }
             Some(beacon) => {
                 let mut beacon = beacon.beacon()?;
                 beacon.seek(Service::Data);
                 let machine = Together::new(machine, beacon, Finding);
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, name)?;
+                let (handle, role) = start(py, machine, options, Framing::Cdtp, name)?;
                 (handle, role)
             }
         };

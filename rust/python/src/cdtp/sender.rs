@@ -8,12 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use trunkline_capture::Protocol;
 use trunkline_engine::{Announcing, Either, Handle, Offered, Snapshot, Together, Trouble};
 use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb, Variant};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
-use trunkline_wire::{ErrorKind, FRAME_COST, MAX_FRAMES};
+use trunkline_wire::{ErrorKind, FRAME_COST, Framing, MAX_FRAMES};
 
 use super::message::{encoded_map, no_message, no_timestamp, timestamp, variant};
 use crate::chirp::BeaconOptions;
@@ -170,12 +169,12 @@ impl PySender {
         let thread = "trunkline-cdtp-sender";
         let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
             None => {
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, thread)?;
+                let (handle, role) = start(py, machine, options, Framing::Cdtp, thread)?;
                 (handle, role)
             }
             Some(beacon) => {
                 let machine = Together::new(machine, beacon.beacon()?, Announcing::default());
-                let (handle, role) = start(py, machine, options, Protocol::Cdtp, thread)?;
+                let (handle, role) = start(py, machine, options, Framing::Cdtp, thread)?;
                 (handle, role)
             }
         };

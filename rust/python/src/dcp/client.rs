@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_capture::Protocol;
 use trunkline_engine::{Calls, Handle, Outcomes};
+use trunkline_wire::Framing;
 use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats};
 
 use super::{Caller, PyReply, heartbeat, kinds, seed};
@@ -42,7 +42,7 @@ impl PyClient {
         };
         let outcomes = Arc::new(Outcomes::new(options.bounds)?);
         let machine = Calls::new(Client::new(settings, seed()?), Arc::clone(&outcomes));
-        let (handle, role) = start(py, machine, options, Protocol::Dcp, "trunkline-dcp-client")?;
+        let (handle, role) = start(py, machine, options, Framing::Dcp, "trunkline-dcp-client")?;
         let caller = Caller::new(handle.clone(), outcomes, max_message_bytes);
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(Self { handle }))
     }

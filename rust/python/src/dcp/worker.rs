@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_capture::Protocol;
 use trunkline_engine::{Calls, Handle, Outcomes, Trouble};
-use trunkline_wire::Nanos;
 use trunkline_wire::dcp::{
     Client, ClientSettings, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working, WorkingEvent,
     WorkingStats,
 };
+use trunkline_wire::{Framing, Nanos};
 
 use super::{Caller, PyRequest, heartbeat, kinds, seed};
 use crate::errors::{ClosedError, LocalProtocolError, decode_error};
@@ -129,7 +128,7 @@ impl PyWorker {
         let asks = ClientSettings { timeout: Duration::MAX, ..ClientSettings::default() };
         let calls = Calls::new(Client::new(asks, seed()?), Arc::clone(&outcomes));
         let machine = Working::new(Worker::new(Nanos::default(), settings, seed()?), calls);
-        let (handle, role) = start(py, machine, options, Protocol::Dcp, "trunkline-dcp-worker")?;
+        let (handle, role) = start(py, machine, options, Framing::Dcp, "trunkline-dcp-worker")?;
         let caller = Caller::new(handle.clone(), outcomes, max_message_bytes);
         let worker = Self { handle, max_message_bytes, inbox: Mutex::default(), on_notice };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(worker))

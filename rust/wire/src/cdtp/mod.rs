@@ -2,6 +2,7 @@
 
 mod decode;
 mod encode;
+mod framing;
 mod layout;
 mod receiver;
 mod runs;
@@ -10,6 +11,7 @@ mod variant;
 
 pub use decode::{decode, decode_header};
 pub use encode::{encode_batch, encode_header};
+pub use framing::Cdtp;
 pub use layout::{Batch, Head, Layout, Record};
 pub use receiver::{Data, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
 pub use runs::{Boundary, Closed, Condition, Run, RunBook, RunRow};

@@ -5,6 +5,7 @@ mod client;
 mod credit;
 mod decode;
 mod encode;
+mod framing;
 mod layout;
 mod list;
 pub mod simulation;
@@ -19,6 +20,7 @@ pub use broker::{
 pub use client::{Asking, CallId, Client, ClientEvent, ClientSettings, ClientStats, ClientVerb};
 pub use decode::decode;
 pub use encode::{encode_header, encode_register, encode_reply, encode_request};
+pub use framing::Dcp;
 pub use layout::{Body, Layout, MessageType, Role, Settings, Width};
 pub use worker::{Back, JobId, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, WorkerVerb};
 pub use working::{Working, WorkingEvent, WorkingStats, WorkingVerb};

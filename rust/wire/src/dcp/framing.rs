@@ -1,0 +1,46 @@
+use super::{Layout, Settings, decode};
+use crate::{DecodeError, ErrorKind, Protocol, Split};
+
+/// DCP as a framing: an envelope that ends in an empty frame, the protocol frame, the type and what it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Dcp;
+
+impl Protocol for Dcp {
+    const NAME: &'static str = "dcp";
+    const KINDS: &'static [ErrorKind] = &[
+        ErrorKind::TooManyFrames,
+        ErrorKind::BadDelimiter,
+        ErrorKind::BadProtocol,
+        ErrorKind::UnsupportedVersion,
+        ErrorKind::BadType,
+        ErrorKind::UnexpectedType,
+        ErrorKind::BadFrameCount,
+        ErrorKind::MissingClient,
+        ErrorKind::MissingDelimiter,
+    ];
+    type Settings = Settings;
+    type Layout = Layout;
+
+    fn split(frames: &[impl AsRef<[u8]>]) -> Split {
+        let envelope = frames.iter().position(|frame| frame.as_ref().is_empty()).map_or(0, |empty| empty + 1);
+        let split = Split::after(envelope, frames.len());
+        let topic = service(frames, split.payload.start);
+        // The parts of the data. What only some readers take, such as the wide types of DCP-11, has none.
+        let layout = decode(frames, Settings::default()).ok();
+        let body = layout.and_then(|layout| Some(layout.body()?.data().start)).unwrap_or(frames.len());
+        Split { body, topic, ..split }
+    }
+
+    #[inline]
+    fn decode(frames: &[impl AsRef<[u8]>], settings: &Settings) -> Result<Layout, DecodeError> {
+        decode(frames, *settings)
+    }
+}
+
+/// The service follows the type frame of a registration (1) and of a request (4), whose type is one byte, or four in
+/// the little-endian form of the oldest peers.
+fn service(frames: &[impl AsRef<[u8]>], payload: usize) -> Option<usize> {
+    let kind = frames.get(payload)?.as_ref();
+    let names_service = matches!(kind, [1 | 4] | [1 | 4, 0, 0, 0]);
+    (names_service && payload + 1 < frames.len()).then_some(payload + 1)
+}

@@ -1,0 +1,212 @@
+//! What a protocol is, told once: its name, how its messages are split, which frames are messages and what is wrong with
+//! others.
+
+use std::ops::Range;
+
+use crate::{DecodeError, ErrorKind};
+
+/// Where the parts of a message stand among its frames.
+///
+/// `envelope`, `header` and `payload` follow one another without a gap, so the three together are the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The frames before the header, often none.
+    pub envelope: Range<usize>,
+    /// The one frame with the protocol's header, if the message has one.
+    pub header: Option<usize>,
+    /// What follows, to the last frame.
+    pub payload: Range<usize>,
+    /// The first frame of the payload that no decoder looks into; the number of frames where it looks into all.
+    pub body: usize,
+    /// The frame that holds the topic, where its place alone says so.
+    pub topic: Option<usize>,
+}
+
+impl Split {
+    /// An envelope of so many frames, a header where there is one more, and a payload that is looked into.
+    pub(crate) fn after(envelope: usize, frames: usize) -> Self {
+        let header = (envelope < frames).then_some(envelope);
+        let payload = envelope + usize::from(header.is_some());
+        Self { envelope: 0..envelope, header, payload: payload..frames, body: frames, topic: None }
+    }
+
+    /// The same with a payload that nobody looks into.
+    pub(crate) const fn opaque(self) -> Self {
+        Self { body: self.payload.start, ..self }
+    }
+
+    /// How many frames of the payload stand before its body.
+    pub const fn head(&self) -> usize {
+        self.body - self.payload.start
+    }
+}
+
+/// A framing of a protocol: the type stands for it, there are no values to make.
+pub trait Protocol: 'static {
+    /// The name users know it by, and what the rows of a capture say.
+    const NAME: &'static str;
+    /// Whether messages go one way, so that those recorded can be sent again: nobody answers them.
+    const ONE_WAY: bool = false;
+    /// What can be wrong with frames that are no message.
+    const KINDS: &'static [ErrorKind];
+    /// Which frames are messages; the default is the specification's.
+    type Settings: Default;
+    /// A good message.
+    type Layout;
+
+    /// Splits a message by the position of its frames. Total: any frames have a split. The routing id of a ROUTER's peer
+    /// is not part of `frames`.
+    ///
+    /// What any reader may refuse has no body: who keeps frames that are no message wants all of them.
+    fn split(frames: &[impl AsRef<[u8]>]) -> Split;
+
+    /// Decodes the frames of one message.
+    fn decode(frames: &[impl AsRef<[u8]>], settings: &Self::Settings) -> Result<Self::Layout, DecodeError>;
+}
+
+/// Makes values of the framings, for those who hold one that is known at run time only.
+macro_rules! framings {
+    ($($(#[doc = $doc:literal])* $name:ident: $framing:ty,)*) => {
+        /// A framing as a value.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Framing {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Framing {
+            /// Every framing, in the order of the enum.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// [`Protocol::NAME`].
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => <$framing>::NAME,)*
+                }
+            }
+
+            /// [`Protocol::ONE_WAY`].
+            pub const fn is_one_way(self) -> bool {
+                match self {
+                    $(Self::$name => <$framing>::ONE_WAY,)*
+                }
+            }
+
+            /// [`Protocol::split`].
+            #[inline]
+            pub fn split(self, frames: &[impl AsRef<[u8]>]) -> Split {
+                match self {
+                    $(Self::$name => <$framing>::split(frames),)*
+                }
+            }
+
+            /// What keeps frames from being a message as the specification has it, if anything.
+            pub fn fault(self, frames: &[impl AsRef<[u8]>]) -> Option<DecodeError> {
+                match self {
+                    $(Self::$name => <$framing>::decode(frames, &Default::default()).err(),)*
+                }
+            }
+        }
+    };
+}
+
+framings! {
+    /// Endpoint configuration over NATS.
+    Cdt: crate::cdt::Cdt,
+    /// Data taking.
+    Cdtp: crate::cdtp::Cdtp,
+    /// The service broker.
+    Dcp: crate::dcp::Dcp,
+    /// The topic bus.
+    Mc0: crate::mc0::Mc0,
+    /// Commands of MTL and their replies.
+    MtlControl: crate::mtl::Control,
+    /// The leased binary data flow of MTL.
+    MtlData: crate::mtl::Data,
+}
+
+impl Framing {
+    /// The framing of this name; of several the first.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|framing| framing.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The envelope's length, the header's place, the payload's length and how much of it is looked into, the topic's
+    /// place.
+    type Parts = (usize, Option<usize>, usize, usize, Option<usize>);
+
+    fn parts(framing: Framing, frames: &[&[u8]]) -> Parts {
+        let split = framing.split(frames);
+        (split.envelope.len(), split.header, split.payload.len(), split.head(), split.topic)
+    }
+
+    #[test]
+    fn table() {
+        use Framing::{Cdt, Cdtp, Dcp, Mc0, MtlControl, MtlData};
+        let rows: &[(Framing, &[&[u8]], Parts)] = &[
+            (Cdtp, &[], (0, None, 0, 0, None)),
+            (Cdtp, &[b"h"], (0, Some(0), 0, 0, None)),
+            (Cdtp, &[b"", b"a", b"b"], (0, Some(0), 2, 0, None)),
+            (Dcp, &[b""], (1, None, 0, 0, None)),
+            (Dcp, &[b"", b"DGBX\x01", b"\x01", b"echo"], (1, Some(1), 2, 2, Some(3))),
+            (Dcp, &[b"", b"DGBX\x01", b"\x04", b"echo", b"", b"", b"x"], (1, Some(1), 5, 4, Some(3))),
+            (Dcp, &[b"", b"DGBX\x01", b"\x04", b"echo", b"", b"m", b"", b"x", b""], (1, Some(1), 7, 5, Some(3))),
+            (Dcp, &[b"", b"DGBX\x01", b"\x04", b"", b"c", b"", b"", b""], (1, Some(1), 6, 5, Some(3))),
+            (Dcp, &[b"", b"DGBX\x01", b"\x04\0\0\0", b"echo"], (1, Some(1), 2, 2, Some(3))),
+            (Dcp, &[b"", b"DGBX\x01", b"\x04\0\0\0", b"echo", b"", b"", b"x"], (1, Some(1), 5, 5, Some(3))),
+            (Dcp, &[b"", b"DGBX\x02", b"\x04", b"echo", b"", b"", b"x"], (1, Some(1), 5, 5, Some(3))),
+            (Dcp, &[b"hop", b"", b"DGBX\x01", b"\x04", b"echo", b"", b"", b"x"], (2, Some(2), 5, 5, Some(4))),
+            (Dcp, &[b"", b"DGBX\x01", b"\x05", b"client", b"", b""], (1, Some(1), 4, 4, None)),
+            (Dcp, &[b"", b"DGBX\x01", b"\x05", b"client", b"", b"", b"x"], (1, Some(1), 5, 4, None)),
+            (Dcp, &[b"", b"DGBX\x01", b"\x05", b"", b"", b"", b"x"], (1, Some(1), 5, 5, None)),
+            (Dcp, &[b"", b"DGBX\x01", b"\x04"], (1, Some(1), 1, 1, None)),
+            (Dcp, &[b"hop", b"", b"DGBX\x01", b"\x02"], (2, Some(2), 1, 1, None)),
+            (Dcp, &[b"no", b"delimiter"], (0, Some(0), 1, 1, None)),
+            (Mc0, &[b"SUB", b"TOPIC", b"t"], (0, Some(0), 2, 2, Some(2))),
+            (Mc0, &[b"", b"PUT", b"X-A", b"TOPIC", b"TOPIC", b"t", b"", b"body"], (1, Some(1), 6, 5, Some(5))),
+            (Mc0, &[b"SUB", b"", b"TOPIC", b"t"], (0, Some(0), 3, 1, None)),
+            (Mc0, &[b"PUT", b"TOPIC"], (0, Some(0), 1, 1, None)),
+            (MtlControl, &[b"", b"Connection.Open", b"{}"], (1, Some(1), 1, 1, None)),
+            (MtlControl, &[b"id", b"", b"Connection.Open", b"{}"], (2, Some(2), 1, 1, None)),
+            (MtlControl, &[b"200", b"{}"], (0, Some(0), 1, 1, None)),
+            (MtlData, &[b"\x01", b""], (0, Some(0), 1, 0, None)),
+            (Cdt, &[b"body"], (0, None, 1, 1, None)),
+            (Cdt, &[b"NATS/1.0\r\n\r\n", b"body"], (1, None, 1, 1, None)),
+        ];
+        for (framing, frames, expected) in rows {
+            assert_eq!(parts(*framing, frames), *expected, "{framing:?} {frames:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_leads_to_its_framing() {
+        for framing in Framing::ALL {
+            assert_eq!(Framing::named(framing.name()).map(Framing::name), Some(framing.name()));
+        }
+        assert_eq!(Framing::named("CDTP"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_the_message(
+            framing in prop::sample::select(Framing::ALL),
+            frames in prop::collection::vec(prop_oneof![
+                Just(vec![]), Just(b"TOPIC".to_vec()), Just(vec![4]), Just(b"DGBX\x01".to_vec()),
+                prop::collection::vec(any::<u8>(), 0..9)
+            ], 0..12),
+        ) {
+            let split = framing.split(&frames);
+            let joined: Vec<usize> = split.envelope.clone().chain(split.header).chain(split.payload.clone()).collect();
+            prop_assert_eq!(joined, (0..frames.len()).collect::<Vec<_>>());
+            prop_assert!(split.topic.is_none_or(|topic| split.payload.contains(&topic)));
+            prop_assert!((split.payload.start..=split.payload.end).contains(&split.body));
+        }
+    }
+}
