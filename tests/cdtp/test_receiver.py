@@ -140,6 +140,9 @@ def test_counts_keys_that_come_twice(receiver, push):
         ([(0, wire.BOR), (1, wire.DAT), (5, wire.EOR)], 3),
         ([(0, wire.BOR), (1, wire.DAT), (1, wire.DAT), (2, wire.DAT)], 0),
         ([(0, wire.BOR), (2, wire.DAT), (0, wire.BOR), (1, wire.DAT)], 1),
+        # No counter holds all that these skip.
+        ([(0, wire.BOR), (2**64 - 1, wire.DAT)] * 3, 2**64 - 1),
+        ([(2**64 - 1, wire.BOR), (0, wire.DAT), (2**64 - 1, wire.EOR)], 0),
     ],
 )
 def test_counts_gaps_in_a_run(receiver, push, stream, missed):

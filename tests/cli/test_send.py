@@ -107,7 +107,7 @@ def test_it_waits_for_a_receiver(start, dial, tmp_path):
     assert command.event("stats")["stats"] == {
         "sent": 0,
         "queued": 1,
-        "queued_bytes": len(b"".join(spec("D", b"x"))),
+        "queued_bytes": len(b"".join(spec("D", b"x"))) + 2 * 64,
         "at_risk": 0,
         "capture_lost": 0,
         "refused": 0,

@@ -259,13 +259,13 @@ def test_futures_are_those_of_the_standard_library(router, client):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "fit"), [({"queue_messages": 5}, 5), ({"queue_bytes": 300}, 3)], ids=["messages", "bytes"]
+    ("bounds", "fit"), [({"queue_messages": 5}, 5), ({"queue_bytes": 1500}, 3)], ids=["messages", "bytes"]
 )
 def test_a_full_queue_waits_or_raises(open_socket, bounds, fit, pool):
     with dcp.Client(connect="tcp://127.0.0.1:9", **bounds) as client:
         for _ in range(fit):
             client.submit(b"echo", bytes(100))
-            # Bytes count with their headers, once those are written.
+            # What a request costs is known with its header, once that is written.
             _ = client.stats
         with pytest.raises(TimeoutError, match="room"):
             client.submit(b"echo", bytes(100), timeout_s=0.05)

@@ -50,7 +50,7 @@ class ReceiverStats:
         bytes: Bytes of all frames, good or bad.
         messages: Messages for the user: a CDTP2 one counts once a record.
         queued: Wire messages that wait for the user.
-        queued_bytes: Their bytes.
+        queued_bytes: What they take: their bytes, and 64 for each frame.
         duplicate_keys: Keys that a tags map held more than once; the last one wins.
         chirp_dropped: CHIRP datagrams that were none.
         senders: By name, cut at 200 bytes; at most 1000.

@@ -43,7 +43,7 @@ class SenderStats:
     Attributes:
         sent: Messages the transport has taken.
         queued: Messages that wait; once closed, those that were never sent.
-        queued_bytes: Their bytes.
+        queued_bytes: What they take: their bytes, and 64 for each frame.
         at_risk: Wire messages that may have been lost when a receiver went, at least (CDTP-18).
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.

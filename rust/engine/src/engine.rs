@@ -188,7 +188,8 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     fn take_orders(&mut self) {
         let (mut verbs, mut orders) = (std::mem::take(&mut self.verbs), std::mem::take(&mut self.orders));
-        self.shared.take_outbox(&mut verbs, &mut orders);
+        let handed = self.shared.take_outbox(&mut verbs, &mut orders);
+        let is_news = !verbs.is_empty() || !orders.is_empty();
         for verb in verbs.drain(..) {
             let now = self.now();
             self.core.machine.handle_verb(now, verb);
@@ -218,6 +219,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         }
         self.verbs = verbs;
         self.orders = orders;
+        if is_news {
+            self.shared.settle(handed);
+        }
     }
 
     fn look_at_capture(&mut self) -> Result<(), End> {
@@ -503,11 +507,16 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             shared.awaited.store(u64::MAX, Ordering::SeqCst);
             wake = true;
         }
-        let flushed = self.core.tap.as_ref().map_or(u64::MAX, Tap::flushed);
+        let flushed = self.flushed();
         wake |= self.shared.flushed.swap(flushed, Ordering::SeqCst) != flushed;
         if wake {
             self.shared.user.notify();
         }
+    }
+
+    /// The flush that is done; any is where nothing is recorded.
+    fn flushed(&self) -> u64 {
+        self.core.tap.as_ref().map_or(u64::MAX, Tap::flushed)
     }
 
     fn wait(&mut self) -> Result<(), End> {
@@ -522,7 +531,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         // Whoever had news before this went unheard: look once more.
         self.look_at_capture()?;
         let relieved = self.room == Backlog::default() && !self.shared.pressed.load(Ordering::SeqCst);
-        let untold = self.pressed == self.has_room();
+        let untold = self.pressed == self.has_room() || self.shared.flushed.load(Ordering::SeqCst) != self.flushed();
         let reads: SmallVec<[bool; 4]> = (0..self.slots.len()).map(|at| self.may_read(at)).collect();
         let unread = self.slots.iter().zip(&reads).any(|(slot, reads)| slot.readable && *reads);
         if unread || relieved || untold || !self.shared.is_outbox_empty() {

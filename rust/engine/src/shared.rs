@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use trunkline_capture::Progress;
@@ -176,6 +176,8 @@ impl<E: Event> Inbox<E> {
 pub(crate) struct Outbox<V> {
     pub(crate) verbs: Vec<V>,
     pub(crate) orders: Vec<Order>,
+    /// Verbs and orders handed over so far.
+    handed: u64,
     /// What waits here, and what the machine still holds.
     pending: Backlog,
     backlog: Backlog,
@@ -197,6 +199,9 @@ pub(crate) struct Shared<M: Machine> {
     /// What counters are read from while the engine runs, and what they were when somebody last looked.
     core: Mutex<Weak<parking_lot::Mutex<Core<M>>>>,
     snapshot: Mutex<Snapshot<M::Stats>>,
+    /// How much of what was handed over the machine has had.
+    settled: Mutex<u64>,
+    settling: Condvar,
     /// The flush that is done.
     pub(crate) flushed: AtomicU64,
     endpoints: Mutex<Vec<String>>,
@@ -293,12 +298,15 @@ impl<M: Machine> Shared<M> {
             outbox: Mutex::new(Outbox {
                 verbs: vec![],
                 orders: vec![],
+                handed: 0,
                 pending: Backlog::default(),
                 backlog: Backlog::default(),
                 is_wanted: false,
             }),
             core: Mutex::default(),
             snapshot: Mutex::default(),
+            settled: Mutex::new(0),
+            settling: Condvar::new(),
             flushed: AtomicU64::new(0),
             endpoints: Mutex::new(vec![]),
             troubles: Mutex::default(),
@@ -331,13 +339,21 @@ impl<M: Machine> Shared<M> {
         }
     }
 
-    pub(crate) fn take_outbox(&self, verbs: &mut Vec<M::Verb>, orders: &mut Vec<Order>) {
+    /// Gives how many have been handed over, these and those before: [`settled`](Self::settled) is to hear of it.
+    pub(crate) fn take_outbox(&self, verbs: &mut Vec<M::Verb>, orders: &mut Vec<Order>) -> u64 {
         let mut outbox = lock(&self.outbox);
         mem::swap(&mut outbox.verbs, verbs);
         mem::swap(&mut outbox.orders, orders);
         outbox.backlog.messages += outbox.pending.messages;
         outbox.backlog.bytes += outbox.pending.bytes;
         outbox.pending = Backlog::default();
+        outbox.handed
+    }
+
+    /// Says that the machine has had so many verbs and orders.
+    pub(crate) fn settle(&self, handed: u64) {
+        *lock(&self.settled) = handed;
+        self.settling.notify_all();
     }
 
     pub(crate) fn is_outbox_empty(&self) -> bool {
@@ -382,6 +398,7 @@ impl<M: Machine> Shared<M> {
     pub(crate) fn finish(&self, end: End) {
         lock(&self.end).get_or_insert(end);
         self.over.store(true, Ordering::SeqCst);
+        self.settle(u64::MAX);
         self.events.latch();
         self.user.latch();
     }
@@ -428,6 +445,7 @@ impl<M: Machine> Shared<M> {
                 return Offered::Full(verb);
             }
             outbox.verbs.push(verb);
+            outbox.handed += 1;
             outbox.pending.messages += 1;
             outbox.pending.bytes += bytes;
         }
@@ -437,12 +455,20 @@ impl<M: Machine> Shared<M> {
 
     /// Hands over a verb that is not a message and so never waits for room.
     pub(crate) fn ask(&self, verb: M::Verb) {
-        lock(&self.outbox).verbs.push(verb);
+        {
+            let mut outbox = lock(&self.outbox);
+            outbox.verbs.push(verb);
+            outbox.handed += 1;
+        }
         self.engine.notify();
     }
 
     pub(crate) fn order(&self, order: Order) {
-        lock(&self.outbox).orders.push(order);
+        {
+            let mut outbox = lock(&self.outbox);
+            outbox.orders.push(order);
+            outbox.handed += 1;
+        }
         self.engine.notify();
     }
 
@@ -457,9 +483,15 @@ impl<M: Machine> Shared<M> {
         lock(&self.outbox).waiting().messages == 0
     }
 
-    /// Counters as they are now; those of a role that is over, as they were at its end.
+    /// Counters as they are now; those of a role that is over, as they were at its end. What was handed over before
+    /// counts, which an engine that is awake takes in within a round.
     pub(crate) fn counters(&self) -> Snapshot<M::Stats> {
+        let handed = lock(&self.outbox).handed;
         let core = lock(&self.core).upgrade();
+        if core.is_some() {
+            let settled = lock(&self.settled);
+            drop(self.settling.wait_timeout_while(settled, GLANCE, |settled| *settled < handed));
+        }
         let now = core.as_ref().and_then(|core| core.try_lock_for(GLANCE)).map(|core| core.snapshot());
         let mut counters = {
             let mut last = lock(&self.snapshot);

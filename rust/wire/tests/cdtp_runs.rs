@@ -260,3 +260,35 @@ proptest! {
         prop_assert_eq!(counted, expected);
     }
 }
+
+/// Numbers at their limits, in any order, after a run that a file gave with every counter at its end.
+#[test] // req: CDTP-21
+fn no_numbers_are_too_great() {
+    const EXTREME: [u64; 7] = [0, 1, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
+    let full = Run {
+        ordinal: u64::MAX,
+        messages: u64::MAX,
+        bytes: u64::MAX,
+        missed: u64::MAX,
+        duplicates: u64::MAX,
+        out_of_order: u64::MAX,
+        highest: Some(u64::MAX),
+        gaps: vec![(0, u64::MAX)],
+        ..Run::default()
+    };
+    for restored in [None, Some(full)] {
+        let mut book = Book::default();
+        if let Some(run) = restored {
+            book.book.restore("Det", run);
+        }
+        for kind in [DAT, EOR, BOR, DAT, EOR] {
+            for first in EXTREME {
+                for second in EXTREME {
+                    book.take_b("Det", kind, first);
+                    book.take_b("Det", DAT, second);
+                }
+            }
+        }
+        assert!(!book.runs().is_empty());
+    }
+}

@@ -223,22 +223,23 @@ impl Run {
 
     fn follow(&mut self, message_type: MessageType, sequence: u64) {
         let is_data = message_type == MessageType::Dat;
-        self.messages += u64::from(is_data);
+        // What a file of runs gave to begin with may be anything.
+        self.messages = self.messages.saturating_add(u64::from(is_data));
         // What a table's BIGINT cannot hold has no place in the order.
         if i64::try_from(sequence).is_err() {
             return;
         }
         let before = self.highest;
         let mut follower = Follower { last: before };
-        self.missed += follower.follow(message_type, sequence);
+        self.missed = self.missed.saturating_add(follower.follow(message_type, sequence));
         self.highest = follower.last;
         match before {
             Some(highest) if sequence <= highest && !is_data => {}
             Some(highest) if sequence <= highest => {
                 if self.fill(sequence) {
-                    self.out_of_order += 1;
+                    self.out_of_order = self.out_of_order.saturating_add(1);
                 } else {
-                    self.duplicates += 1;
+                    self.duplicates = self.duplicates.saturating_add(1);
                 }
             }
             // The EOR may bear a number that is a DAT's too.
@@ -349,7 +350,7 @@ impl RunBook {
         }
         let (_, run) = self.latest.get_mut(self.recent)?;
         if begins {
-            let next = new(run.ordinal + 1);
+            let next = new(run.ordinal.saturating_add(1));
             self.closed.push(Closed { sender: name.into(), run: std::mem::replace(run, next) });
         }
         Some(run)

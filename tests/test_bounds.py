@@ -1,0 +1,92 @@
+"""What bounds memory, against messages whose bytes say nothing of what they cost."""
+
+import pytest
+import zmq
+
+import packed
+import wire
+from trunkline import capture, cdtp, dcp
+from trunkline.errors import LocalProtocolError
+from waiting import until
+
+ANY = "tcp://127.0.0.1:*"
+MAX_FRAMES = 10_000
+FRAME_COST = 64
+
+
+def empty_frames(count, sequence=1):
+    return [wire.header_b(sequence), *[b""] * count]
+
+
+@pytest.mark.req("CDTP-18")
+def test_empty_frames_count_towards_a_queue(open_socket):
+    each, bound = 2000, 1 << 20
+    with cdtp.Receiver(bind=ANY, queue_bytes=bound, options={zmq.RCVHWM: 10}) as receiver:
+        push = open_socket(zmq.PUSH, connect=receiver.endpoints[0])
+        for sequence in range(50):
+            push.send_multipart(empty_frames(each, sequence))
+        until(lambda: receiver.stats.queued_bytes >= bound)
+        stats = receiver.stats
+        assert bound <= stats.queued_bytes <= bound + (each + 2) * FRAME_COST
+        assert stats.queued == stats.received == -(-bound // ((each + 1) * FRAME_COST + len(wire.header_b(1))))
+        assert [receiver.receive(timeout_s=20).sequence for _ in range(50)] == list(range(50))
+
+
+@pytest.mark.req("DCP-18")
+def test_empty_frames_count_towards_the_queues_of_a_broker(open_socket):
+    with dcp.Broker(bind=ANY, max_queue_bytes=1 << 20, max_queue=10_000) as broker:
+        dealer = open_socket(zmq.DEALER, connect=broker.endpoints[0])
+        for _ in range(50):
+            dealer.send_multipart(packed.request(b"echo", *[b""] * 2000))
+        until(lambda: broker.stats.received == 50)
+        assert broker.stats.queued == (1 << 20) // (2007 * FRAME_COST)
+        assert broker.stats.dropped == {"queue_full": 50 - broker.stats.queued}
+
+
+@pytest.mark.parametrize("receives", [True, False], ids=["receiver", "recorder"])
+def test_a_message_of_too_many_frames_is_dropped_and_recorded_cut(open_socket, tmp_path, receives):
+    dropped = []
+    options = {"bind": ANY, "on_drop": dropped.append}
+    role = cdtp.Receiver(**options, capture=tmp_path) if receives else cdtp.Recorder(tmp_path, **options)
+    with role:
+        push = open_socket(zmq.PUSH, connect=role.endpoints[0])
+        push.send_multipart(empty_frames(50_000, 1))
+        push.send_multipart(empty_frames(MAX_FRAMES - 1, 2))
+        push.send_multipart(empty_frames(MAX_FRAMES, 3))
+        push.send_multipart([wire.header_b(4), b"x"])
+        if receives:
+            assert [role.receive(timeout_s=20).sequence for _ in range(2)] == [2, 4]
+        else:
+            role.wait(count=4, timeout_s=20)
+        until(lambda: len(dropped) == 2)
+        assert role.stats.dropped == {"too_many_frames": 2}
+    assert [(drop.kind, drop.error.frame, len(drop.frames)) for drop in dropped] == [
+        ("too_many_frames", MAX_FRAMES, MAX_FRAMES + 1)
+    ] * 2
+    rows = capture.open(tmp_path).read_all()
+    assert rows["error"].to_pylist() == ["too_many_frames", None, "too_many_frames", None]
+    assert rows["n_frames"].to_pylist() == [MAX_FRAMES + 1, MAX_FRAMES, MAX_FRAMES + 1, 2]
+
+
+def test_messages_of_too_many_frames_are_not_sent():
+    with cdtp.Sender("Det", bind=ANY, linger_s=0) as sender:
+        with pytest.raises(LocalProtocolError, match="at most 10000 frames"):
+            sender.send([b""] * MAX_FRAMES)
+    with dcp.Client(connect="tcp://127.0.0.1:9") as client:
+        with pytest.raises(LocalProtocolError, match="at most 9992 parts"):
+            client.submit(b"echo", [b""] * MAX_FRAMES)
+        client.close(drain_s=0)
+
+
+def test_the_most_parts_pass_a_broker(tmp_path):
+    with (
+        dcp.Broker(bind=ANY) as broker,
+        dcp.Worker(b"echo", connect=broker.endpoints) as worker,
+        dcp.Client(connect=broker.endpoints) as client,
+    ):
+        future = client.submit(b"echo", [b""] * 9_992)
+        request = worker.receive(timeout_s=20)
+        with pytest.raises(LocalProtocolError, match="at most 9992 parts"):
+            request.reply([b""] * 9_993)
+        request.reply(request.data[:-1])
+        assert len(future.result(20).data) == 9_991
