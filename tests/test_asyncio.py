@@ -6,10 +6,10 @@ import copy
 import pickle
 import threading
 
+import packed
 import pytest
 import zmq
 
-import packed
 import wire
 from trunkline import cdtp, chirp, dcp
 from trunkline.errors import ClosedError, TimeoutError

@@ -1,9 +1,9 @@
 """What bounds memory, against messages whose bytes say nothing of what they cost."""
 
+import packed
 import pytest
 import zmq
 
-import packed
 import wire
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import LocalProtocolError
@@ -78,7 +78,7 @@ def test_messages_of_too_many_frames_are_not_sent():
         client.close(drain_s=0)
 
 
-def test_the_most_parts_pass_a_broker(tmp_path):
+def test_the_most_parts_pass_a_broker():
     with (
         dcp.Broker(bind=ANY) as broker,
         dcp.Worker(b"echo", connect=broker.endpoints) as worker,

@@ -1,6 +1,7 @@
 """CURVE: keys in all their forms, and who is let in, against raw pyzmq sockets."""
 
 import logging
+import threading
 
 import pytest
 import zmq
@@ -124,3 +125,65 @@ def test_the_list_guards_a_context_of_yours_too(context, open_socket):
     with cdtp.Receiver(bind="tcp://127.0.0.1:*", context=context, curve=curve) as receiver:
         open_socket(zmq.PUSH, connect=receiver.endpoints[0], **as_client(CLIENT)).send_multipart(MESSAGE)
         assert receiver.receive(timeout_s=10).sender == "D"
+
+
+def handshakes(open_socket, endpoint, keys):
+    """Connects a raw client for each pair of keys; gives the sockets."""
+    return [open_socket(zmq.PUSH, connect=endpoint, **as_client(pair)) for pair in keys]
+
+
+def test_a_function_decides_who_is_let_in(open_socket, caplog):
+    asked = []
+
+    def allow(key, address):
+        asked.append((key, address))
+        if key == friends[2][0]:
+            raise RuntimeError(key)
+        return key == friends[0][0] and "ada"
+
+    friends = [zmq.curve_keypair() for _ in range(3)]
+    with cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=Curve(SERVER, allow=allow)) as receiver:
+        sockets = handshakes(open_socket, receiver.endpoints[0], friends)
+        for number, push in enumerate(sockets):
+            push.send_multipart([*MESSAGE[:1], b"%d" % number])
+        assert receiver.receive(timeout_s=20).payload == (b"0",)
+        until(lambda: receiver.stats.refused >= 2)
+        assert receiver.stats.received == 1
+    assert {key for key, _ in asked} == {public for public, _ in friends}
+    assert {address for _, address in asked} == {"127.0.0.1"}
+    assert any("allow= raised" in record.message for record in caplog.records)
+
+
+def test_who_is_thought_about_for_long_delays_nobody_else(open_socket):
+    slow, *quick = [zmq.curve_keypair() for _ in range(10)]
+    decide = threading.Event()
+
+    def allow(key, _address):
+        return key != slow[0] or decide.wait(20)
+
+    with cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=Curve(SERVER, allow=allow)) as receiver:
+        (waiting,) = handshakes(open_socket, receiver.endpoints[0], [slow])
+        waiting.send_multipart([MESSAGE[0], b"slow"])
+        for push in handshakes(open_socket, receiver.endpoints[0], quick):
+            push.send_multipart([MESSAGE[0], b"quick"])
+        assert [receiver.receive(timeout_s=20).payload[0] for _ in quick] == [b"quick"] * len(quick)
+        decide.set()
+        # In time, or at the next attempt.
+        assert receiver.receive(timeout_s=20).payload == (b"slow",)
+
+
+def test_whom_nobody_decides_about_is_turned_away(open_socket):
+    never = threading.Event()
+    with cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=Curve(SERVER, allow=lambda *_: never.wait(60))) as receiver:
+        handshakes(open_socket, receiver.endpoints[0], [CLIENT])
+        until(lambda: receiver.stats.refused >= 1)
+    never.set()
+
+
+async def test_a_function_decides_in_asyncio_too(open_socket):
+    curve = Curve(SERVER, allow=lambda key, _address: key == CLIENT[0])
+    async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*", curve=curve) as receiver:
+        (push,) = handshakes(open_socket, receiver.endpoints[0], [CLIENT])
+        push.send_multipart(MESSAGE)
+        assert (await receiver.receive(timeout_s=20)).payload == (b"payload",)
+        curve.reload()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
-import logging
 import os
 import signal
 import threading
@@ -16,13 +15,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypedDict, TypeVar
 
 from trunkline import _native, _notices
+from trunkline._door import Door
 from trunkline._waits import Waits
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 if TYPE_CHECKING:
     import zmq
 
-    from trunkline._native import Guard
     from trunkline._native import Role as _Engine
     from trunkline.curve import Curve
 
@@ -228,14 +227,12 @@ def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Nat
     curve, guard = given.get("curve"), native.guard
     if curve is not None and guard is not None:
         curve.used_by(guard)
-        _notices.watch(guard, lambda: _tell_refused(guard, notices))
+        door = Door(guard, curve.asks, notices)
+        if curve.asks is None:
+            _notices.watch(guard, door.look)
+        else:
+            door.keep()
     return native
-
-
-def _tell_refused(guard: Guard, notices: _notices.Notices) -> None:
-    for address, key in guard.read():
-        who = f"{address} with the key {key}" if key else f"{address} without a key"
-        notices.log(logging.WARNING, "refused", f"{who} is not let in")
 
 
 class Role:

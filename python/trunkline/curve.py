@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from trunkline.errors import LocalProtocolError
 if TYPE_CHECKING:
     from trunkline._native import Guard
 
-__all__ = ["Curve", "Key"]
+__all__ = ["Allow", "Curve", "Key"]
 
+Allow = Callable[[bytes, str], bool | str]
 Key = str | bytes | os.PathLike[str] | tuple[bytes | str, bytes | str]
 
 _Z85_LETTERS = 40
@@ -36,7 +37,11 @@ class Curve:
     Args:
         secret: The role's own secret key. A client without one makes a new pair: enough where there is no allow-list.
         server_key: The server's public key.
-        allow: The clients to let in: a folder with a file for each public key, or the keys.
+        allow: The clients to let in: a folder with a file for each public key, or the keys. Or a function that is asked
+            about each client that connects: it takes the client's public key in Z85 and its address, and returns whether
+            it is let in, or the name it has from then on. It is called in threads of the role's own, four at most, so
+            that one who takes long delays nobody else; a client that it says nothing about within 5 seconds, or for
+            which it raises, is turned away.
 
     Raises:
         LocalProtocolError: A key is none, or a server has no secret key.
@@ -52,7 +57,7 @@ class Curve:
         secret: Key | None = None,
         *,
         server_key: Key | None = None,
-        allow: str | os.PathLike[str] | Iterable[Key] | None = None,
+        allow: str | os.PathLike[str] | Iterable[Key] | Allow | None = None,
     ) -> None:
         import zmq
 
@@ -66,7 +71,10 @@ class Curve:
         self._secret = _decoded(letters)
         self._public = _decoded(zmq.curve_public(letters))
         self._server = None if server_key is None else _decoded(_letters(server_key, secret=False))
-        self._allow = allow if allow is None or isinstance(allow, str | os.PathLike) else list(allow)
+        if allow is None or callable(allow) or isinstance(allow, str | os.PathLike):
+            self._allow: str | os.PathLike[str] | list[Key] | Allow | None = allow
+        else:
+            self._allow = list(allow)
         self._allowed = self._read()
         self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
@@ -80,8 +88,9 @@ class Curve:
     def reload(self) -> None:
         """Reads the allow-list again, for every role that uses it; who is connected stays so."""
         self._allowed = self._read()
-        for guard in self._guards:
-            guard.allow(self._allowed or set())
+        if not callable(self._allowed):
+            for guard in self._guards:
+                guard.allow(self._allowed or {})
 
     def __repr__(self) -> str:
         side = "server" if self._server is None else "client"
@@ -96,15 +105,27 @@ class Curve:
             "allow": self._allowed,
         }
 
+    @property
+    def asks(self) -> Allow | None:
+        """Who is asked about each client, if anybody is."""
+        return self._allow if callable(self._allow) else None
+
     def used_by(self, guard: Guard) -> None:
         """Notes whom to tell of changes of the allow-list."""
         self._guards.add(guard)
 
-    def _read(self) -> set[bytes] | None:
-        if self._allow is None:
-            return None
+    def _read(self) -> dict[bytes, str] | Allow | None:
+        if self._allow is None or callable(self._allow):
+            return self._allow
         keys: Iterable[Key] = self._allow if isinstance(self._allow, list) else _files(Path(self._allow))
-        return {_decoded(_letters(key, secret=False)) for key in keys}
+        return {_decoded(letters): name for letters, name in map(_named, keys)}
+
+
+def _named(key: Key) -> tuple[bytes, str]:
+    """A client's key in Z85, and its name: that of the file, or the key itself."""
+    letters = _letters(key, secret=False)
+    is_file = isinstance(key, os.PathLike) or (isinstance(key, str) and Path(key).exists())
+    return letters, Path(os.fspath(key)).stem if is_file else letters.decode()  # type: ignore[arg-type]
 
 
 def _files(folder: Path) -> list[Path]:

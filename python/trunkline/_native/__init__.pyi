@@ -113,8 +113,13 @@ class Role:
 class Guard(Role):
     """Who lets CURVE clients in."""
 
-    def allow(self, keys: set[bytes]) -> None:
-        """Lets in the holders of these keys from now on."""
+    def allow(self, allowed: dict[bytes, str]) -> None:
+        """Lets in the holders of these keys from now on, each by its name."""
 
-    def read(self) -> list[tuple[str, str]]:
-        """Who was refused since the last call: the address, and the key in Z85."""
+    def answer(self, token: int, name: str | None) -> None:
+        """Answers a question: with the client's name where it is let in."""
+
+    def read(self) -> list[tuple[int | None, str, str]]:
+        """Who was refused and who is asked about since the last call: the question's token or None, the key in Z85, and
+        the address.
+        """

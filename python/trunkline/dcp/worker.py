@@ -14,10 +14,10 @@ from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
+from trunkline._pool import Pool
 from trunkline._roles import AsyncStream, BlockingRole, Role, RoleOptions, native_options, opened
 from trunkline.dcp._calls import AsyncCalls
 from trunkline.dcp._drops import tell_dropped
-from trunkline.dcp._pool import Pool
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
 __all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "tell"]

@@ -252,7 +252,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             let Some(slot) = self.slots.get(at) else { break };
             let (mut messages, mut bytes) = (0, 0);
             // These want an answer before there is another message.
-            let in_step = matches!(slot.kind, SocketKind::Rep | SocketKind::Req);
+            let in_step = slot.kind == SocketKind::Req;
             let (now, burst) = (self.now(), if in_step { 1 } else { BURST });
             while messages < burst && bytes < BURST_BYTES && self.may_read(at) {
                 let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.readable) else { break };
@@ -296,8 +296,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let Some(slot) = self.slots.get(at) else { return false };
         match slot.kind {
             SocketKind::Push | SocketKind::Udp => return false,
-            // Authentication goes on whatever else waits.
-            SocketKind::Rep => return true,
             SocketKind::Dealer | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
         }
         self.has_room() && self.core.machine.reads(slot.id)
@@ -477,9 +475,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     /// Those of a role that comes to its end stay as they were.
     fn list_endpoints(&self) {
         if self.closing.is_none() {
-            // Where authentication is asked for is nobody's business.
-            let public = self.slots.iter().filter(|slot| slot.kind != SocketKind::Rep);
-            self.shared.set_endpoints(public.flat_map(|slot| slot.listed.clone()).collect());
+            self.shared.set_endpoints(self.slots.iter().flat_map(|slot| slot.listed.clone()).collect());
         }
     }
 

@@ -1,10 +1,11 @@
 //! Who is let in to the sockets of one context.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_wire::zap::{Authenticator, Key, Refused};
+use trunkline_wire::question::Token;
+use trunkline_wire::zap::{Allowed, Authenticator, Rule, ZapEvent, ZapVerb};
 
 use crate::handle::{Handle, Settings, StartError};
 use crate::libzmq::{Context, Libzmq, LibzmqTransport};
@@ -16,23 +17,23 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Lets in the holders of these keys. The sockets to guard live in [`context`](Self::context): a private one, unless
+    /// Lets in whom the rule says. The sockets to guard live in [`context`](Self::context): a private one, unless
     /// `context` is somebody else's.
     ///
     /// # Errors
     /// When the context has an authenticator already, or cannot be made.
-    pub fn start(zmq: &'static Libzmq, context: Context, allowed: HashSet<Key>) -> Result<Self, StartError> {
+    pub fn start(zmq: &'static Libzmq, context: Context, rule: Rule) -> Result<Self, StartError> {
         let own = match context {
             Context::Borrowed(_) => context,
             Context::Process | Context::Private(_) => Context::private(zmq).map_err(StartError::Transport)?,
         };
         let settings = Settings { name: "trunkline-zap".to_owned(), ..Settings::default() };
         let transport = move || LibzmqTransport::new(zmq, own, vec![]);
-        let handle = Handle::start(Authenticator::new(allowed), transport, settings)?;
+        let handle = Handle::start(Authenticator::new(rule), transport, settings)?;
         Ok(Self { handle: Arc::new(handle), context: own.lent() })
     }
 
-    /// The role that it is: to wait for refusals.
+    /// The role that it is: to wait for what it tells.
     pub fn handle(&self) -> &Arc<Handle<Authenticator>> {
         &self.handle
     }
@@ -43,15 +44,20 @@ impl Guard {
     }
 
     /// Lets in the holders of these keys from now on; who is in stays in.
-    pub fn allow(&self, keys: HashSet<Key>) {
-        self.handle.ask(keys);
+    pub fn allow(&self, allowed: Allowed) {
+        self.handle.ask(ZapVerb::Allow(allowed));
     }
 
-    /// Who was refused since the last call.
-    pub fn read(&self) -> VecDeque<Refused> {
-        let mut refused = VecDeque::new();
-        self.handle.read(&mut refused);
-        refused
+    /// Answers a question: with the client's name where it is let in.
+    pub fn answer(&self, token: Token, name: Option<String>) {
+        self.handle.ask(ZapVerb::Answer(token, name));
+    }
+
+    /// Who was refused, and who is asked about, since the last call.
+    pub fn read(&self) -> VecDeque<ZapEvent> {
+        let mut events = VecDeque::new();
+        self.handle.read(&mut events);
+        events
     }
 
     /// How many were refused since the start.

@@ -205,7 +205,6 @@ impl Transport for ZeromqTransport {
             SocketKind::Pull => Pattern::Pull(PullSocket::with_options(set)),
             SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
             SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
-            SocketKind::Rep => return Err(TransportError::Unsupported("REP")),
             SocketKind::Req => return Err(TransportError::Unsupported("REQ")),
             SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
         };

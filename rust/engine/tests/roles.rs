@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,7 +20,7 @@ use trunkline_wire::cdtp::{
     BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
     Variant,
 };
-use trunkline_wire::zap::z85;
+use trunkline_wire::zap::{Allowed, Rule, ZapEvent, z85};
 use trunkline_wire::{Curve, Framing, Machine, SendId, SocketEvent, SocketOptions, Unsent};
 
 const ANY: &str = "tcp://127.0.0.1:*";
@@ -500,7 +499,8 @@ fn lets_in_whom_the_authenticator_knows() {
     let client_secret = keys("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
     let client_curve = Curve::Client { public: client_public, secret: client_secret, server: server_public };
     let knows = |key: [u8; 32]| {
-        let guard = Guard::start(libzmq(), Context::Process, HashSet::from([key])).expect("the guard starts");
+        let guard = Guard::start(libzmq(), Context::Process, Rule::Listed(Allowed::from([(key, "client".to_owned())])))
+            .expect("the guard starts");
         let options =
             SocketOptions { curve: Some(Curve::Server { secret: server_secret }), ..SocketOptions::default() };
         let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options), guard.context(), Settings::default());
@@ -524,12 +524,12 @@ fn lets_in_whom_the_authenticator_knows() {
         events.iter().any(|event| matches!(event, Told::Socket(_, SocketEvent::HandshakeFailed { .. })))
     });
     let refused = read_until(guard.handle(), |refused| !refused.is_empty());
-    assert_eq!(refused[0].key, z85(&client_public));
+    assert!(matches!(&refused[0], ZapEvent::Refused(client) if client.key == z85(&client_public)));
     assert!(guard.refused() > 0);
 
     close(&client);
 
-    guard.allow(HashSet::from([client_public]));
+    guard.allow(Allowed::from([(client_public, "client".to_owned())]));
     let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options));
     client.ask(number(1));
     read_until(&client, |events| messages(events) == 1);

@@ -1,6 +1,6 @@
 //! What every running role has in common, seen from Python.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::iter;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use trunkline_engine::{
     Bounds, Capture, CaptureOverflow, End, Guard, Handle, Settings, Signal, StartError, TransportError, Trouble,
     join_orphans,
 };
-use trunkline_wire::zap::{Key, Refused};
+use trunkline_wire::question::Token;
+use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
 use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, SocketOptions};
 
 use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
@@ -376,14 +377,25 @@ pub(crate) struct PyGuard(Arc<Guard>);
 
 #[pymethods]
 impl PyGuard {
-    /// Lets in the holders of these keys from now on.
-    fn allow(&self, keys: HashSet<Key>) {
-        self.0.allow(keys);
+    /// Lets in the holders of these keys from now on, each by its name.
+    fn allow(&self, allowed: Allowed) {
+        self.0.allow(allowed);
     }
 
-    /// Who was refused since the last call: the address, and the key in Z85.
-    fn read(&self) -> Vec<(String, String)> {
-        self.0.read().into_iter().map(|Refused { address, key }| (address, key)).collect()
+    /// Answers a question: with the client's name where it is let in.
+    #[pyo3(signature = (token, name))]
+    fn answer(&self, token: u64, name: Option<String>) {
+        self.0.answer(Token(token), name);
+    }
+
+    /// Who was refused and who is asked about since the last call: the question's token or None, the key in Z85, and the
+    /// address.
+    fn read(&self) -> Vec<(Option<u64>, String, String)> {
+        let told = |event| match event {
+            ZapEvent::Refused(Candidate { address, key }) => (None, key, address),
+            ZapEvent::Question(Token(token), Candidate { address, key }) => (Some(token), key, address),
+        };
+        self.0.read().into_iter().map(told).collect()
     }
 }
 
@@ -395,14 +407,14 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     framing: Framing,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let RoleOptions { bounds, capture, overflow, context, adopted, allow, keep_alive, grace, outbox_bytes, .. } =
+    let RoleOptions { bounds, capture, overflow, context, adopted, rule, keep_alive, grace, outbox_bytes, .. } =
         options;
     let zmq = match LIBRARY.get() {
         Some(path) => load(path),
         None => Err(TransportError::Unsupported("libzmq")),
     };
     let zmq = zmq.map_err(|error| start_error(StartError::Transport(error)))?;
-    let guard = allow.map(|keys| py.detach(|| Guard::start(zmq, context, keys)).map(Arc::new)).transpose();
+    let guard = rule.map(|rule| py.detach(|| Guard::start(zmq, context, rule)).map(Arc::new)).transpose();
     let guard = guard.map_err(start_error)?;
     let context = guard.as_ref().map_or(context, |guard| guard.context());
     let guarding = guard.clone().map(Guarding);
@@ -518,7 +530,8 @@ pub(crate) struct RoleOptions {
     outbox_bytes: usize,
     context: Context,
     adopted: Vec<SocketPtr>,
-    allow: Option<HashSet<Key>>,
+    /// Who is let in, where not everybody is.
+    rule: Option<Rule>,
     keep_alive: Vec<Py<PyAny>>,
 }
 
@@ -548,6 +561,11 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
                 secret: secret.extract()?,
                 server: server.extract()?,
             }),
+        };
+        let rule = match optional("allow") {
+            None => None,
+            Some(allow) if allow.is_callable() => Some(Rule::Asked),
+            Some(allow) => Some(Rule::Listed(allow.extract()?)),
         };
         let capture = match optional("capture") {
             None => None,
@@ -592,7 +610,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,
             adopted,
-            allow: optional("allow").map(PyAnyMethods::extract).transpose()?,
+            rule,
             keep_alive,
         })
     }

@@ -15,6 +15,7 @@ pub mod mc0;
 pub mod msgpack;
 pub mod mtl;
 mod protocol;
+pub mod question;
 pub mod zap;
 
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};

@@ -329,7 +329,6 @@ pub enum SocketKind {
     Dealer,
     Pull,
     Push,
-    Rep,
     Req,
     Router,
     /// No pattern of ZeroMQ: the engine's own datagrams. `peer` and `to` are addresses, as `192.0.2.1:7123`. What is sent

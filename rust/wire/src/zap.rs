@@ -1,11 +1,12 @@
-//! ZAP 1.0: which CURVE clients a context lets in.
+//! ZAP 1.0: which CURVE clients a context lets in, by a list or by asking.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use smallvec::smallvec;
 
+use crate::question::{Questions, Token};
 use crate::{
     ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Weight,
 };
@@ -15,87 +16,179 @@ const ENDPOINT: &str = "inproc://zeromq.zap.01";
 
 const VERSION: &[u8] = b"1.0";
 
+/// How long somebody may think about a client, which waits meanwhile.
+const THINKING: Duration = Duration::from_secs(5);
+
+/// Clients that are thought about at one time; more are turned away, and come again.
+const THOUGHT_ABOUT: usize = 1024;
+
 /// A CURVE public key.
 pub type Key = [u8; 32];
+
+/// The clients that are let in, each with the name it has from then on: the User-Id of its messages.
+pub type Allowed = HashMap<Key, String>;
 
 /// The authenticator's only socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Zap;
 
-/// What an authenticator tells.
+/// A client that wants to be let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// Where the client came from.
+pub struct Candidate {
+    /// Where it comes from.
     pub address: String,
-    /// Its key in Z85; empty when it had none.
+    /// Its key in Z85; empty when it has none.
     pub key: String,
 }
 
-impl Event for Refused {
+/// What an authenticator tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ZapEvent {
+    /// A client was refused.
+    Refused(Candidate),
+    /// A client that somebody is to decide about: [`ZapVerb::Answer`] is waited for.
+    Question(Token, Candidate),
+}
+
+impl Event for ZapEvent {
     fn weight(&self) -> Weight {
-        Weight::Notice(self.address.len() + self.key.len())
+        match self {
+            Self::Refused(Candidate { address, key }) => Weight::Notice(address.len() + key.len()),
+            Self::Question(_, Candidate { address, key }) => Weight::Lossless(address.len() + key.len()),
+        }
     }
 }
 
-/// Answers the questions of the sockets of its context.
+/// What an authenticator is told.
+#[derive(Clone, Debug)]
+pub enum ZapVerb {
+    /// Let in these from now on.
+    Allow(Allowed),
+    /// The answer to a question: the client's name, where it is let in.
+    Answer(Token, Option<String>),
+}
+
+/// Who decides.
+#[derive(Clone, Debug)]
+pub enum Rule {
+    /// A list.
+    Listed(Allowed),
+    /// Somebody who is asked about each client that has a key.
+    Asked,
+}
+
+/// A client that waits for its answer.
+#[derive(Debug)]
+struct Waiting {
+    peer: Option<Bytes>,
+    request: Bytes,
+    candidate: Candidate,
+}
+
+/// Answers the sockets of its context, which ask about each client.
 #[derive(Debug)]
 pub struct Authenticator {
-    allowed: HashSet<Key>,
+    rule: Rule,
+    waiting: Questions<Waiting>,
     outputs: VecDeque<Output<Zap>>,
-    events: VecDeque<Refused>,
+    events: VecDeque<ZapEvent>,
     refused: u64,
     closed: bool,
 }
 
 impl Authenticator {
-    /// An authenticator that lets in the holders of these keys.
-    pub fn new(allowed: HashSet<Key>) -> Self {
+    /// An authenticator that asks for its socket at once.
+    pub fn new(rule: Rule) -> Self {
+        // Not a REP, which would let each client wait for the one before.
         let open = Output::Open(Open {
             socket: Zap,
-            kind: SocketKind::Rep,
+            kind: SocketKind::Router,
             bind: vec![ENDPOINT.to_owned()],
             connect: vec![],
             options: SocketOptions::default(),
         });
-        Self { allowed, outputs: VecDeque::from([open]), events: VecDeque::new(), refused: 0, closed: false }
+        Self {
+            rule,
+            waiting: Questions::new(THOUGHT_ABOUT, THINKING),
+            outputs: VecDeque::from([open]),
+            events: VecDeque::new(),
+            refused: 0,
+            closed: false,
+        }
     }
 
-    fn answer(&mut self, request: &Frames) -> Option<Frames> {
-        let [version, id, _domain, address, _identity, mechanism, credentials @ ..] = &request[..] else { return None };
-        let key = credentials.first().and_then(|key| Key::try_from(&key[..]).ok());
-        let is_known = key.is_some_and(|key| self.allowed.contains(&key));
-        let name = key.map(|key| z85(&key)).unwrap_or_default();
-        let (status, text, user_id) = if version == VERSION && mechanism == &b"CURVE"[..] && is_known {
-            ("200", "OK", Bytes::from(name))
-        } else {
-            self.refused += 1;
-            let address = String::from_utf8_lossy(address).into_owned();
-            self.events.push_back(Refused { address, key: name });
-            ("400", "this key is not let in", Bytes::new())
+    fn decide(&mut self, now: Nanos, peer: Option<Bytes>, frames: &Frames) {
+        // libzmq itself asks, so that nothing else occurs.
+        let [_, version, request, _domain, address, _identity, mechanism, credentials @ ..] = &frames[..] else {
+            return;
         };
-        Some(smallvec![
+        let is_curve = version == VERSION && mechanism == &b"CURVE"[..];
+        let key = credentials.first().filter(|_| is_curve).and_then(|key| Key::try_from(&key[..]).ok());
+        let candidate = Candidate {
+            address: String::from_utf8_lossy(address).into_owned(),
+            key: key.map(|key| z85(&key)).unwrap_or_default(),
+        };
+        let waiting = Waiting { peer, request: request.clone(), candidate };
+        match (&self.rule, key) {
+            (Rule::Listed(allowed), Some(key)) => {
+                let name = allowed.get(&key).cloned();
+                self.answer(waiting, name);
+            }
+            (Rule::Asked, Some(_)) => {
+                let candidate = waiting.candidate.clone();
+                match self.waiting.ask(now, waiting) {
+                    Ok(token) => self.events.push_back(ZapEvent::Question(token, candidate)),
+                    Err(waiting) => self.turn_away(waiting),
+                }
+            }
+            (_, None) => self.answer(waiting, None),
+        }
+    }
+
+    fn answer(&mut self, waiting: Waiting, name: Option<String>) {
+        match name {
+            Some(name) => self.reply(&waiting, "200", "OK", name),
+            None => {
+                self.reply(&waiting, "400", "this key is not let in", String::new());
+                self.refuse(waiting);
+            }
+        }
+    }
+
+    /// Nobody has decided: it may come again.
+    fn turn_away(&mut self, waiting: Waiting) {
+        self.reply(&waiting, "300", "nobody has decided yet", String::new());
+        self.refuse(waiting);
+    }
+
+    fn refuse(&mut self, waiting: Waiting) {
+        self.refused += 1;
+        self.events.push_back(ZapEvent::Refused(waiting.candidate));
+    }
+
+    fn reply(&mut self, waiting: &Waiting, status: &'static str, text: &'static str, name: String) {
+        let frames = smallvec![
+            Bytes::new(),
             Bytes::from_static(VERSION),
-            id.clone(),
+            waiting.request.clone(),
             Bytes::from_static(status.as_bytes()),
             Bytes::from_static(text.as_bytes()),
-            user_id,
+            Bytes::from(name),
             Bytes::new(),
-        ])
+        ];
+        self.outputs.push_back(Output::Send { id: None, socket: Zap, to: waiting.peer.clone(), frames, until: None });
     }
 }
 
 impl Machine for Authenticator {
     type Socket = Zap;
-    type Event = Refused;
-    /// The keys to let in from now on.
-    type Verb = HashSet<Key>;
+    type Event = ZapEvent;
+    type Verb = ZapVerb;
     /// How many were refused.
     type Stats = u64;
 
-    fn handle_message(&mut self, _now: Nanos, incoming: Incoming<Zap>) -> Option<ErrorKind> {
-        // A REP socket must answer; libzmq itself asks, so a request that is none does not occur.
-        let frames = self.answer(&incoming.frames).unwrap_or_else(|| smallvec![Bytes::new()]);
-        self.outputs.push_back(Output::Send { id: None, socket: Zap, to: None, frames, until: None });
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Zap>) -> Option<ErrorKind> {
+        self.decide(now, incoming.peer, &incoming.frames);
         None
     }
 
@@ -105,10 +198,21 @@ impl Machine for Authenticator {
         }
     }
 
-    fn handle_timeout(&mut self, _now: Nanos) {}
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some(waiting) = self.waiting.expired(now) {
+            self.turn_away(waiting);
+        }
+    }
 
-    fn handle_verb(&mut self, _now: Nanos, allowed: HashSet<Key>) {
-        self.allowed = allowed;
+    fn handle_verb(&mut self, _now: Nanos, verb: ZapVerb) {
+        match verb {
+            ZapVerb::Allow(allowed) => self.rule = Rule::Listed(allowed),
+            ZapVerb::Answer(token, name) => {
+                if let Some(waiting) = self.waiting.answered(token) {
+                    self.answer(waiting, name);
+                }
+            }
+        }
     }
 
     fn handle_close(&mut self, _now: Nanos, _grace: Duration) {
@@ -119,12 +223,12 @@ impl Machine for Authenticator {
         self.outputs.pop_front()
     }
 
-    fn poll_event(&mut self) -> Option<Refused> {
+    fn poll_event(&mut self) -> Option<ZapEvent> {
         self.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        None
+        self.waiting.poll_timeout()
     }
 
     fn stats(&self) -> u64 {
@@ -153,32 +257,73 @@ pub fn z85(key: &Key) -> String {
 mod tests {
     use super::*;
 
-    fn request(key: Key) -> Incoming<Zap> {
-        let frames = [&b"1.0"[..], b"7", b"", b"127.0.0.1", b"", b"CURVE", &key].map(Bytes::copy_from_slice);
-        Incoming { socket: Zap, peer: None, user_id: None, frames: frames.into_iter().collect() }
+    fn ask(zap: &mut Authenticator, peer: u8, key: Key) {
+        let frames = [&b""[..], b"1.0", b"7", b"", b"127.0.0.1", b"", b"CURVE", &key].map(Bytes::copy_from_slice);
+        let peer = Some(Bytes::copy_from_slice(&[peer]));
+        let frames = frames.into_iter().collect();
+        zap.handle_message(Nanos(0), Incoming { socket: Zap, peer, user_id: None, frames });
     }
 
-    fn status(zap: &mut Authenticator, key: Key) -> Bytes {
-        zap.handle_message(Nanos(0), request(key));
-        loop {
-            match zap.poll_output() {
-                Some(Output::Send { frames, .. }) => return frames[2].clone(),
-                Some(_) => {}
-                None => panic!("no answer"),
-            }
-        }
+    /// Whom it has answered: the peer, the status and the name.
+    fn answers(zap: &mut Authenticator) -> Vec<(u8, String, String)> {
+        let text = |frame: &Bytes| String::from_utf8_lossy(frame).into_owned();
+        std::iter::from_fn(|| zap.poll_output())
+            .filter_map(|output| match output {
+                Output::Send { to, frames, .. } => Some((to?[0], text(&frames[3]), text(&frames[5]))),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn answer(peer: u8, status: &str, name: &str) -> (u8, String, String) {
+        (peer, status.to_owned(), name.to_owned())
     }
 
     #[test]
-    fn lets_in_who_is_known_and_no_one_else() {
-        let mut zap = Authenticator::new(HashSet::from([[1; 32]]));
-        assert_eq!(status(&mut zap, [1; 32]), "200");
-        assert_eq!(status(&mut zap, [2; 32]), "400");
-        assert_eq!(zap.poll_event().map(|refused| refused.key), Some(z85(&[2; 32])));
-        zap.handle_verb(Nanos(0), HashSet::from([[2; 32]]));
-        assert_eq!(status(&mut zap, [1; 32]), "400");
-        assert_eq!(status(&mut zap, [2; 32]), "200");
+    fn lets_in_who_is_listed_and_no_one_else() {
+        let allow = |key: u8, name: &str| Allowed::from([([key; 32], name.to_owned())]);
+        let mut zap = Authenticator::new(Rule::Listed(allow(1, "ada")));
+        ask(&mut zap, 8, [1; 32]);
+        ask(&mut zap, 9, [2; 32]);
+        assert_eq!(answers(&mut zap), [answer(8, "200", "ada"), answer(9, "400", "")]);
+        let refused = Candidate { address: "127.0.0.1".to_owned(), key: z85(&[2; 32]) };
+        assert_eq!(zap.poll_event(), Some(ZapEvent::Refused(refused)));
+        zap.handle_verb(Nanos(0), ZapVerb::Allow(allow(2, "bob")));
+        ask(&mut zap, 8, [1; 32]);
+        ask(&mut zap, 9, [2; 32]);
+        assert_eq!(answers(&mut zap), [answer(8, "400", ""), answer(9, "200", "bob")]);
         assert_eq!(zap.stats(), 2);
+    }
+
+    #[test]
+    fn asks_about_each_and_lets_nobody_wait_for_another() {
+        let mut zap = Authenticator::new(Rule::Asked);
+        let mut tokens = vec![];
+        for peer in 1..=3 {
+            ask(&mut zap, peer, [peer; 32]);
+            let Some(ZapEvent::Question(token, candidate)) = zap.poll_event() else { panic!("nobody is asked") };
+            assert_eq!((candidate.key, candidate.address), (z85(&[peer; 32]), "127.0.0.1".to_owned()));
+            tokens.push(token);
+        }
+        assert_eq!(answers(&mut zap), []);
+        zap.handle_verb(Nanos(0), ZapVerb::Answer(tokens[2], Some("cy".to_owned())));
+        zap.handle_verb(Nanos(0), ZapVerb::Answer(tokens[1], None));
+        assert_eq!(answers(&mut zap), [answer(3, "200", "cy"), answer(2, "400", "")]);
+        let due = zap.poll_timeout().expect("one waits");
+        zap.handle_timeout(due);
+        assert_eq!(answers(&mut zap), [answer(1, "300", "")]);
+        // Too late.
+        zap.handle_verb(due, ZapVerb::Answer(tokens[0], Some("al".to_owned())));
+        assert_eq!((answers(&mut zap), zap.poll_timeout(), zap.stats()), (vec![], None, 2));
+    }
+
+    #[test]
+    fn turns_away_whom_nobody_can_think_about() {
+        let mut zap = Authenticator::new(Rule::Asked);
+        for _ in 0..=THOUGHT_ABOUT {
+            ask(&mut zap, 5, [5; 32]);
+        }
+        assert_eq!(answers(&mut zap), [answer(5, "300", "")]);
     }
 
     #[test]

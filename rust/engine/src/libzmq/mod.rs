@@ -155,7 +155,6 @@ const PAIR: c_int = 0;
 fn number(kind: SocketKind) -> c_int {
     match kind {
         SocketKind::Req => 3,
-        SocketKind::Rep => 4,
         SocketKind::Dealer => 5,
         SocketKind::Router => 6,
         SocketKind::Pull => 7,

@@ -1,4 +1,4 @@
-"""Threads that do what a worker was asked for."""
+"""Threads that do what a role was asked for."""
 
 from __future__ import annotations
 
