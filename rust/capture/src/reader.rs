@@ -9,7 +9,7 @@ use std::vec;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray};
+use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray, new_null_array};
 use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
@@ -22,7 +22,7 @@ use crate::journal::JournalReader;
 use crate::lock::Lock;
 use crate::manifest::Manifest;
 use crate::runs::{self, RUN_COLUMNS};
-use crate::schema::schema;
+use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
 use crate::store::{Recovery, Store, list_runs};
 use crate::{CaptureError, CaptureErrorKind, RunRecord, import};
@@ -367,11 +367,10 @@ fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<R
     let columns = wanted
         .fields()
         .iter()
-        .map(|field| {
-            let column = batch.column_by_name(field.name()).ok_or_else(|| {
-                CaptureError::corrupt(path, format!("is no segment of a capture: it lacks {}", field.name()))
-            })?;
-            arrow_cast::cast(column, field.data_type()).map_err(failed)
+        .map(|field| match batch.column_by_name(field.name()) {
+            Some(column) => arrow_cast::cast(column, field.data_type()).map_err(failed),
+            None if field.name() == N_HEAD => Ok(new_null_array(field.data_type(), batch.num_rows())),
+            None => Err(CaptureError::corrupt(path, format!("is no segment of a capture: it lacks {}", field.name()))),
         })
         .collect::<Result<Vec<ArrayRef>, _>>()?;
     RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)
