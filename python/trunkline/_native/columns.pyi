@@ -1,135 +1,99 @@
 """Columns of wire bytes into columns of what they say."""
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import pyarrow as pa
 
-__all__ = ["Cdtp", "Dcp", "column_kinds"]
+from trunkline._native import Protocol
+
+__all__ = ["Decoder", "column_kinds"]
 
 def column_kinds() -> list[str]:
     """Why a good message has an empty cell, by slug."""
 
 @final
-class Cdtp:
-    """A decoder of CDTP headers. Columns in are of anything that speaks Arrow, in one chunk or several."""
+class Decoder:
+    """A decoder of the messages of a protocol. Columns in are of anything that speaks Arrow, in one chunk or several.
 
-    def __new__(
-        cls,
+    It can be pickled.
+    """
+
+    def __new__(cls, protocol: str, **options: Any) -> Decoder:
+        """What is to be decoded, and how.
+
+        Args:
+            protocol: The name of the protocol; see `protocols`.
+            options: Those of the protocol that are not to be as `Protocol.options` has them. All have `mode`, what
+                becomes of what is no message: ``"PERMISSIVE"`` keeps it, with `error` and its bytes; ``"FAILFAST"``
+                raises; ``"DROPMALFORMED"`` leaves it out.
+
+        Raises:
+            LocalProtocolError: There is no such protocol, the protocol has no such option, or the option no such value.
+            TypeError: There is no such option.
+        """
+
+    @property
+    def protocol(self) -> Protocol:
+        """What it decodes."""
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of `decode_rows`."""
+
+    def row_ddl(self) -> str:
+        """The same in the words of Spark."""
+
+    def struct_schema(self) -> pa.Schema:
+        """The fields of `decode_structs`.
+
+        Raises:
+            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
+        """
+
+    def struct_ddl(self) -> str:
+        """The same in the words of Spark.
+
+        Raises:
+            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
+        """
+
+    def decode_rows(
+        self,
         *,
-        tags: Sequence[tuple[str, str]] = ...,
-        rest: bool = True,
-        mode: str = "PERMISSIVE",
-        accept: Sequence[str] = ...,
-        strict: bool = True,
-        payload: bool = False,
-    ) -> Cdtp:
-        """What is to be decoded, and how.
+        envelope: Any = None,
+        header: Any = None,
+        payload: Any = None,
+        n_frames: Any = None,
+        n_bytes: Any = None,
+    ) -> tuple[pa.UInt32Array, pa.RecordBatch]:
+        """A row a message, a CDTP2 message one a record; and the row of the batch that each comes from.
 
         Args:
-            tags: The tags with a column of their own, and its type.
-            rest: Whether there is a VARIANT of all others.
-            mode: What becomes of a header that is none.
-            accept: The headers that are messages.
-            strict: Whether bytes after a header are an error.
-            payload: Whether there is a column of payloads.
+            envelope: The frames before the header, lists of binaries.
+            header: The header frames, binary.
+            payload: The frames after it. It may leave out some at the end that the numbers count.
+            n_frames: The number of frames of each message.
+            n_bytes: The bytes of all frames of each message.
 
         Raises:
-            LocalProtocolError: There is no such thing.
-        """
-
-    def row_schema(self) -> pa.Schema:
-        """The columns of `decode_rows`."""
-
-    def row_ddl(self) -> str:
-        """The same in the words of Spark."""
-
-    def struct_schema(self) -> pa.Schema:
-        """The fields of `decode_structs`.
-
-        Raises:
-            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
-        """
-
-    def struct_ddl(self) -> str:
-        """The same in the words of Spark.
-
-        Raises:
-            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
-        """
-
-    def decode_rows(
-        self, header: Any, n_frames: Any = None, n_bytes: Any = None, payload: Any = None
-    ) -> tuple[pa.UInt32Array, pa.RecordBatch]:
-        """A row a message, a CDTP2 message one a record; and the row of the header that each comes from.
-
-        Raises:
-            DecodeError: A header is none, or a tag is of another type than asked for, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
+            DecodeError: What is there is no message, or a tag is of another type than asked for; the mode is FAILFAST.
+            ValueError: A column is missing, they do not fit together, or are of types they cannot be.
         """
 
     def decode_structs(
-        self, header: Any, n_frames: Any = None, n_bytes: Any = None, payload: Any = None
+        self,
+        *,
+        envelope: Any = None,
+        header: Any = None,
+        payload: Any = None,
+        n_frames: Any = None,
+        n_bytes: Any = None,
     ) -> pa.StructArray:
-        """A struct a header.
+        """A struct a message, null where the columns that are looked into are.
 
         Raises:
-            DecodeError: A header is none, or a tag is of another type than asked for, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
+            DecodeError: What is there is no message, or a tag is of another type than asked for; the mode is FAILFAST.
+            ValueError: A column is missing, they do not fit together, or are of types they cannot be.
         """
 
-@final
-class Dcp:
-    """A decoder of DCP messages. Columns in are of anything that speaks Arrow, in one chunk or several."""
-
-    def __new__(cls, *, mode: str = "PERMISSIVE", compat_dagbox: bool = False, data: bool = False) -> Dcp:
-        """What is to be decoded, and how.
-
-        Args:
-            mode: What becomes of frames that are no message.
-            compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
-            data: Whether there is a column of the parts of the data.
-
-        Raises:
-            LocalProtocolError: There is no such mode.
-        """
-
-    def row_schema(self) -> pa.Schema:
-        """The columns of `decode_rows`."""
-
-    def row_ddl(self) -> str:
-        """The same in the words of Spark."""
-
-    def struct_schema(self) -> pa.Schema:
-        """The fields of `decode_structs`.
-
-        Raises:
-            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
-        """
-
-    def struct_ddl(self) -> str:
-        """The same in the words of Spark.
-
-        Raises:
-            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
-        """
-
-    def decode_rows(
-        self, envelope: Any, header: Any, payload: Any, n_frames: Any = None, n_bytes: Any = None
-    ) -> tuple[pa.UInt32Array, pa.RecordBatch]:
-        """A row a message, and the row it comes from. `payload` may leave out data that the numbers count.
-
-        Raises:
-            DecodeError: Frames are no message, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
-        """
-
-    def decode_structs(
-        self, envelope: Any, header: Any, payload: Any, n_frames: Any = None, n_bytes: Any = None
-    ) -> pa.StructArray:
-        """A struct a message, null where its columns are.
-
-        Raises:
-            DecodeError: Frames are no message, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
-        """
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Pickles."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trunkline._decoding import CdtpDecoding, DcpDecoding
+from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping, need_columns
 from trunkline.spark.report import RunReport, SenderReport, ServiceReport
 from trunkline.spark.requests import pair_requests
@@ -96,8 +96,8 @@ def count(rows: DataFrame) -> Counts:
 def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    decoding = CdtpDecoding.of(tags=None)
-    decoded = decode_keeping(rows, decoding, kept, kept + only)
+    decoder = Decoder("cdtp", tags=None)
+    decoded = decode_keeping(rows, decoder, kept, kept + only)
     return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
 
 
@@ -174,7 +174,7 @@ def count_requests(rows: DataFrame) -> RequestCounts:
 
     if "protocol" not in {name.lower() for name in rows.columns}:
         return RequestCounts()
-    spoken = rows.where(F.col("protocol") == DcpDecoding.protocol)
+    spoken = rows.where(F.col("protocol") == "dcp")
     if spoken.isEmpty():
         return RequestCounts()
     latency = F.percentile_approx("latency_ns", [0.5, 0.9, 0.99], 10_000)
@@ -195,7 +195,7 @@ def count_requests(rows: DataFrame) -> RequestCounts:
         number = len(largest) if len(largest) < SERVICES else services.count()
     finally:
         services.unpersist()
-    decoded = decode_keeping(spoken, DcpDecoding.of(), (), ("error",))
+    decoded = decode_keeping(spoken, Decoder("dcp"), (), ("error",))
     errors = {
         row["error"]: row["count"] for row in decoded.where("error IS NOT NULL").groupBy("error").count().collect()
     }

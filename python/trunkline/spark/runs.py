@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline.columns import Decoder
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import decode_keeping, need_columns
 
@@ -48,11 +49,9 @@ def runs(rows: DataFrame) -> DataFrame:
     from trunkline._native.capture import run_schema
 
     need_columns(rows, _NEEDED, "runs take")
-    from trunkline._decoding import CdtpDecoding
-
-    decoding = CdtpDecoding.of(tags=None)
+    decoder = Decoder("cdtp", tags=None)
     kept = ("capture_id", "seq", "received_at_ns", "n_bytes")
-    messages = decode_keeping(rows, decoding, kept, (*kept, "record", "sender", "type", "sequence"))
+    messages = decode_keeping(rows, decoder, kept, (*kept, "record", "sender", "type", "sequence"))
     counted = (
         _with_maps(_counted(messages), _maps(rows, messages))
         .withColumn("config", F.col("bor_map"))
@@ -128,11 +127,9 @@ def _maps(rows: DataFrame, messages: DataFrame) -> DataFrame:
         .join(F.broadcast(boundaries), ["capture_id", "seq"], "left_semi")
         .select("capture_id", "seq", map_header.alias("header"))
     )
-    from trunkline._decoding import CdtpDecoding
-
-    decoding = CdtpDecoding.of()
+    decoder = Decoder("cdtp")
     kept = ("capture_id", "seq")
-    maps = decode_keeping(headers, decoding, kept, (*kept, "variant", "record", "tags"))
+    maps = decode_keeping(headers, decoder, kept, (*kept, "variant", "record", "tags"))
     return maps.where("variant = 'S' AND record = 0 OR variant = '2' AND record = 1").select(
         "capture_id",
         "seq",

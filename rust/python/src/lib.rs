@@ -12,6 +12,7 @@ mod frames;
 mod msgpack;
 mod names;
 mod role;
+mod rooms;
 
 /// The native part of trunkline; use the package around it.
 #[pymodule(gil_used = false)]
@@ -20,7 +21,11 @@ mod _native {
     use pyo3::types::PyCFunction;
 
     #[pymodule_export]
+    use crate::columns::{PyProtocol, protocols};
+    #[pymodule_export]
     use crate::role::{PyGuard, Role, shutdown, use_libzmq};
+    #[pymodule_export]
+    use crate::rooms::{decode, topic};
 
     /// "release", or "debug" for a build that is many times slower.
     #[pymodule_export]
@@ -59,7 +64,7 @@ mod _native {
     #[pymodule]
     mod columns {
         #[pymodule_export]
-        use crate::columns::{Cdtp, Dcp};
+        use crate::columns::PyDecoder;
 
         /// Why a good message has an empty cell, by slug.
         #[pymodule_export]
