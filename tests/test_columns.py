@@ -11,7 +11,7 @@ import pytest
 import wire
 from trunkline import capture, columns, error_kinds
 from trunkline._native import decode
-from trunkline._native.columns import column_kinds
+from trunkline._native.columns import Gaps, Runs, column_kinds
 from trunkline.errors import LocalProtocolError
 
 ROOT = Path(__file__).parents[1]
@@ -110,3 +110,64 @@ def test_recorded_frames_are_messages_of_their_room():
     assert [message.sequence for message in decode("cdtp", [wire.batch([4, 5])])] == [4, 5]
     assert decode("dcp", [b"", b"DGBX\x01", b"\x02\0\0\0"])[0].type == "ping"
     assert decode("foo", [wire.header_s()]) is None
+
+
+RUN = [
+    # sender, seq, record, type, sequence; the frames of a BOR or EOR stand before it
+    ("a", 0, -1, None, None),
+    ("a", 0, 0, "BOR", 0),
+    ("a", 1, 0, "DAT", 1),
+    ("a", 4, 0, "DAT", 4),
+    ("a", 4, 1, "DAT", 4),
+    ("a", 6, -1, None, None),
+    ("a", 6, 0, "EOR", 5),
+    ("b", 3, 0, "DAT", 7),
+    ("b", 5, 0, "DAT", None),
+]
+
+
+@pytest.mark.req("CDTP-21")
+@pytest.mark.parametrize("cut", range(len(RUN)))
+def test_runs_are_counted_over_batches_cut_anywhere(cut):
+    header = b"\xa5CDTP\x01\xa1a\x01\x00\x80"
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "capture_id": "c",
+                "sender": sender,
+                "seq": seq,
+                "record": record,
+                "received_at_ns": 1000 + seq,
+                "n_bytes": 10,
+                "type": kind,
+                "sequence": sequence,
+                "header": header if record < 0 else None,
+                "payload": b"\x81\xa6run_id\xa2r7" if record < 0 else None,
+            }
+            for sender, seq, record, kind, sequence in RUN
+        ]
+    )
+    counting, gaps = Runs(), Gaps(["capture_id", "sender"])
+    found, missed = [], []
+    for part in (rows.slice(0, cut), rows.slice(cut)):
+        for batch in part.combine_chunks().to_batches():
+            found += counting.record(batch).to_pylist()
+            missed += gaps.record(batch).to_pylist()
+    found += counting.finish().to_pylist()
+    names = (
+        "sender",
+        "ordinal",
+        "run_id",
+        "condition",
+        "messages",
+        "bytes",
+        "missed",
+        "duplicates",
+        "bor_seq",
+        "eor_seq",
+    )
+    assert [tuple(run[name] for name in names) for run in found] == [
+        ("a", 1, "r7", "INCOMPLETE", 3, 40, 2, 1, 0, 6),
+        ("b", 0, None, "INCOMPLETE|ABORTED", 2, 20, 0, 0, None, None),
+    ]
+    assert missed == [0, 0, 0, 2, 0, 0, 0, 0, 0]

@@ -1,12 +1,13 @@
 """Columns of wire bytes into columns of what they say."""
 
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, Final, final
 
 import pyarrow as pa
 
 from trunkline._native import Protocol
 
-__all__ = ["Decoder", "column_kinds"]
+__all__ = ["Decoder", "Gaps", "Runs", "column_kinds"]
 
 def column_kinds() -> list[str]:
     """Why a good message has an empty cell, by slug."""
@@ -97,3 +98,47 @@ class Decoder:
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Pickles."""
+
+@final
+class Runs:
+    """Counts the runs of one sender of CDTP after the other, as a capture does (CDTP-21).
+
+    It is given rows in the order of capture, sender, `seq` and `record`: one for each number of a message that knows runs,
+    with `capture_id`, `sender`, `seq`, `record`, `received_at_ns`, `n_bytes`, `type` and `sequence`. Before a BOR or EOR
+    whose map is wanted comes a row of record `FRAMES`, with its `header` and the first frame of its `payload`.
+    """
+
+    FRAMES: Final[int]
+    MAP_BYTES: Final[int]
+
+    def __new__(cls) -> Runs: ...
+    @staticmethod
+    def ddl() -> str:
+        """The columns of a table of runs, in the words of Spark."""
+
+    def record(self, batch: Any) -> pa.RecordBatch:
+        """Takes the next rows in, and gives the runs that are over.
+
+        Raises:
+            ValueError: A column is missing, or of a type it cannot be.
+        """
+
+    def finish(self) -> pa.RecordBatch:
+        """Gives the last run of all."""
+
+@final
+class Gaps:
+    """Finds the sequence numbers that one source of CDTP after the other skips, as a receiver does (CDTP-21).
+
+    It is given rows in the order of their source, `seq` and `record`, with `type` and `sequence`.
+    """
+
+    def __new__(cls, source: Sequence[str]) -> Gaps:
+        """For rows whose source the texts in these columns tell."""
+
+    def record(self, batch: Any) -> pa.Int64Array:
+        """How many numbers are missing before that of each row.
+
+        Raises:
+            ValueError: A column is missing, or of a type it cannot be.
+        """

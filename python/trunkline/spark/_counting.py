@@ -11,7 +11,7 @@ from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping, need_columns
 from trunkline.spark.report import RunReport, SenderReport, ServiceReport
 from trunkline.spark.requests import pair_requests
-from trunkline.spark.runs import followed, runs
+from trunkline.spark.runs import runs, skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -132,8 +132,8 @@ def _gaps(rows: DataFrame, bucket: Column) -> DataFrame:
 
     only = ("record", "sender", "type", "sequence")
     messages = _decoded(rows, ("capture_id", "seq", "endpoint", "received_at_ns"), only)
-    numbered = followed(messages.where("sequence IS NOT NULL"), ("capture_id", "endpoint", "sender"))
-    return numbered.groupBy("sender", bucket).agg(F.sum("missed").alias("skipped"))
+    missed = skipped(messages, ("capture_id", "endpoint", "sender"), ("sender", "received_at_ns"))
+    return missed.groupBy("sender", bucket).agg(F.sum("missed").alias("skipped"))
 
 
 def latest_runs(rows: DataFrame) -> tuple[tuple[RunReport, ...], int]:

@@ -16,6 +16,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::file::reader::ChunkReader;
 use trunkline_wire::cdtp::RunBook;
 
+use crate::account::Account;
 use crate::disk::{Disk as _, LocalDisk};
 use crate::files::{self, Listing};
 use crate::journal::JournalReader;
@@ -160,7 +161,7 @@ impl Capture {
             let mut journal = JournalReader::new(path.clone(), FileFromStart::buffered(file))?;
             let mut first_seq = journal.next_seq();
             while let Some(batch) = journal.batch()? {
-                runs::record(&mut book, *number, first_seq, &batch.columns);
+                Account::record(&mut book, *number, first_seq, &batch.columns);
                 first_seq = journal.next_seq();
             }
         }
@@ -247,9 +248,9 @@ fn open_segment(
     reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
 }
 
-/// Tells a book of the rows of a segment.
+/// Tells an account of the rows of a segment.
 pub(crate) fn record_segment(
-    book: &mut RunBook,
+    account: &mut dyn Account,
     number: u64,
     path: &Path,
     file: impl ChunkReader + 'static,
@@ -260,7 +261,7 @@ pub(crate) fn record_segment(
         let batch = with_schema(path, &batch, &wanted)?;
         let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
         let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
-        runs::record(book, number, first_seq, &batch);
+        account.record(number, first_seq, &batch);
     }
     Ok(())
 }

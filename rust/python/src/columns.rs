@@ -279,7 +279,7 @@ fn shown(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// As pyarrow's own.
-fn array<'py>(py: Python<'py>, array: &PyArray) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn array<'py>(py: Python<'py>, array: &PyArray) -> PyResult<Bound<'py, PyAny>> {
     Ok(array.to_pyarrow(py)?.unbind().into_bound(py))
 }
 

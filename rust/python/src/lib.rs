@@ -13,6 +13,7 @@ mod msgpack;
 mod names;
 mod role;
 mod rooms;
+mod runs;
 
 /// The native part of trunkline; use the package around it.
 #[pymodule(gil_used = false)]
@@ -46,7 +47,7 @@ mod _native {
     #[pymodule]
     mod capture {
         #[pymodule_export]
-        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, run_schema, schema};
+        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, schema};
     }
 
     #[pymodule]
@@ -65,6 +66,8 @@ mod _native {
     mod columns {
         #[pymodule_export]
         use crate::columns::PyDecoder;
+        #[pymodule_export]
+        use crate::runs::{PyGaps, PyRuns};
 
         /// Why a good message has an empty cell, by slug.
         #[pymodule_export]

@@ -3,8 +3,10 @@
 mod body;
 mod builders;
 mod message;
+mod runs;
 
 pub use builders::{Rows, Structs};
+pub use runs::{FRAMES, Gaps, Runs, run_fields};
 
 use trunkline_wire::{
     DecodeError,
