@@ -156,7 +156,7 @@ async def test_no_other_call_takes_the_news_from_one_who_waits(what, open_socket
         for call, *first_args in first:
             await getattr(role, call)(*first_args)
         waits = [asyncio.ensure_future(getattr(role, wait)(*args, **options))]
-        looks = 0
+        looks, looked = 0, asyncio.Event()
 
         async def look():
             nonlocal looks
@@ -167,10 +167,11 @@ async def test_no_other_call_takes_the_news_from_one_who_waits(what, open_socket
                         await role.flush(timeout_s=0.001)
                 await asyncio.sleep(0.001)
                 looks += 1
+                if looks == 20:
+                    looked.set()
 
         looking = asyncio.ensure_future(look())
-        while looks < 20:
-            await asyncio.sleep(0.001)
+        await looked.wait()
         if what in ("Broker.wait", "Beacon.receive"):
             await come()
         else:

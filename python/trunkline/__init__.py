@@ -1,6 +1,7 @@
 """Message protocols over ZeroMQ, from a live socket to a Spark table.
 
 A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`), one for what is recorded (`trunkline.capture`),
+one for what decodes it (`trunkline.columns`),
 one for Spark (`trunkline.spark`) and one for tests of your own (`trunkline.testing`); each is imported when it is first used.
 What all of them raise is in `trunkline.errors`.
 """
@@ -29,7 +30,7 @@ from trunkline.errors import (
 )
 
 if TYPE_CHECKING:
-    from trunkline import capture, cdtp, chirp, dcp, msgpack, spark, testing
+    from trunkline import capture, cdtp, chirp, columns, dcp, msgpack, spark, testing
 
 __all__ = [
     "CaptureError",
@@ -49,6 +50,7 @@ __all__ = [
     "capture",
     "cdtp",
     "chirp",
+    "columns",
     "dcp",
     "error_kinds",
     "msgpack",
@@ -56,7 +58,7 @@ __all__ = [
     "testing",
 ]
 
-_ROOMS = frozenset({"capture", "cdtp", "chirp", "dcp", "msgpack", "spark", "testing"})
+_ROOMS = frozenset({"capture", "cdtp", "chirp", "columns", "dcp", "msgpack", "spark", "testing"})
 
 if build_profile == "debug":
     warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from trunkline._native import topic
 from trunkline._text import readable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
@@ -46,14 +47,17 @@ class Notices:
     """The log and the callbacks of one role. At most one line a second and kind reaches the log."""
 
     def __init__(self, protocol: str, who: str, on_drop: Callable[[Dropped], object] | None) -> None:
+        self._protocol = protocol
         self._logger = logging.getLogger(f"trunkline.{protocol}")
         self._who = who
         self._on_drop = on_drop
         self._next: dict[str, float] = {}
         self._silent: dict[str, int] = {}
 
-    def dropped(self, dropped: Dropped, *, level: int = logging.WARNING, about: str = "") -> None:
+    def dropped(self, dropped: Dropped, *, level: int = logging.WARNING) -> None:
         """Logs a drop, and what it was about, and hands it to the callback; one that raises is logged."""
+        subject = topic(self._protocol, dropped.frames)
+        about = "" if subject is None else f", of {subject[:100]!r}"
         if dropped.peer is not None:
             about += f", from {dropped.peer[:32].hex()}"
         self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{about}")

@@ -101,6 +101,7 @@ def test_cat_prints_rows(run, recorded):
         "envelope": [],
         "header": {"base64": base64.b64encode(MESSAGES[0][0]).decode()},
         "payload": ["a", {"base64": "AP8="}],
+        "n_head": 0,
         "n_frames": 3,
         "n_bytes": sum(map(len, MESSAGES[0])),
         "error": None,

@@ -13,6 +13,7 @@ ROOMS = [
     "trunkline.capture",
     "trunkline.cdtp",
     "trunkline.chirp",
+    "trunkline.columns",
     "trunkline.dcp",
     "trunkline.errors",
     "trunkline.msgpack",

@@ -10,6 +10,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.classic.dataframe import DataFrame
 
+from older import again, copied
 from trunkline import capture, spark
 from trunkline.errors import DecodeError, LocalProtocolError
 
@@ -108,6 +109,12 @@ def test_all_ways_give_the_same_values(session):
         session.createDataFrame([(len(frames), None, None, None)], SCHEMA)
     )
     columns = ("envelope", "header", "payload")
+    assert (
+        spark.decode(rows, "dcp").orderBy("seq").collect()
+        == spark.decode(rows.withColumn("n_head", F.when(F.col("seq") % 2 == 0, F.size("payload"))), "dcp")
+        .orderBy("seq")
+        .collect()
+    )
     decoded = spark.decode(rows, "dcp", payload=True).orderBy("seq").collect()
     structs = rows.select("seq", spark.from_dcp(*columns, data=True).alias("d")).orderBy("seq").collect()
     pandas = rows.select("seq", spark.pandas_udfs.dcp(*columns, data=True).alias("d")).orderBy("seq").collect()
@@ -167,10 +174,35 @@ def test_data_stays_in_the_jvm(session, captured, monkeypatch):
     decoded = spark.decode(rows, "dcp").orderBy("seq").collect()
     assert [(row["data_parts"], row["data_bytes"]) for row in decoded] == [(2, 1_000_000)] * 3
     assert [len(row["metadata"]) for row in decoded] == [1, 0, 2]
+    assert spark.decode(rows.drop("n_frames", "n_bytes"), "dcp").orderBy("seq").collect() == decoded
+    struct = spark.from_dcp("envelope", "header", "payload", n_head="n_head")
+    assert [row[0]["data_bytes"] for row in rows.select(struct).collect()] == [1_000_000] * 3
     # What goes to Python is what the function is given.
     monkeypatch.setattr(DataFrame, "mapInArrow", lambda sent, *_: sent)
     sent = spark.decode(rows, "dcp").orderBy("seq").select(F.transform("payload", F.octet_length)).collect()
     assert [row[0] for row in sent] == [[1, 0, 0, 1, 0], [1, 1, 1, 0, 0], [1, 1, 0, 1, 1, 0]]
+    whole = spark.decode(rows.drop("n_head"), "dcp").select(
+        F.aggregate("payload", F.lit(0), lambda n, f: n + F.length(f))
+    )
+    assert {row[0] // 1_000_000 for row in whole.collect()} == {1}
+
+
+def test_rows_recorded_before_there_was_n_head_decode_alike(session, tmp_path):
+    path = copied("without-n-head", tmp_path / "capture")
+    again(path)
+    whole = session.read.parquet(str(path / "0000000000.parquet"))
+    for rows in (session.read.parquet(str(path)), session.read.schema(spark.capture_schema()).parquet(str(path))):
+        for protocol in ("cdtp", "dcp"):
+            found = spark.decode(rows, protocol, payload=True).drop("segment", "tags")
+            old = spark.decode(whole, protocol, payload=True).drop("segment", "tags").orderBy("seq").collect()
+            assert found.where("seq < 13").orderBy("seq").collect() == old
+            assert found.where("seq >= 13").withColumn("seq", F.col("seq") - 13).orderBy("seq").collect() == old
+            counted = spark.decode(rows, protocol).drop("segment", "tags")
+            shown = [name for name in counted.columns if name != "seq"]
+            assert (
+                counted.where("seq >= 13").orderBy("seq").select(shown).collect()
+                == counted.where("seq < 13").orderBy("seq").select(shown).collect()
+            )
 
 
 def test_what_is_no_message_keeps_its_data(session):

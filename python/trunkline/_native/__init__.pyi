@@ -1,12 +1,14 @@
 """The native part of trunkline; use the package around it."""
 
 import os
-from typing import Literal, final
+from collections.abc import Sequence
+from typing import Any, Literal, final
 
 from typing_extensions import disjoint_base
 
 __all__ = [
     "Guard",
+    "Protocol",
     "Role",
     "__version__",
     "build_profile",
@@ -15,9 +17,12 @@ __all__ = [
     "chirp",
     "columns",
     "dcp",
+    "decode",
     "error_kinds",
     "msgpack",
+    "protocols",
     "shutdown",
+    "topic",
     "use_libzmq",
 ]
 
@@ -28,6 +33,60 @@ build_profile: Literal["debug", "release"]
 
 def error_kinds() -> list[str]:
     """What is wrong with bytes that are not a message, by slug."""
+
+def protocols() -> list[Protocol]:
+    """Every protocol whose messages can be decoded into columns."""
+
+def decode(protocol: str, frames: Sequence[Any]) -> list[Any] | None:
+    """The messages in recorded frames, as leniently as any recorder may have been; None where the protocol is not known.
+
+    Raises:
+        DecodeError: The frames are no message.
+    """
+
+def topic(protocol: str, frames: Sequence[Any]) -> bytes | None:
+    """The topic of a message, where the place of a frame alone says which it is."""
+
+@final
+class Protocol:
+    """What there is to know of a protocol's columns."""
+
+    @property
+    def name(self) -> str:
+        """The name in the `protocol` column of a capture."""
+
+    @property
+    def one_way(self) -> bool:
+        """Whether messages go one way, so that those recorded can be sent again: nobody answers them."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of decoding, with their defaults."""
+
+    @property
+    def inputs(self) -> tuple[tuple[str, Literal["always", "columns", "head"], tuple[str, ...]], ...]:
+        """The columns that decoding takes: their name in a capture, and what they are needed for.
+
+        ``"always"``: to tell what is a message. ``"columns"``: for these columns of what is decoded alone. ``"head"``: to
+        tell what is a message, for which the frames before the body do; the body is for these columns. The numbers of
+        frames and bytes may be missing.
+        """
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns of a capture that a message keeps of the row it comes from."""
+
+    @property
+    def error_kinds(self) -> tuple[str, ...]:
+        """What can be wrong with frames that are no message, by slug."""
+
+    @property
+    def column_kinds(self) -> tuple[str, ...]:
+        """Why a good message may have an empty cell, by slug."""
+
+    @property
+    def ddl(self) -> str:
+        """The columns that decoding gives unless options say otherwise, in the words of Spark."""
 
 def use_libzmq(path: str | os.PathLike[str]) -> None:
     """Says which library pyzmq has loaded."""

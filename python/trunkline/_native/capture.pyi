@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import pyarrow as pa
 from typing_extensions import Buffer
 
-__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "recover", "run_schema", "schema"]
+__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "recover", "schema"]
 
 @final
 class Capture:
@@ -73,9 +73,6 @@ class Import:
 
 def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None]:
     """Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``."""
-
-def run_schema() -> pa.Schema:
-    """The columns of a table of runs, but for the maps of BOR and EOR."""
 
 def schema() -> pa.Schema:
     """The columns of a capture."""

@@ -1,42 +1,41 @@
 """Columns of wire bytes into columns of what they say."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import pyarrow as pa
 
-__all__ = ["Cdtp", "Dcp", "column_kinds"]
+from trunkline._native import Protocol
+
+__all__ = ["Decoder", "Gaps", "Runs", "column_kinds"]
 
 def column_kinds() -> list[str]:
     """Why a good message has an empty cell, by slug."""
 
 @final
-class Cdtp:
-    """A decoder of CDTP headers. Columns in are of anything that speaks Arrow, in one chunk or several."""
+class Decoder:
+    """A decoder of the messages of a protocol. Columns in are of anything that speaks Arrow, in one chunk or several.
 
-    def __new__(
-        cls,
-        *,
-        tags: Sequence[tuple[str, str]] = ...,
-        rest: bool = True,
-        mode: str = "PERMISSIVE",
-        accept: Sequence[str] = ...,
-        strict: bool = True,
-        payload: bool = False,
-    ) -> Cdtp:
+    It can be pickled.
+    """
+
+    def __new__(cls, protocol: str, **options: Any) -> Decoder:
         """What is to be decoded, and how.
 
         Args:
-            tags: The tags with a column of their own, and its type.
-            rest: Whether there is a VARIANT of all others.
-            mode: What becomes of a header that is none.
-            accept: The headers that are messages.
-            strict: Whether bytes after a header are an error.
-            payload: Whether there is a column of payloads.
+            protocol: The name of the protocol; see `protocols`.
+            options: Those of the protocol that are not to be as `Protocol.options` has them. All have `mode`, what
+                becomes of what is no message: ``"PERMISSIVE"`` keeps it, with `error` and its bytes; ``"FAILFAST"``
+                raises; ``"DROPMALFORMED"`` leaves it out.
 
         Raises:
-            LocalProtocolError: There is no such thing.
+            LocalProtocolError: There is no such protocol, the protocol has no such option, or the option no such value.
+            TypeError: There is no such option.
         """
+
+    @property
+    def protocol(self) -> Protocol:
+        """What it decodes."""
 
     def row_schema(self) -> pa.Schema:
         """The columns of `decode_rows`."""
@@ -59,77 +58,87 @@ class Cdtp:
         """
 
     def decode_rows(
-        self, header: Any, n_frames: Any = None, n_bytes: Any = None, payload: Any = None
+        self,
+        *,
+        envelope: Any = None,
+        header: Any = None,
+        payload: Any = None,
+        n_frames: Any = None,
+        n_bytes: Any = None,
     ) -> tuple[pa.UInt32Array, pa.RecordBatch]:
-        """A row a message, a CDTP2 message one a record; and the row of the header that each comes from.
+        """A row a message, a CDTP2 message one a record; and the row of the batch that each comes from.
+
+        Args:
+            envelope: The frames before the header, lists of binaries.
+            header: The header frames, binary.
+            payload: The frames after it. It may leave out some at the end that the numbers count.
+            n_frames: The number of frames of each message.
+            n_bytes: The bytes of all frames of each message.
 
         Raises:
-            DecodeError: A header is none, or a tag is of another type than asked for, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
+            DecodeError: What is there is no message, or a tag is of another type than asked for; the mode is FAILFAST.
+            ValueError: A column is missing, they do not fit together, or are of types they cannot be.
         """
 
     def decode_structs(
-        self, header: Any, n_frames: Any = None, n_bytes: Any = None, payload: Any = None
+        self,
+        *,
+        envelope: Any = None,
+        header: Any = None,
+        payload: Any = None,
+        n_frames: Any = None,
+        n_bytes: Any = None,
     ) -> pa.StructArray:
-        """A struct a header.
+        """A struct a message, null where the columns that are looked into are.
 
         Raises:
-            DecodeError: A header is none, or a tag is of another type than asked for, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
+            DecodeError: What is there is no message, or a tag is of another type than asked for; the mode is FAILFAST.
+            ValueError: A column is missing, they do not fit together, or are of types they cannot be.
         """
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Pickles."""
 
 @final
-class Dcp:
-    """A decoder of DCP messages. Columns in are of anything that speaks Arrow, in one chunk or several."""
+class Runs:
+    """Counts the runs of one sender of CDTP after the other, as a capture does (CDTP-21).
 
-    def __new__(cls, *, mode: str = "PERMISSIVE", compat_dagbox: bool = False, data: bool = False) -> Dcp:
-        """What is to be decoded, and how.
+    It is given rows in the order of capture, sender, `seq` and `record`: one for each number of a message that knows runs,
+    with `capture_id`, `sender`, `seq`, `record`, `received_at_ns`, `n_bytes`, `type` and `sequence`. Before a BOR or EOR
+    whose map is wanted comes a row of record `FRAMES`, with its `header` and the first frame of its `payload`.
+    """
 
-        Args:
-            mode: What becomes of frames that are no message.
-            compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
-            data: Whether there is a column of the parts of the data.
+    FRAMES: Final[int]
+    MAP_BYTES: Final[int]
+
+    def __new__(cls) -> Runs: ...
+    @staticmethod
+    def ddl() -> str:
+        """The columns of a table of runs, in the words of Spark."""
+
+    def record(self, batch: Any) -> pa.RecordBatch:
+        """Takes the next rows in, and gives the runs that are over.
 
         Raises:
-            LocalProtocolError: There is no such mode.
+            ValueError: A column is missing, or of a type it cannot be.
         """
 
-    def row_schema(self) -> pa.Schema:
-        """The columns of `decode_rows`."""
+    def finish(self) -> pa.RecordBatch:
+        """Gives the last run of all."""
 
-    def row_ddl(self) -> str:
-        """The same in the words of Spark."""
+@final
+class Gaps:
+    """Finds the sequence numbers that one source of CDTP after the other skips, as a receiver does (CDTP-21).
 
-    def struct_schema(self) -> pa.Schema:
-        """The fields of `decode_structs`.
+    It is given rows in the order of their source, `seq` and `record`, with `type` and `sequence`.
+    """
 
-        Raises:
-            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
-        """
+    def __new__(cls, source: Sequence[str]) -> Gaps:
+        """For rows whose source the texts in these columns tell."""
 
-    def struct_ddl(self) -> str:
-        """The same in the words of Spark.
-
-        Raises:
-            LocalProtocolError: The mode is DROPMALFORMED: a column function drops no rows.
-        """
-
-    def decode_rows(
-        self, envelope: Any, header: Any, payload: Any, n_frames: Any = None, n_bytes: Any = None
-    ) -> tuple[pa.UInt32Array, pa.RecordBatch]:
-        """A row a message, and the row it comes from. `payload` may leave out data that the numbers count.
+    def record(self, batch: Any) -> pa.Int64Array:
+        """How many numbers are missing before that of each row.
 
         Raises:
-            DecodeError: Frames are no message, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
-        """
-
-    def decode_structs(
-        self, envelope: Any, header: Any, payload: Any, n_frames: Any = None, n_bytes: Any = None
-    ) -> pa.StructArray:
-        """A struct a message, null where its columns are.
-
-        Raises:
-            DecodeError: Frames are no message, and the mode is FAILFAST.
-            ValueError: The columns do not fit together, or are of types they cannot be.
+            ValueError: A column is missing, or of a type it cannot be.
         """

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from trunkline import cdtp, dcp
+from trunkline import _native as _codec
 from trunkline._native import capture as _native
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trunkline._decoding import Mode, Tags
+    from trunkline.columns import CdtpOptions, DcpOptions, Mode
 
 __all__ = ["Capture", "CaptureInfo", "Run", "open", "schema"]
-
-# As lenient as any recorder may have been.
-_DECODERS: Mapping[str, Callable[[Sequence[bytes]], cdtp.Message | cdtp.Batch | dcp.Message]] = {
-    "cdtp": functools.partial(cdtp.decode, strict=False),
-    "dcp": functools.partial(dcp.decode, compat_dagbox=True),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +112,17 @@ class Capture:
         return self._native.segments
 
     def __iter__(self) -> Iterator[Any]:
-        """The messages, each a `cdtp.Message` or a `dcp.Message`, oldest first; `skipped` counts from 0 again."""
+        """The messages, each a `Message` of its protocol's room, oldest first; `skipped` counts from 0 again."""
         self.skipped = 0
         for protocol, error, frames in self._native.messages():
-            if error is not None or protocol not in _DECODERS:
-                self.skipped += 1
-                continue
             try:
-                message = _DECODERS[protocol](frames)
+                messages = None if error is not None else _codec.decode(protocol, frames)
             except DecodeError:
+                messages = None
+            if messages is None:
                 self.skipped += 1
-                continue
-            if isinstance(message, cdtp.Batch):
-                yield from message
             else:
-                yield message
+                yield from messages
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows, oldest first, each a dict of its columns; needs no pyarrow."""
@@ -163,57 +152,45 @@ class Capture:
         _need_pyarrow()
         return self._native.reader()
 
+    @overload
     def decode(
-        self,
-        protocol: str = "cdtp",
-        *,
-        tags: Tags = "variant",
-        mode: Mode = "PERMISSIVE",
-        accept: str | Sequence[str] = ("S", "A", "B", "2"),
-        strict: bool = True,
-        compat_dagbox: bool = False,
-        payload: bool = False,
-    ) -> pa.RecordBatchReader:
+        self, protocol: Literal["cdtp"] = "cdtp", *, mode: Mode = ..., **options: Unpack[CdtpOptions]
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
+    def decode(
+        self, protocol: Literal["dcp"], *, mode: Mode = ..., **options: Unpack[DcpOptions]
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
+    def decode(self, protocol: str, *, mode: Mode = ..., **options: Any) -> pa.RecordBatchReader: ...
+
+    def decode(self, protocol: str = "cdtp", *, mode: Mode = "PERMISSIVE", **options: Any) -> pa.RecordBatchReader:
         """The messages as a stream of record batches, one row a message, as `trunkline.spark.decode` makes them.
 
         Args:
-            protocol: ``"cdtp"`` or ``"dcp"``.
-            tags: Which columns the tags of CDTP become: one of ``"variant"``, None, or ``{name: type}`` for columns
-                ``tag_<name>``, with ``"*": "variant"`` for the rest.
+            protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
             mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
                 raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
-            accept: The CDTP header that is a message, or several.
-            strict: Whether bytes after a CDTP header are an error.
-            compat_dagbox: Whether DCP types of four bytes are taken as well (DCP-11).
-            payload: Whether to add the payload frames of CDTP, which are not read from disk without, or the parts of
-                the data of DCP.
+            options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Payloads are
+                not read from disk unless `payload` asks for them.
 
         Raises:
             LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, or the protocol has
                 no such option.
         """
         pyarrow = _need_pyarrow()
-        from trunkline._decoding import decoding_of, rows_of
+        from trunkline import columns
 
-        decoding = decoding_of(
-            protocol,
-            tags=tags,
-            mode=mode,
-            accept=accept,
-            strict=strict,
-            compat_dagbox=compat_dagbox,
-            payload=payload,
-        )
-        if decoding.protocol == "dcp":
-            frames = ["envelope", "header", "payload"]
-        else:
-            frames = ["header", "n_frames", "n_bytes", *(["payload"] if payload else [])]
-        reader = self._native.reader([*decoding.kept, "protocol", *frames])
-        kept = pyarrow.schema([reader.schema.field(name) for name in decoding.kept])
-        schema = pyarrow.schema([*kept, *decoding.native().row_schema()])
+        decoder = columns.Decoder(protocol, mode=mode, **options)
+        decoded = decoder.row_schema()
+        frames = list(columns.needed(decoder, set(decoded.names)))
+        reader = self._native.reader([*decoder.protocol.kept, "protocol", *frames])
+        kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
+        schema = pyarrow.schema([*kept, *decoded])
         spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in reader)
-        decoded = rows_of(decoding, kept.names, frames, None)(spoken)
-        typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in decoded)
+        batches = columns.rows_of(decoder, kept.names, frames, None)(spoken)
+        typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         return pyarrow.RecordBatchReader.from_batches(schema, typed)
 
     def read_all(self) -> pa.Table:

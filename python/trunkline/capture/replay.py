@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, Unpack
 
 from trunkline import cdtp
+from trunkline._native import protocols
 from trunkline._roles import RoleOptions
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -57,10 +58,14 @@ def replay(
         message = f"rate is 'max', 'real' or a number of messages a second, not {rate!r}"
         raise LocalProtocolError(message)
     opened = reading.open(path)
-    others = {protocol: count for protocol, count in opened.info().protocols.items() if protocol != "cdtp"}
+    one_way = {protocol.name for protocol in protocols() if protocol.one_way}
+    others = {name: count for name, count in opened.info().protocols.items() if name not in one_way}
     if others:
-        found = ", ".join(f"{count} messages of {protocol}" for protocol, count in sorted(others.items()))
-        message = f"only CDTP can be replayed: another protocol's messages answer each other. The capture holds {found}"
+        found = ", ".join(f"{count} messages of {name}" for name, count in sorted(others.items()))
+        can = ", ".join(name.upper() for name in sorted(one_way))
+        message = (
+            f"only {can} can be replayed: another protocol's messages answer each other. The capture holds {found}"
+        )
         raise LocalProtocolError(message)
     with _Sender("replay", linger_s=linger_s, **options) as sender:
         if on_ready is not None:

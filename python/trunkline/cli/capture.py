@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trunkline import errors
+from trunkline._native import decode as decode_frames
 from trunkline._text import amount, readable
 from trunkline.cli.groups import Endpoints, Security, grouped
-from trunkline.cli.options import Json, Tags, example, need_decodable, tag_columns
+from trunkline.cli.options import DECODABLE, DEFAULT, Json, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.whole import whole
@@ -102,7 +103,7 @@ def cat(
         if output.json:
             output.event("row", **row)
         else:
-            what = readable(f"error {row['error']}" if row["error"] else _sender(row))
+            what = readable(f"error {row['error']}" if row["error"] else _speaker(row))
             size = f"{row['n_frames']} frames, {amount(row['n_bytes'])}"
             output.line(
                 f"{row['seq']:>8} {_moment(row['received_at_ns'])} {readable(row['endpoint'] or '-')} {what} {size}"
@@ -116,15 +117,17 @@ def decode(
     *,
     protocol: Annotated[
         str | None,
-        typer.Option("--protocol", help="What to decode: cdtp or dcp. [default: cdtp, or what else there is alone]"),
+        typer.Option(
+            "--protocol", help=f"What to decode: {DECODABLE}. [default: {DEFAULT}, or what else there is alone]"
+        ),
     ] = None,
     tags: Tags = None,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
-    columns = tag_columns(tags)
+    options = decoding_options(tags)
     if protocol is not None:
-        need_decodable(protocol, columns)
+        need_decodable(protocol, options)
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -132,8 +135,8 @@ def decode(
     found = opened.info()
     if protocol is None:
         protocol = _protocol_of(found.protocols, output)
-        need_decodable(protocol, columns)
-    reader = opened.decode(protocol, tags=columns)
+        need_decodable(protocol, options)
+    reader = opened.decode(protocol, **options)
     from pyarrow import parquet
 
     rows = 0
@@ -153,13 +156,13 @@ def decode(
 
 
 def _protocol_of(counts: Mapping[str, int], output: Output) -> str:
-    """What to decode where nobody says it: the only protocol there is, else CDTP."""
+    """What to decode where nobody says it: the only protocol there is, else the first of all."""
     if len(counts) == 1:
         return next(iter(counts))
-    others = {name: count for name, count in counts.items() if name != "cdtp"}
+    others = {name: count for name, count in counts.items() if name != DEFAULT}
     if others:
-        output.note(f"decodes cdtp; --protocol decodes others{_listed(others)}")
-    return "cdtp"
+        output.note(f"decodes {DEFAULT}; --protocol decodes others{_listed(others)}")
+    return DEFAULT
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:
@@ -252,12 +255,11 @@ def _moment(ns: int) -> str:
     return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S") + f".{ns % 10**9 // 1000:06}"
 
 
-def _sender(row: dict[str, Any]) -> str:
-    if row["protocol"] != "cdtp":
-        return str(row["protocol"])
-    from trunkline import cdtp
-
+def _speaker(row: dict[str, Any]) -> str:
+    """Who says it where a message tells, else the protocol."""
+    header = [] if row["header"] is None else [row["header"]]
     try:
-        return cdtp.decode([row["header"], *row["payload"]], strict=False).sender
+        messages = decode_frames(row["protocol"], [*row["envelope"], *header, *row["payload"]])
     except errors.DecodeError as error:
         return f"error {error.kind}"
+    return next((str(message.sender) for message in messages or () if hasattr(message, "sender")), row["protocol"])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from trunkline._native import protocols
 from trunkline.errors import LocalProtocolError
 
-if TYPE_CHECKING:
-    from trunkline._decoding import Mode
-
 __all__ = [
+    "DECODABLE",
+    "DEFAULT",
     "Chirp",
     "ChirpOption",
     "Count",
@@ -26,11 +26,11 @@ __all__ = [
     "Pace",
     "StatsInterval",
     "Tags",
+    "decoding_options",
     "encodable",
     "example",
     "need_decodable",
     "span",
-    "tag_columns",
 ]
 
 # Thirty years. Beyond, libraries and systems run out of bits one after the other.
@@ -102,9 +102,18 @@ Tags = Annotated[
 ]
 
 
-def tag_columns(given: str | None) -> dict[str, str] | Literal["variant"] | None:
-    """What `--tags` says, as decoding takes it."""
-    if given is None or given == "variant":
+# The protocols that can be decoded, to read, and the one that is meant where nobody says it.
+DECODABLE = " or ".join(protocol.name for protocol in protocols())
+DEFAULT = protocols()[0].name
+
+
+def decoding_options(tags: str | None) -> dict[str, Any]:
+    """What the command line says of decoding, as decoding takes it."""
+    return {} if tags is None else {"tags": _tag_columns(tags)}
+
+
+def _tag_columns(given: str) -> dict[str, str] | Literal["variant"] | None:
+    if given == "variant":
         return "variant"
     if given == "none":
         return None
@@ -118,20 +127,12 @@ def tag_columns(given: str | None) -> dict[str, str] | Literal["variant"] | None
     return columns
 
 
-def need_decodable(protocol: str, tags: dict[str, str] | Literal["variant"] | None, mode: Mode = "PERMISSIVE") -> None:
+def need_decodable(protocol: str, options: Mapping[str, Any]) -> None:
     """Refuses what cannot be decoded before anything is begun."""
-    from trunkline import _decoding
+    from trunkline._native.columns import Decoder
 
     try:
-        _decoding.decoding_of(
-            protocol,
-            tags=tags,
-            mode=mode,
-            accept=_decoding.ACCEPT,
-            strict=True,
-            compat_dagbox=False,
-            payload=False,
-        )
+        Decoder(protocol, **options)
     except LocalProtocolError as error:
         message = f"{error}."
         raise typer.BadParameter(message) from None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.options import Json, Tags, example, need_decodable, tag_columns
+from trunkline.cli.options import DECODABLE, Json, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.sparking import spark_session, watched
 from trunkline.cli.whole import whole
@@ -31,7 +31,7 @@ def decode(
     capture: Capture,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the Parquet table; not there yet.")],
     *,
-    protocol: Annotated[str, typer.Option("--protocol", help="What to decode: cdtp or dcp.")],
+    protocol: Annotated[str, typer.Option("--protocol", help=f"What to decode: {DECODABLE}.")],
     tags: Tags = None,
     mode: Annotated[
         Mode, typer.Option("--mode", help="What becomes of a header that is none: kept, an error, or left out.")
@@ -39,8 +39,8 @@ def decode(
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table with Spark."""
-    columns = tag_columns(tags)
-    need_decodable(protocol, columns, mode.value)
+    options = decoding_options(tags)
+    need_decodable(protocol, options)
     from trunkline import capture as room
     from trunkline import spark
 
@@ -50,7 +50,7 @@ def decode(
     with whole(out) as part, spark_session("trunkline spark decode") as session:
         rows = session.read.schema(spark.capture_schema()).parquet(str(capture))
         with watched(session, "decoding (tasks)"):
-            spark.decode(rows, protocol, tags=columns, mode=mode.value).write.parquet(str(part))
+            spark.decode(rows, protocol, mode=mode.value, **options).write.parquet(str(part))
         messages = session.read.parquet(str(part)).count()
     if output.json:
         output.event("decoded", rows=messages, path=str(out))

@@ -12,7 +12,6 @@ from trunkline import _notices
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened
-from trunkline.dcp._drops import tell_dropped
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = [
@@ -171,7 +170,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a broker's engine has to say."""
     if kind == "dropped":
         error, slug, frames, peer = details
-        tell_dropped(notices, Dropped(error, slug, frames, peer))
+        notices.dropped(Dropped(error, slug, frames, peer))
     elif kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO

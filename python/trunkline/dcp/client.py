@@ -15,7 +15,6 @@ from trunkline._native.dcp import Reply
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOptions, native_options, opened
 from trunkline.dcp._calls import AsyncCalls, Calls
-from trunkline.dcp._drops import tell_dropped
 from trunkline.errors import LocalProtocolError
 
 __all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "tell"]
@@ -110,7 +109,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a client's engine has to say."""
     if kind == "dropped":
         error, frames = details
-        tell_dropped(notices, Dropped(error, error.kind, frames))
+        notices.dropped(Dropped(error, error.kind, frames))
     else:
         notices.tell(kind, *details)
 

@@ -17,7 +17,6 @@ from trunkline._notices import Dropped, Notices
 from trunkline._pool import Pool
 from trunkline._roles import AsyncStream, BlockingRole, Role, RoleOptions, native_options, opened
 from trunkline.dcp._calls import AsyncCalls
-from trunkline.dcp._drops import tell_dropped
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
 __all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "tell"]
@@ -165,7 +164,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     if kind == "dropped":
         error, frames = details
         assert isinstance(error, DecodeError)
-        tell_dropped(notices, Dropped(error, error.kind, frames))
+        notices.dropped(Dropped(error, error.kind, frames))
     elif kind == "abandoned":
         notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
     elif kind == "lost":

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trunkline._decoding import CdtpDecoding, DcpDecoding
+from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping, need_columns
 from trunkline.spark.report import RunReport, SenderReport, ServiceReport
 from trunkline.spark.requests import pair_requests
-from trunkline.spark.runs import followed, runs
+from trunkline.spark.runs import runs, skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -96,8 +96,8 @@ def count(rows: DataFrame) -> Counts:
 def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    decoding = CdtpDecoding.of(tags=None)
-    decoded = decode_keeping(rows, decoding, kept, kept + only)
+    decoder = Decoder("cdtp", tags=None)
+    decoded = decode_keeping(rows, decoder, kept, kept + only)
     return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
 
 
@@ -132,8 +132,8 @@ def _gaps(rows: DataFrame, bucket: Column) -> DataFrame:
 
     only = ("record", "sender", "type", "sequence")
     messages = _decoded(rows, ("capture_id", "seq", "endpoint", "received_at_ns"), only)
-    numbered = followed(messages.where("sequence IS NOT NULL"), ("capture_id", "endpoint", "sender"))
-    return numbered.groupBy("sender", bucket).agg(F.sum("missed").alias("skipped"))
+    missed = skipped(messages, ("capture_id", "endpoint", "sender"), ("sender", "received_at_ns"))
+    return missed.groupBy("sender", bucket).agg(F.sum("missed").alias("skipped"))
 
 
 def latest_runs(rows: DataFrame) -> tuple[tuple[RunReport, ...], int]:
@@ -174,7 +174,7 @@ def count_requests(rows: DataFrame) -> RequestCounts:
 
     if "protocol" not in {name.lower() for name in rows.columns}:
         return RequestCounts()
-    spoken = rows.where(F.col("protocol") == DcpDecoding.protocol)
+    spoken = rows.where(F.col("protocol") == "dcp")
     if spoken.isEmpty():
         return RequestCounts()
     latency = F.percentile_approx("latency_ns", [0.5, 0.9, 0.99], 10_000)
@@ -195,7 +195,7 @@ def count_requests(rows: DataFrame) -> RequestCounts:
         number = len(largest) if len(largest) < SERVICES else services.count()
     finally:
         services.unpersist()
-    decoded = decode_keeping(spoken, DcpDecoding.of(), (), ("error",))
+    decoded = decode_keeping(spoken, Decoder("dcp"), (), ("error",))
     errors = {
         row["error"]: row["count"] for row in decoded.where("error IS NOT NULL").groupBy("error").count().collect()
     }

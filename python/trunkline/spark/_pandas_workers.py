@@ -9,7 +9,7 @@ import pandas as pd  # type: ignore[import-untyped]  # its types are a package o
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from trunkline._decoding import Decoding
+    from trunkline.columns import Decoder
 
 __all__ = ["frames_of"]
 
@@ -23,14 +23,14 @@ _TYPES = {
 }
 
 
-def frames_of(decoding: Decoding, names: Sequence[str]) -> Callable[..., pd.DataFrame]:
+def frames_of(decoder: Decoder, names: Sequence[str]) -> Callable[..., pd.DataFrame]:
     """A function for `pandas_udf`: columns of frames, called `names`, to a data frame of what they say."""
 
     def decode(*columns: pd.Series) -> pd.DataFrame:
         arrays = {
             name: pa.array(column, _TYPES[name], from_pandas=True) for name, column in zip(names, columns, strict=True)
         }
-        decoded = pa.RecordBatch.from_struct_array(decoding.native().decode_structs(**arrays))
+        decoded = pa.RecordBatch.from_struct_array(decoder.decode_structs(**arrays))
         # Arrow's own types: as one of pandas', a column of integers with a null would be one of floats.
         frame = decoded.to_pandas(types_mapper=pd.ArrowDtype)
         # Spark reads what is nested object by object, and knows None but not pandas' NA.
@@ -39,5 +39,5 @@ def frames_of(decoding: Decoding, names: Sequence[str]) -> Callable[..., pd.Data
                 frame[field.name] = pd.Series(decoded[field.name].to_pylist(), index=frame.index, dtype=object)
         return frame
 
-    decode.__name__ = decoding.protocol
+    decode.__name__ = decoder.protocol.name
     return decode

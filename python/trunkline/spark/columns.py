@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from trunkline import columns as _columns
+from trunkline.columns import COUNTS, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
 
@@ -12,33 +15,56 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-    from trunkline._decoding import DcpDecoding, Decoding, Mode, Tags
+    from trunkline.columns import CdtpOptions, DcpOptions, Mode, Tags
 
 __all__ = [
-    "ACCEPT",
+    "as_columns",
     "capture_schema",
-    "dcp_frames",
     "decode",
     "decode_keeping",
     "from_cdtp",
     "from_dcp",
-    "headers",
     "need_columns",
+    "sent",
 ]
-
-ACCEPT = ("S", "A", "B", "2")
 
 _TYPES = {
     "envelope": ("array<binary>",),
     "header": ("binary",),
     "n_frames": ("int", "bigint", "smallint", "tinyint"),
     "n_bytes": ("int", "bigint", "smallint", "tinyint"),
+    "n_head": ("int", "bigint", "smallint", "tinyint"),
     "payload": ("array<binary>",),
     "protocol": ("string",),
 }
 
-# The columns that nothing but one column of numbers is made of. Of CDTP the number of frames says what is a message.
-_COUNTED = {"cdtp": {"payload_bytes": "n_bytes"}, "dcp": {"data_parts": "n_frames", "data_bytes": "n_bytes"}}
+
+@overload
+def decode(
+    df: DataFrame,
+    protocol: Literal["cdtp"],
+    *,
+    mode: Mode = ...,
+    columns: Sequence[str] | None = ...,
+    **options: Unpack[CdtpOptions],
+) -> DataFrame: ...
+
+
+@overload
+def decode(
+    df: DataFrame,
+    protocol: Literal["dcp"],
+    *,
+    mode: Mode = ...,
+    columns: Sequence[str] | None = ...,
+    **options: Unpack[DcpOptions],
+) -> DataFrame: ...
+
+
+@overload
+def decode(
+    df: DataFrame, protocol: str, *, mode: Mode = ..., columns: Sequence[str] | None = ..., **options: Any
+) -> DataFrame: ...
 
 
 @needs_extra
@@ -46,13 +72,9 @@ def decode(
     df: DataFrame,
     protocol: str,
     *,
-    tags: Tags = "variant",
     mode: Mode = "PERMISSIVE",
-    accept: str | Sequence[str] = ACCEPT,
-    strict: bool = True,
-    compat_dagbox: bool = False,
-    payload: bool = False,
     columns: Sequence[str] | None = None,
+    **options: Any,
 ) -> DataFrame:
     """A table of the messages in a table of frames, one row a message; a CDTP2 message is a row a record.
 
@@ -80,18 +102,17 @@ def decode(
     Args:
         df: A capture, or any table with a binary column `header`; for DCP also `envelope` and `payload`, arrays of
             binary, for the frames before and after it. Its columns `protocol` (rows of another one are left
-            out), `n_frames`, `n_bytes` and `payload` are used where present. Where `n_frames` or `n_bytes` is not, the
-            JVM counts it from `payload`, which it has to read for that; without either, the counts are null and a
-            missing payload is no error.
-        protocol: ``"cdtp"`` or ``"dcp"``.
-        tags: Which columns the tags of CDTP become.
+            out), `n_frames`, `n_bytes`, `payload` and `n_head` (how many frames of it stand before the body, which is
+            left where it is) are used where present. Where `n_frames` or `n_bytes` is not, the JVM counts it from
+            `payload`, which it has to read for that; without either, the counts are null and a missing payload is no
+            error.
+        protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
         mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST fails
             the query, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
-        accept: The CDTP header that is a message, or several.
-        strict: Whether bytes after a CDTP header are an error.
-        compat_dagbox: Whether DCP types of four bytes are taken as well (DCP-11).
-        payload: Whether to add the payload frames of CDTP, or the parts of the data of DCP, which then pass through
-            Python.
+        options: What the protocol knows beside. CDTP: `tags`, which columns the tags become; `accept`, the header that is
+            a message, or several; `strict`, whether bytes after a header are an error. DCP: `compat_dagbox`, whether types
+            of four bytes are taken as well (DCP-11). All: `payload`, whether to add the payload frames, of DCP the parts
+            of the data, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
         columns: Those that are wanted, in whatever order; all of them if None. Spark cannot tell a function which of
             its columns a query uses, so each one costs its way to Python and back unless it is left out here.
 
@@ -99,18 +120,8 @@ def decode(
         LocalProtocolError: There is no such protocol, mode or type, the protocol has no such option, a column is
             missing or of another type, or the names of two tags are equal but for case, which Spark takes for one.
     """
-    from trunkline._decoding import decoding_of
-
-    decoding = decoding_of(
-        protocol,
-        tags=tags,
-        mode=mode,
-        accept=accept,
-        strict=strict,
-        compat_dagbox=compat_dagbox,
-        payload=payload,
-    )
-    return decode_keeping(df, decoding, decoding.kept, columns)
+    decoder = Decoder(protocol, mode=mode, **options)
+    return decode_keeping(df, decoder, decoder.protocol.kept, columns)
 
 
 @needs_extra
@@ -121,7 +132,7 @@ def from_cdtp(
     n_bytes: Column | str | None = None,
     tags: Tags = "variant",
     mode: Mode = "PERMISSIVE",
-    accept: str | Sequence[str] = ACCEPT,
+    accept: str | Sequence[str] = ("S", "A", "B", "2"),
     strict: bool = True,
 ) -> Column:
     """A column of structs of what CDTP headers say, one a header.
@@ -147,10 +158,8 @@ def from_cdtp(
     Raises:
         LocalProtocolError: There is no such mode or type, or the names of two tags are equal but for case.
     """
-    from trunkline._decoding import CdtpDecoding
-
-    decoding = CdtpDecoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
-    return _structs(decoding, headers(header, n_frames, n_bytes))
+    decoder = Decoder("cdtp", tags=tags, mode=mode, accept=accept, strict=strict)
+    return _structs(decoder, {"header": header, "n_frames": n_frames, "n_bytes": n_bytes})
 
 
 @needs_extra
@@ -159,6 +168,7 @@ def from_dcp(
     header: Column | str,
     payload: Column | str,
     *,
+    n_head: Column | str | None = None,
     mode: Mode = "PERMISSIVE",
     compat_dagbox: bool = False,
     data: bool = False,
@@ -174,17 +184,17 @@ def from_dcp(
         envelope: The frames before the header, an array: one empty frame for what a DEALER sends or gets.
         header: The frames that name the protocol, binary.
         payload: The frames after it, an array: the type and what follows.
+        n_head: How many of these stand before the data, as a capture has it: unless data is asked for, it then stays in
+            the JVM, which counts it. Without, all of it passes through Python.
         mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
         compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
-        data: Whether to add the parts of the data as a field, which then pass through Python.
+        data: Whether to add the parts of the data as a field.
 
     Raises:
         LocalProtocolError: There is no such mode.
     """
-    from trunkline._decoding import DcpDecoding
-
-    decoding = DcpDecoding.of(mode=mode, compat_dagbox=compat_dagbox, payload=data)
-    return _structs(decoding, dcp_frames(decoding, envelope, header, payload))
+    decoder = Decoder("dcp", mode=mode, compat_dagbox=compat_dagbox, payload=data)
+    return _structs(decoder, {"envelope": envelope, "header": header, "payload": payload, "n_head": n_head})
 
 
 @needs_extra
@@ -197,41 +207,78 @@ def capture_schema() -> StructType:
     return from_arrow_schema(capture.schema())
 
 
-def _structs(decoding: Decoding, named: Mapping[str, Column | str]) -> Column:
+def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:
     from pyspark.sql.pandas.functions import arrow_udf
 
-    from trunkline._decoding import structs_of
-
+    named = sent(decoder, as_columns(given), set(decoder.struct_schema().names))
     # Its types know nothing of functions of several columns.
     make: Any = arrow_udf
-    function = make(structs_of(decoding, list(named)), decoding.native().struct_ddl())
+    function = make(_columns.structs_of(decoder, list(named)), decoder.struct_ddl())
     # Spark evaluates a deterministic function again for each use of its fields that it moves to another place.
     decoded: Column = function.asNondeterministic()(*named.values())
     return decoded
 
 
-def headers(
-    header: Column | str, n_frames: Column | str | None, n_bytes: Column | str | None
-) -> dict[str, Column | str]:
-    """The columns a column function was given, by the names the decoder knows."""
-    named = {"header": header, "n_frames": n_frames, "n_bytes": n_bytes}
-    return {name: column for name, column in named.items() if column is not None}
-
-
-def dcp_frames(
-    decoding: DcpDecoding, envelope: Column | str, header: Column | str, payload: Column | str
-) -> dict[str, Column]:
-    """The columns that the decoder of DCP takes: unless data is asked for, it stays in the JVM, which counts it."""
+def as_columns(given: Mapping[str, Column | str | None]) -> dict[str, Column]:
+    """The columns that a column function was given."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    given = {"envelope": envelope, "header": header, "payload": payload}
-    found = {name: F.col(column) if isinstance(column, str) else column for name, column in given.items()}
-    if decoding.payload:
-        return found
-    before, frame, after = found.values()
-    n_frames = F.size(before) + F.size(after) + F.when(frame.isNull(), 0).otherwise(1)
-    n_bytes = _bytes(before) + _bytes(after) + F.coalesce(F.octet_length(frame), F.lit(0))
-    return found | {"payload": _before_data(decoding, found), "n_frames": n_frames, "n_bytes": n_bytes}
+    there = ((name, column) for name, column in given.items() if column is not None)
+    return {name: F.col(column) if isinstance(column, str) else column for name, column in there}
+
+
+def sent(decoder: Decoder, found: Mapping[str, Column], wanted: AbstractSet[str]) -> dict[str, Column]:
+    """The columns that go to Python for the columns `wanted` of what is decoded, out of those of a capture there are.
+
+    Bodies stay in the JVM, which counts what is not counted yet.
+
+    Raises:
+        LocalProtocolError: A column is missing.
+    """
+    needed = _columns.needed(decoder, wanted)
+    columns = {}
+    for name, head in needed.items():
+        if name in found:
+            columns[name] = _head(found) if head else found[name]
+        elif name not in COUNTS:
+            message = f"there is no column {name}: the table has {', '.join(found)}"
+            raise LocalProtocolError(message)
+        elif "payload" in found and not _is_whole(found, needed):
+            columns[name] = _counted(decoder, found)[name]
+    return columns
+
+
+def _head(found: Mapping[str, Column]) -> Column:
+    """The payload up to its body, all of it where nobody knows that."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if "n_head" not in found:
+        return found["payload"]
+    payload, head = found["payload"], found["n_head"]
+    return F.when(head.isNull(), payload).otherwise(F.slice(payload, F.lit(1), head.cast("int")))
+
+
+def _is_whole(found: Mapping[str, Column], needed: Mapping[str, bool]) -> bool:
+    """Whether all frames of the payload are sent, so that there is nothing to count."""
+    return "payload" in needed and not (needed["payload"] and "n_head" in found)
+
+
+def _counted(decoder: Decoder, found: Mapping[str, Column]) -> dict[str, Column]:
+    """The numbers of frames and bytes, of the columns that this protocol has frames in."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frames, total = F.lit(0), F.lit(0).cast("bigint")
+    for name, _, _ in decoder.protocol.inputs:
+        if name in COUNTS or name not in found:
+            continue
+        column = found[name]
+        if name == "header":
+            frames += F.when(column.isNull(), 0).otherwise(1)
+            total += F.coalesce(F.octet_length(column), F.lit(0))
+        else:
+            frames += F.size(column)
+            total += _bytes(column)
+    return dict(zip(COUNTS, (frames, total), strict=True))
 
 
 def _bytes(frames: Column) -> Column:
@@ -240,50 +287,17 @@ def _bytes(frames: Column) -> Column:
     return F.aggregate(frames, F.lit(0).cast("bigint"), lambda total, frame: total + F.octet_length(frame))
 
 
-def _before_data(decoding: DcpDecoding, found: Mapping[str, Column]) -> Column:
-    """The payload frames up to the delimiter before the data, of requests and replies; of all others all frames.
-
-    Behind the type and a frame that may be empty come two delimiters: one that ends the client's address, which is the
-    next frame or, in a request, the one after, and one that ends the metadata. What is otherwise is no message, and is
-    to be kept whole.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    envelope, header, payload = found["envelope"], found["header"], found["payload"]
-    empty = F.filter(
-        F.transform(payload, lambda frame, at: F.when((at > 1) & (F.octet_length(frame) == 0), at)),
-        lambda at: at.isNotNull(),
-    )
-    first, second, kind = F.get(empty, F.lit(0)), F.get(empty, F.lit(1)), F.get(payload, F.lit(0))
-    widths = (b"", bytes(3)) if decoding.compat_dagbox else (b"",)
-
-    def is_of(number: bytes) -> Column:
-        return kind.isin(*(number + rest for rest in widths))
-
-    is_request = is_of(b"\x04") & first.isin(2, 3)
-    is_reply = is_of(b"\x05") & (first == 2) & (F.octet_length(F.get(payload, F.lit(1))) > 0)
-    is_good = (
-        (F.size(envelope) == 1)
-        & (F.octet_length(F.get(envelope, F.lit(0))) == 0)
-        & (header == F.lit(b"DGBX\x01"))
-        & (is_request | is_reply)
-    )
-    return F.when(is_good & second.isNotNull(), F.slice(payload, 1, second + 1)).otherwise(payload)
-
-
 def decode_keeping(
-    df: DataFrame, decoding: Decoding, kept: Iterable[str], columns: Iterable[str] | None = None
+    df: DataFrame, decoder: Decoder, kept: Iterable[str], columns: Iterable[str] | None = None
 ) -> DataFrame:
     """Decodes, and keeps of each row the columns `kept`, where there; of all these it gives those that are wanted."""
     from pyspark.sql.types import StructType
 
-    from trunkline._decoding import rows_of
-
     fields = {field.name.lower(): field for field in df.schema}
-    _check(fields, decoding)
+    _check(fields)
     if "protocol" in fields:
-        df = df.where(df[fields["protocol"].name] == decoding.protocol)
-    decoded = StructType.fromDDL(decoding.native().row_ddl())
+        df = df.where(df[fields["protocol"].name] == decoder.protocol.name)
+    decoded = StructType.fromDDL(decoder.row_ddl())
     assert isinstance(decoded, StructType)
     there = [name for name in kept if name in fields]
     wanted = {*there, *decoded.names} if columns is None else set(columns)
@@ -296,17 +310,14 @@ def decode_keeping(
         raise LocalProtocolError(message)
     stay = {name: df[fields[name].name] for name in there if name in wanted}
     only = [name for name in decoded.names if name in wanted]
-    frames = _frames(df, fields, decoding)
-    for name, counted in _COUNTED[decoding.protocol].items():
-        if name not in wanted:
-            frames.pop(counted, None)
+    frames = sent(decoder, {name: df[field.name] for name, field in fields.items()}, wanted.intersection(only))
     schema = StructType()
     for name in stay:
         schema.add(name, fields[name].dataType)
     for name in only:
         schema.add(decoded[name])
-    sent = [column.alias(name) for name, column in (stay | frames).items()]
-    return df.select(sent).mapInArrow(rows_of(decoding, list(stay), list(frames), only), schema)
+    named = [column.alias(name) for name, column in (stay | frames).items()]
+    return df.select(named).mapInArrow(_columns.rows_of(decoder, list(stay), list(frames), only), schema)
 
 
 def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
@@ -318,36 +329,9 @@ def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
         raise LocalProtocolError(message)
 
 
-def _check(fields: dict[str, StructField], decoding: Decoding) -> None:
-    if decoding.protocol == "dcp":
-        needed = ["envelope", "header", "payload"]
-    else:
-        needed = ["header", "payload"] if decoding.payload else ["header"]
-    for name in needed:
-        if name not in fields:
-            message = f"there is no column {name}: the table has {', '.join(field.name for field in fields.values())}"
-            raise LocalProtocolError(message)
+def _check(fields: Mapping[str, StructField]) -> None:
+    """Refuses columns that go by the name of a capture's and are of another type."""
     for name, types in _TYPES.items():
         if name in fields and fields[name].dataType.simpleString() not in types:
             message = f"the column {name} is {fields[name].dataType.simpleString()}, it must be {types[0]}"
             raise LocalProtocolError(message)
-
-
-def _frames(df: DataFrame, fields: dict[str, StructField], decoding: Decoding) -> dict[str, Column]:
-    """The columns that the decoder needs: sizes are counted here, so that payloads stay in the JVM."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
-    from trunkline._decoding import DcpDecoding
-
-    if isinstance(decoding, DcpDecoding):
-        envelope, header, payload = (df[fields[name].name] for name in ("envelope", "header", "payload"))
-        found = dcp_frames(decoding, envelope, header, payload)
-        counted = {name: df[fields[name].name] for name in ("n_frames", "n_bytes") if name in found and name in fields}
-        return found | counted
-    frames = ("header", "payload") if decoding.payload else ("header", "n_frames", "n_bytes")
-    found = {name: df[fields[name].name] for name in frames if name in fields}
-    if "payload" in fields and not decoding.payload:
-        payload = df[fields["payload"].name]
-        found.setdefault("n_frames", F.size(payload) + 1)
-        found.setdefault("n_bytes", _bytes(payload) + F.octet_length(found["header"]))
-    return found

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trunkline.columns import COUNTS, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import ACCEPT, dcp_frames, headers
+from trunkline.spark.columns import as_columns, sent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import Column
 
-    from trunkline._decoding import Decoding, Mode
+    from trunkline.columns import Mode
 
 __all__ = ["cdtp", "dcp"]
 
@@ -29,7 +28,7 @@ def cdtp(
     n_bytes: Column | str | None = None,
     tags: Mapping[str, str] | None = None,
     mode: Mode = "PERMISSIVE",
-    accept: str | Sequence[str] = ACCEPT,
+    accept: str | Sequence[str] = ("S", "A", "B", "2"),
     strict: bool = True,
 ) -> Column:
     """The column of structs that `from_cdtp` gives, by way of pandas.
@@ -48,13 +47,8 @@ def cdtp(
     Raises:
         LocalProtocolError: There is no such mode or type, or the names of two tags are equal but for case.
     """
-    from trunkline._decoding import CdtpDecoding
-
-    decoding = CdtpDecoding.of(tags=tags, mode=mode, accept=accept, strict=strict)
-    if decoding.rest:
-        message = 'a pandas UDF has typed tags only, as {"run": "bigint"}: from_cdtp has "variant"'
-        raise LocalProtocolError(message)
-    return _structs(decoding, headers(header, n_frames, n_bytes), header)
+    decoder = Decoder("cdtp", tags=tags, mode=mode, accept=accept, strict=strict)
+    return _structs(decoder, {"header": header, "n_frames": n_frames, "n_bytes": n_bytes})
 
 
 @needs_extra
@@ -63,6 +57,7 @@ def dcp(
     header: Column | str,
     payload: Column | str,
     *,
+    n_head: Column | str | None = None,
     mode: Mode = "PERMISSIVE",
     compat_dagbox: bool = False,
     data: bool = False,
@@ -73,6 +68,7 @@ def dcp(
         envelope: The frames before the header, an array.
         header: The frames that name the protocol, binary.
         payload: The frames after it, an array.
+        n_head: How many of these stand before the data, as in `from_dcp`.
         mode: PERMISSIVE or FAILFAST.
         compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
         data: Whether to add the parts of the data as a field.
@@ -80,22 +76,26 @@ def dcp(
     Raises:
         LocalProtocolError: There is no such mode.
     """
-    from trunkline._decoding import DcpDecoding
-
-    decoding = DcpDecoding.of(mode=mode, compat_dagbox=compat_dagbox, payload=data)
-    return _structs(decoding, dcp_frames(decoding, envelope, header, payload), envelope, header, payload)
+    decoder = Decoder("dcp", mode=mode, compat_dagbox=compat_dagbox, payload=data)
+    return _structs(decoder, {"envelope": envelope, "header": header, "payload": payload, "n_head": n_head})
 
 
-def _structs(decoding: Decoding, named: Mapping[str, Column | str], *given: Column | str) -> Column:
+def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
     from pyspark.sql.pandas.functions import pandas_udf
 
     from trunkline.spark._pandas_workers import frames_of
 
+    schema = decoder.struct_schema()
+    if "VARIANT" in decoder.struct_ddl():
+        message = 'a pandas UDF has typed tags only, as {"run": "bigint"}: the function of `spark` has "variant"'
+        raise LocalProtocolError(message)
+    columns = as_columns(given)
+    named = sent(decoder, columns, set(schema.names))
     # Its types know nothing of functions of several columns.
     make: Any = pandas_udf
-    function = make(frames_of(decoding, list(named)), decoding.native().struct_ddl())
+    function = make(frames_of(decoder, list(named)), decoder.struct_ddl())
     decoded = function.asNondeterministic()(*named.values())
     # A pandas UDF has no way to say that a struct is null.
-    is_there = [(F.col(column) if isinstance(column, str) else column).isNotNull() for column in given]
+    is_there = [columns[name].isNotNull() for name in named if name not in COUNTS]
     return F.when(functools.reduce(operator.or_, is_there), decoded)

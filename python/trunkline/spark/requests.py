@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline.columns import Decoder
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import decode_keeping, need_columns
 
@@ -69,14 +70,12 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    from trunkline._decoding import DcpDecoding
-
     need_columns(rows, _NEEDED, "requests are paired from")
-    decoding = DcpDecoding.of(compat_dagbox=compat_dagbox)
+    decoder = Decoder("dcp", compat_dagbox=compat_dagbox)
     kept = (*_WHERE, "peer", "direction")
 
     def messages(of: Column) -> DataFrame:
-        decoded = decode_keeping(rows.where(of), decoding, kept, (*kept, "type", "service", "client", "metadata"))
+        decoded = decode_keeping(rows.where(of), decoder, kept, (*kept, "type", "service", "client", "metadata"))
         return decoded.where("type IN ('request', 'reply')").select(
             *_WHERE,
             "peer",

@@ -72,6 +72,7 @@ pub(crate) struct Columns {
     envelope: Lists,
     header: Blobs,
     payload: Lists,
+    n_head: Vec<i32>,
     n_frames: Vec<i32>,
     n_bytes: Vec<i64>,
     error: Names,
@@ -101,10 +102,12 @@ impl Columns {
             self.envelope.push::<F>(&[]);
             self.header.push(None);
             self.payload.push::<F>(&[]);
+            self.n_head.push(0);
             self.error.push(Some(MESSAGE_TOO_LARGE));
             return;
         }
         let split = row.framing.split(row.frames);
+        self.n_head.push(i32::try_from(split.head()).unwrap_or(i32::MAX));
         let frame = |at: usize| row.frames[at].as_ref();
         let topic = row.topic.or_else(|| split.topic.and_then(|at| str::from_utf8(frame(at)).ok()));
         self.topic.push(topic.map(str::as_bytes));
@@ -133,6 +136,7 @@ impl Columns {
             Arc::new(self.envelope.finish(rows)?),
             Arc::new(self.header.finish_binary(rows)?),
             Arc::new(self.payload.finish(rows)?),
+            Arc::new(Int32Array::from(take(&mut self.n_head))),
             Arc::new(Int32Array::from(take(&mut self.n_frames))),
             Arc::new(Int64Array::from(take(&mut self.n_bytes))),
             self.error.finish()?,
@@ -371,6 +375,7 @@ mod tests {
         let topics: Vec<_> = batch.columns.column(5).as_string::<i32>().iter().collect();
         assert_eq!(topics, [Some("echo"), Some("mine"), None]);
         assert_eq!(batch.frame_bytes, 29);
+        assert_eq!(batch.columns["n_head"].as_primitive::<Int32Type>().values(), &[4, 4, 2]);
     }
 
     #[test]
@@ -379,8 +384,9 @@ mod tests {
         columns.push(&row(&[b"pretended"]), MESSAGE_BYTES_MAX + 1);
         let batch = columns.finish().unwrap();
         assert_eq!(batch.frame_bytes, 0);
-        let n_bytes = batch.columns.column(11).as_primitive::<arrow_array::types::Int64Type>();
+        let n_bytes = batch.columns["n_bytes"].as_primitive::<arrow_array::types::Int64Type>();
         assert_eq!(n_bytes.value(0), i64::try_from(MESSAGE_BYTES_MAX).unwrap() + 1);
-        assert!(batch.columns.column(8).is_null(0));
+        assert!(batch.columns["header"].is_null(0));
+        assert_eq!(batch.columns["n_head"].as_primitive::<Int32Type>().value(0), 0);
     }
 }

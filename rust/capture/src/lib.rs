@@ -7,6 +7,7 @@
 //! turns the journal of a writer that was killed into a segment.
 #![forbid(unsafe_code)]
 
+mod account;
 mod columns;
 mod direction;
 mod disk;
@@ -31,7 +32,7 @@ pub use direction::Direction;
 pub use error::{CaptureError, CaptureErrorKind};
 pub use import::Import;
 pub use reader::{Batches, Capture, Info, Rows, recover};
-pub use runs::{RunRecord, run_schema};
+pub use runs::RunRecord;
 pub use schema::schema;
 pub use settings::{Keep, Settings};
 pub use store::Recovery;

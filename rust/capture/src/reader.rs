@@ -9,20 +9,21 @@ use std::vec;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray};
+use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray, new_null_array};
 use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::file::reader::ChunkReader;
 use trunkline_wire::cdtp::RunBook;
 
+use crate::account::Account;
 use crate::disk::{Disk as _, LocalDisk};
 use crate::files::{self, Listing};
 use crate::journal::JournalReader;
 use crate::lock::Lock;
 use crate::manifest::Manifest;
 use crate::runs::{self, RUN_COLUMNS};
-use crate::schema::schema;
+use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
 use crate::store::{Recovery, Store, list_runs};
 use crate::{CaptureError, CaptureErrorKind, RunRecord, import};
@@ -160,7 +161,7 @@ impl Capture {
             let mut journal = JournalReader::new(path.clone(), FileFromStart::buffered(file))?;
             let mut first_seq = journal.next_seq();
             while let Some(batch) = journal.batch()? {
-                runs::record(&mut book, *number, first_seq, &batch.columns);
+                Account::record(&mut book, *number, first_seq, &batch.columns);
                 first_seq = journal.next_seq();
             }
         }
@@ -247,9 +248,9 @@ fn open_segment(
     reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
 }
 
-/// Tells a book of the rows of a segment.
+/// Tells an account of the rows of a segment.
 pub(crate) fn record_segment(
-    book: &mut RunBook,
+    account: &mut dyn Account,
     number: u64,
     path: &Path,
     file: impl ChunkReader + 'static,
@@ -260,7 +261,7 @@ pub(crate) fn record_segment(
         let batch = with_schema(path, &batch, &wanted)?;
         let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
         let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
-        runs::record(book, number, first_seq, &batch);
+        account.record(number, first_seq, &batch);
     }
     Ok(())
 }
@@ -367,11 +368,10 @@ fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<R
     let columns = wanted
         .fields()
         .iter()
-        .map(|field| {
-            let column = batch.column_by_name(field.name()).ok_or_else(|| {
-                CaptureError::corrupt(path, format!("is no segment of a capture: it lacks {}", field.name()))
-            })?;
-            arrow_cast::cast(column, field.data_type()).map_err(failed)
+        .map(|field| match batch.column_by_name(field.name()) {
+            Some(column) => arrow_cast::cast(column, field.data_type()).map_err(failed),
+            None if field.name() == N_HEAD => Ok(new_null_array(field.data_type(), batch.num_rows())),
+            None => Err(CaptureError::corrupt(path, format!("is no segment of a capture: it lacks {}", field.name()))),
         })
         .collect::<Result<Vec<ArrayRef>, _>>()?;
     RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)

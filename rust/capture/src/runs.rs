@@ -7,12 +7,10 @@
 
 use std::io::BufRead as _;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array as _, ArrayRef, BinaryArray, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -21,36 +19,11 @@ use trunkline_wire::Protocol as _;
 use trunkline_wire::cdtp::{Boundary, Cdtp, Closed, Run, RunBook, RunRow};
 
 use crate::CaptureError;
+use crate::account::Account;
 
 /// The columns that runs are counted from.
 pub(crate) const RUN_COLUMNS: [&str; 7] =
     ["seq", "received_at_ns", "protocol", "header", "payload", "n_frames", "n_bytes"];
-
-/// The columns of a table of runs, but for the maps of BOR and EOR.
-pub fn run_schema() -> SchemaRef {
-    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-        let text = |name, nullable| Field::new(name, DataType::Utf8, nullable);
-        let number = |name, nullable| Field::new(name, DataType::Int64, nullable);
-        Arc::new(Schema::new(vec![
-            text("capture_id", false),
-            text("sender", false),
-            number("ordinal", false),
-            text("run_id", true),
-            text("condition", false),
-            Field::new("condition_code", DataType::Int32, false),
-            number("messages", false),
-            number("bytes", false),
-            number("missed", false),
-            number("duplicates", false),
-            number("out_of_order", false),
-            number("first_received_at_ns", false),
-            number("last_received_at_ns", false),
-            number("bor_seq", true),
-            number("eor_seq", true),
-        ]))
-    });
-    Arc::clone(&SCHEMA)
-}
 
 /// A run of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +36,40 @@ pub struct RunRecord {
     pub run: Run,
 }
 
-/// Tells a book of the rows of a batch, which may be of the journal or of a segment.
-pub(crate) fn record(book: &mut RunBook, segment: u64, first_seq: u64, batch: &RecordBatch) {
+impl Account for RunBook {
+    fn record(&mut self, segment: u64, first_seq: u64, batch: &RecordBatch) {
+        record(self, segment, first_seq, batch);
+    }
+
+    fn over(&self) -> usize {
+        self.closed().len()
+    }
+
+    fn forget_over(&mut self) {
+        self.forget_closed();
+    }
+
+    fn first_open_segment(&self) -> Option<u64> {
+        self.first_open_segment()
+    }
+
+    fn to_file(&self, segment: u64) -> Vec<u8> {
+        to_lines(segment, self)
+    }
+
+    fn go_on_from(&mut self, path: &Path, file: &[u8]) -> Result<usize, CaptureError> {
+        let (over, book) = from_lines(path, file)?;
+        *self = book;
+        Ok(over.len())
+    }
+
+    fn copy(&self) -> Box<dyn Account> {
+        Box::new(self.clone())
+    }
+}
+
+/// Tells a book of the rows of a batch.
+fn record(book: &mut RunBook, segment: u64, first_seq: u64, batch: &RecordBatch) {
     let is_cdtp = cdtp_rows(&batch["protocol"]);
     let received = batch["received_at_ns"].as_primitive::<Int64Type>();
     let n_bytes = batch["n_bytes"].as_primitive::<Int64Type>();
@@ -100,7 +105,7 @@ fn cdtp_rows(protocol: &ArrayRef) -> impl Fn(usize) -> bool {
 }
 
 /// The file of a segment.
-pub(crate) fn to_lines(segment: u64, book: &RunBook) -> Vec<u8> {
+fn to_lines(segment: u64, book: &RunBook) -> Vec<u8> {
     let mut lines = json!({"version": 1, "segment": segment}).to_string();
     let closed = book.closed().iter().map(|Closed { sender, run }| (&**sender, run, true));
     for (sender, run, is_over) in closed.chain(book.latest().map(|(sender, run)| (sender, run, false))) {

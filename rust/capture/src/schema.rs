@@ -30,6 +30,9 @@ pub(crate) fn journal_schema() -> SchemaRef {
 /// How many columns the journal leaves to its header.
 pub(crate) const HEADER_COLUMNS: usize = 3;
 
+/// How many frames of the payload stand before its body. It is null in what was written before there was this column.
+pub(crate) const N_HEAD: &str = "n_head";
+
 /// The item of a list of frames, named as the Parquet format wants it.
 pub(crate) fn frame_field() -> Arc<Field> {
     static FRAME: LazyLock<Arc<Field>> = LazyLock::new(|| Arc::new(Field::new("element", DataType::Binary, false)));
@@ -49,6 +52,7 @@ fn row_fields(closed: &DataType, repeated: &DataType) -> Vec<Field> {
         Field::new("envelope", frames.clone(), false),
         Field::new("header", DataType::Binary, true),
         Field::new("payload", frames, false),
+        Field::new(N_HEAD, DataType::Int32, true),
         Field::new("n_frames", DataType::Int32, false),
         Field::new("n_bytes", DataType::Int64, false),
         Field::new("error", repeated.clone(), true),

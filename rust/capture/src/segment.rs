@@ -154,10 +154,10 @@ fn properties(header: &Header) -> WriterProperties {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from(name), true);
     }
     // Encoded, these take next to nothing, and a compressor each takes its time to set up.
-    for name in ["capture_id", "segment", "seq", "protocol", "endpoint", "direction", "n_frames", "error"] {
+    for name in ["capture_id", "segment", "seq", "protocol", "endpoint", "direction", "n_head", "n_frames", "error"] {
         builder = builder.set_column_compression(ColumnPath::from(name), Compression::UNCOMPRESSED);
     }
-    for name in ["segment", "seq", "received_at_ns", "n_frames", "n_bytes"] {
+    for name in ["segment", "seq", "received_at_ns", "n_head", "n_frames", "n_bytes"] {
         builder = builder.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
     }
     for name in ["segment", "seq", "received_at_ns"] {

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use trunkline_wire::cdtp::RunBook;
 
+use crate::account::{self, Account};
 use crate::columns::Batch;
 use crate::disk::Disk;
 use crate::files::{self, Listing};
 use crate::journal::{Header, Journal, JournalReader};
 use crate::manifest::{Manifest, random_id};
 use crate::reader;
-use crate::runs;
 use crate::segment::{SegmentSummary, SegmentWriter};
 use crate::{CaptureError, Keep};
 
-/// A segment is published early when so many runs have come to their end in it: they are in memory until then.
-const RUNS_OVER: usize = 1 << 16;
+/// A segment is published early when so much of its account is over: that is in memory until then.
+const MANY_OVER: usize = 1 << 16;
 
 /// What opening a capture for writing found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub(crate) struct Store {
     durable_seq: u64,
     segments: u64,
     deleted: u64,
-    book: RunBook,
+    account: Box<dyn Account>,
     /// The last file of runs, if it holds none that is over: it may go once there is a later one.
     passing_runs: Option<u64>,
 }
@@ -82,7 +81,7 @@ impl Store {
             durable_seq: 0,
             segments: 0,
             deleted: 0,
-            book: RunBook::default(),
+            account: account::new(),
             passing_runs: None,
         };
         match store.recover(&listing, has_manifest) {
@@ -110,10 +109,10 @@ impl Store {
         current.unsynced_bytes += current.journal.append(batch)?;
         current.segment.append(batch)?;
         current.frame_bytes += batch.frame_bytes;
-        runs::record(&mut self.book, current.header.segment, self.manifest.next_seq, &batch.columns);
+        self.account.record(current.header.segment, self.manifest.next_seq, &batch.columns);
         self.current = Some(current);
         self.manifest.next_seq += batch.rows();
-        if self.book.closed().len() >= RUNS_OVER { self.publish() } else { Ok(()) }
+        if self.account.over() >= MANY_OVER { self.publish() } else { Ok(()) }
     }
 
     /// Makes every row appended so far durable.
@@ -153,7 +152,7 @@ impl Store {
             segments.push((number, path, facts));
         }
         let mut bytes: u64 = segments.iter().map(|(_, _, (bytes, _))| bytes).sum();
-        let needed = self.book.first_open_segment().unwrap_or(u64::MAX);
+        let needed = self.account.first_open_segment().unwrap_or(u64::MAX);
         // The latest one tells the numbers that come next.
         segments.pop();
         let deleted_before = self.deleted;
@@ -221,7 +220,7 @@ impl Store {
             durable_seq: 0,
             segments: 0,
             deleted: 0,
-            book: self.book.clone(),
+            account: self.account.copy(),
             passing_runs: None,
         };
         if let Some(last) = self.manifest.next_segment.checked_sub(1) {
@@ -279,10 +278,10 @@ impl Store {
     /// Writes down how the runs stand after a segment.
     fn write_runs(&mut self, number: u64) -> Result<(), CaptureError> {
         self.create_runs_directory()?;
-        self.replace(files::NEXT_RUNS, &files::runs(number), &runs::to_lines(number, &self.book))?;
+        self.replace(files::NEXT_RUNS, &files::runs(number), &self.account.to_file(number))?;
         self.sync_runs_directory()?;
-        self.passing_runs = self.book.closed().is_empty().then_some(number);
-        self.book.forget_closed();
+        self.passing_runs = (self.account.over() == 0).then_some(number);
+        self.account.forget_over();
         Ok(())
     }
 
@@ -297,14 +296,13 @@ impl Store {
         let last = good.last().copied();
         if let Some(last) = last {
             let path = self.directory.join(files::runs(last));
-            let (over, book) = runs::from_lines(&path, &read(&*self.disk, &path)?)?;
-            self.book = book;
-            self.passing_runs = over.is_empty().then_some(last);
+            let over = self.account.go_on_from(&path, &read(&*self.disk, &path)?)?;
+            self.passing_runs = (over == 0).then_some(last);
         }
         for number in segments.iter().copied().filter(|number| last.is_none_or(|last| *number > last)) {
             let path = self.directory.join(files::segment(number));
             let file = Bytes::from(read(&*self.disk, &path)?);
-            reader::record_segment(&mut self.book, number, &path, file)?;
+            reader::record_segment(&mut *self.account, number, &path, file)?;
             let passed = self.passing_runs.take();
             self.write_runs(number)?;
             self.remove_runs(passed)?;
@@ -381,7 +379,7 @@ impl Store {
                 let partial = self.directory.join(files::partial(number));
                 segment.insert(SegmentWriter::create(&*self.disk, partial, header.clone())?)
             };
-            runs::record(&mut self.book, number, first_seq, &batch.columns);
+            self.account.record(number, first_seq, &batch.columns);
             segment.append(&batch)?;
             first_seq += batch.rows();
         }
@@ -453,11 +451,12 @@ mod tests {
     use arrow_array::types::Int64Type;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
     use trunkline_wire::Framing;
-    use trunkline_wire::cdtp::Run;
+    use trunkline_wire::cdtp::{Run, RunBook};
 
     use super::*;
     use crate::columns::Columns;
     use crate::faults::{Fault, FaultyDisk, Loss};
+    use crate::runs;
     use crate::{CaptureErrorKind, Direction, Row, Rows};
 
     const DIRECTORY: &str = "capture";
@@ -734,7 +733,7 @@ mod tests {
                 let first_row = SegmentSummary::read(Path::new(""), &summary).unwrap().next_seq;
                 let rows = store.next_seq();
                 assert!(rows >= durable.max(3));
-                assert!(store.book.first_open_segment().is_none_or(|needed| needed >= first));
+                assert!(store.account.first_open_segment().is_none_or(|needed| needed >= first));
                 store.append(&batch(rows..rows + 2), UNBOUNDED).unwrap();
                 store.publish().unwrap();
                 // The first one that is left goes, and the rest is without gap.
@@ -860,7 +859,8 @@ mod tests {
             disk.remove(&Path::new(DIRECTORY).join(files::runs(*number))).unwrap();
         }
         let (store, _) = open(&disk).unwrap();
-        assert_eq!(store.book.latest().map(|(_, run)| run.ordinal).collect::<Vec<_>>(), [ROWS.div_ceil(4)]);
+        let (_, book) = runs::from_lines(Path::new("runs"), &store.account.to_file(0)).unwrap();
+        assert_eq!(book.latest().map(|(_, run)| run.ordinal).collect::<Vec<_>>(), [ROWS.div_ceil(4)]);
         let again = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
         assert_eq!(again, as_recorded);
         runs_are_those_of_the_rows(&disk);
@@ -883,13 +883,13 @@ mod tests {
     fn runs_that_are_over_do_not_pile_up_in_memory() {
         let disk = FaultyDisk::default();
         let (mut store, _) = open(&disk).unwrap();
-        let runs = u64::try_from(RUNS_OVER).unwrap();
+        let runs = u64::try_from(MANY_OVER).unwrap();
         for start in (0..=runs).step_by(8192) {
             // Each begins a run.
             store.append(&batch((start..start + 8192).map(|number| 4 * number)), UNBOUNDED).unwrap();
         }
         assert_eq!(store.segments(), 1);
-        assert!(store.book.closed().len() < RUNS_OVER);
+        assert!(store.account.over() < MANY_OVER);
     }
 
     #[test]

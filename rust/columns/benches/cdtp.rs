@@ -5,12 +5,9 @@ use std::{hint::black_box, sync::Arc};
 
 use arrow_array::{ArrayRef, BinaryArray, Int32Array};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use trunkline_columns::{
-    Headers, TagType, Tags,
-    cdtp::{Options, decode_rows, decode_structs},
-};
+use trunkline_columns::{Parts, TagType, Tags, cdtp::Options, decode_rows, decode_structs};
 use trunkline_wire::{
-    cdtp::{MessageType, Settings, Variant, decode_header, encode_header},
+    cdtp::{Cdtp, MessageType, Settings, Variant, decode_header, encode_header},
     msgpack::{Timestamp, write_bool, write_f64, write_map, write_string, write_unsigned},
 };
 
@@ -36,11 +33,10 @@ fn header(number: u64) -> Vec<u8> {
 fn benches(criterion: &mut Criterion) {
     let headers: Vec<_> = (0..ROWS).map(header).collect();
     let mean = headers.iter().map(Vec::len).sum::<usize>() / headers.len();
-    let input = Headers {
-        header: Arc::new(BinaryArray::from_iter_values(&headers)),
+    let input = Parts {
+        header: Some(Arc::new(BinaryArray::from_iter_values(&headers))),
         n_frames: Some(Arc::new(Int32Array::from_value(2, headers.len())) as ArrayRef),
-        n_bytes: None,
-        payload: None,
+        ..Parts::default()
     };
     let typed =
         [("run", TagType::BigInt), ("dtype", TagType::String), ("ok", TagType::Boolean), ("x", TagType::Double)]
@@ -63,11 +59,12 @@ fn benches(criterion: &mut Criterion) {
         ("rows/variant", Options::default()),
         ("rows/one-typed-tag-and-variant", typed(1, true)),
     ] {
-        group.bench_function(name, |bencher| bencher.iter(|| decode_rows(&options, black_box(&input)).unwrap()));
+        group
+            .bench_function(name, |bencher| bencher.iter(|| decode_rows::<Cdtp>(&options, black_box(&input)).unwrap()));
     }
     let options = typed(1, false);
     group.bench_function("structs/one-typed-tag", |bencher| {
-        bencher.iter(|| decode_structs(&options, black_box(&input)).unwrap());
+        bencher.iter(|| decode_structs::<Cdtp>(&options, black_box(&input)).unwrap());
     });
     group.finish();
 }

@@ -11,43 +11,36 @@ use arrow_schema::DataType;
 
 use crate::ColumnError;
 
-/// The columns of a batch that say something of its messages. All have one row a message.
-#[derive(Clone, Debug)]
-pub struct Headers {
-    /// The header frames: binary, large binary or binary view.
-    pub header: ArrayRef,
-    /// The number of frames of each message.
-    pub n_frames: Option<ArrayRef>,
-    /// The bytes of all frames of each message.
-    pub n_bytes: Option<ArrayRef>,
-    /// The payload frames of each message: a list of any kind of binary. It goes before the numbers.
-    pub payload: Option<ArrayRef>,
+/// A column that decoding takes, by its name in a capture. The numbers of frames and bytes may always be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Its name: that of a field of [`Parts`].
+    pub name: &'static str,
+    /// What it is needed for.
+    pub need: Need,
 }
 
-impl Headers {
-    pub(crate) fn read(&self) -> Result<Inputs<'_>, ColumnError> {
-        let rows = self.header.len();
-        let others = [("n_frames", &self.n_frames), ("n_bytes", &self.n_bytes), ("payload", &self.payload)];
-        check_rows(rows, others.map(|(name, column)| (name, column.as_ref())))?;
-        Ok(Inputs {
-            rows,
-            header: Binaries::of("header", self.header.as_ref())?,
-            n_frames: self.n_frames.as_ref().map(|column| integers("n_frames", column)).transpose()?,
-            n_bytes: self.n_bytes.as_ref().map(|column| integers("n_bytes", column)).transpose()?,
-            payload: self.payload.as_ref().map(|column| Lists::of("payload", column.as_ref())).transpose()?,
-        })
-    }
+/// What a column that comes in is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// To tell what is a message.
+    Always,
+    /// For these columns of what is decoded, and for nothing else.
+    For(&'static [&'static str]),
+    /// To tell what is a message, for which the frames before the body do; the body is for these columns.
+    HeadUnless(&'static [&'static str]),
 }
 
-/// The columns of a batch that hold the frames of its messages, as a capture splits them. All have one row a message.
-#[derive(Clone, Debug)]
+/// The columns of a batch that hold the frames of its messages, as a capture splits them, and count them. All have one
+/// row a message.
+#[derive(Clone, Debug, Default)]
 pub struct Parts {
     /// The frames before the header: a list of any kind of binary.
-    pub envelope: ArrayRef,
+    pub envelope: Option<ArrayRef>,
     /// The header frames: binary, large binary or binary view. A message that ends before it has none.
-    pub header: ArrayRef,
-    /// The frames after the header. It may leave out data at the end where `n_frames` and `n_bytes` count that.
-    pub payload: ArrayRef,
+    pub header: Option<ArrayRef>,
+    /// The frames after the header. It may leave out some at the end that the numbers count.
+    pub payload: Option<ArrayRef>,
     /// The number of frames of each message.
     pub n_frames: Option<ArrayRef>,
     /// The bytes of all frames of each message.
@@ -55,106 +48,92 @@ pub struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn read(&self) -> Result<PartInputs<'_>, ColumnError> {
-        let rows = self.header.len();
-        let others = [
-            ("envelope", Some(&self.envelope)),
-            ("payload", Some(&self.payload)),
-            ("n_frames", self.n_frames.as_ref()),
-            ("n_bytes", self.n_bytes.as_ref()),
-        ];
-        check_rows(rows, others)?;
-        Ok(PartInputs {
+    pub(crate) fn read(&self, inputs: &[Input]) -> Result<Inputs<'_>, ColumnError> {
+        let Self { envelope, header, payload, n_frames, n_bytes } = self;
+        let frames = [("header", header), ("envelope", envelope), ("payload", payload)];
+        let is_looked_into =
+            |name: &str| inputs.iter().any(|input| input.name == name && !matches!(input.need, Need::For(_)));
+        if let Some((name, _)) = frames.iter().find(|(name, column)| column.is_none() && is_looked_into(name)) {
+            return Err(ColumnError::Input(format!("there is no column {name}")));
+        }
+        let numbers = [("n_frames", n_frames), ("n_bytes", n_bytes)];
+        let mut lengths =
+            frames.iter().chain(&numbers).filter_map(|(name, column)| Some((name, column.as_ref()?.len())));
+        let (first, rows) = lengths.next().unwrap_or((&"header", 0));
+        if let Some((name, length)) = lengths.find(|(_, length)| *length != rows) {
+            return Err(ColumnError::Input(format!("{name} has {length} rows, {first} has {rows}")));
+        }
+        Ok(Inputs {
             rows,
-            envelope: Lists::of("envelope", self.envelope.as_ref())?,
-            header: Binaries::of("header", self.header.as_ref())?,
-            payload: Lists::of("payload", self.payload.as_ref())?,
-            n_frames: self.n_frames.as_ref().map(|column| integers("n_frames", column)).transpose()?,
-            n_bytes: self.n_bytes.as_ref().map(|column| integers("n_bytes", column)).transpose()?,
+            envelope: envelope.as_ref().map(|column| Lists::of("envelope", column)).transpose()?,
+            header: header.as_ref().map(|column| Binaries::of("header", column)).transpose()?,
+            payload: payload.as_ref().map(|column| Lists::of("payload", column)).transpose()?,
+            payload_is_looked_into: is_looked_into("payload"),
+            n_frames: n_frames.as_ref().map(|column| integers("n_frames", column)).transpose()?,
+            n_bytes: n_bytes.as_ref().map(|column| integers("n_bytes", column)).transpose()?,
         })
     }
 }
 
 /// The same, looked into.
-pub(crate) struct PartInputs<'a> {
-    pub(crate) rows: usize,
-    envelope: Lists<'a>,
-    header: Binaries<'a>,
-    payload: Lists<'a>,
-    n_frames: Option<Int64Array>,
-    n_bytes: Option<Int64Array>,
-}
-
-impl<'a> PartInputs<'a> {
-    /// Puts the frames of a message into `frames`, in place of those there. Gives false where there is no message.
-    #[inline]
-    pub(crate) fn gather(&self, row: usize, frames: &mut Vec<&'a [u8]>) -> bool {
-        frames.clear();
-        let (envelope, header, payload) = (self.envelope.get(row), self.header.get(row), self.payload.get(row));
-        let is_there = envelope.is_some() || header.is_some() || payload.is_some();
-        frames.extend(envelope.iter().flat_map(ListedFrames::iter));
-        frames.extend(header);
-        frames.extend(payload.iter().flat_map(ListedFrames::iter));
-        is_there
-    }
-
-    /// The number of frames of a message and their bytes, never fewer than the `frames` that are here.
-    #[inline]
-    pub(crate) fn sizes(&self, row: usize, frames: &[&[u8]]) -> (usize, usize) {
-        let counted = |column| value(column, row).and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
-        let bytes = frames.iter().map(|frame| frame.len()).sum();
-        (counted(self.n_frames.as_ref()).max(frames.len()), counted(self.n_bytes.as_ref()).max(bytes))
-    }
-}
-
-fn check_rows<'a>(
-    rows: usize,
-    others: impl IntoIterator<Item = (&'a str, Option<&'a ArrayRef>)>,
-) -> Result<(), ColumnError> {
-    let uneven =
-        others.into_iter().find_map(|(name, column)| Some((name, column?.len())).filter(|&(_, length)| length != rows));
-    match uneven {
-        Some((name, length)) => Err(ColumnError::Input(format!("{name} has {length} rows, header has {rows}"))),
-        None => Ok(()),
-    }
-}
-
-/// The columns of headers, looked into.
 pub(crate) struct Inputs<'a> {
     pub(crate) rows: usize,
-    pub(crate) header: Binaries<'a>,
+    envelope: Option<Lists<'a>>,
+    header: Option<Binaries<'a>>,
+    payload: Option<Lists<'a>>,
+    /// Whether it tells what is a message, so that without any other there may be one.
+    payload_is_looked_into: bool,
     n_frames: Option<Int64Array>,
     n_bytes: Option<Int64Array>,
-    payload: Option<Lists<'a>>,
-}
-
-/// What is known of the frames of one message.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Frames {
-    /// How many there are, the header among them.
-    pub(crate) frames: Option<usize>,
-    /// The bytes of those after the header.
-    pub(crate) payload_bytes: Option<i64>,
 }
 
 impl<'a> Inputs<'a> {
+    /// The message of a row, its frames in `frames` in place of those there. None where there is no message.
     #[inline]
-    pub(crate) fn frames(&self, row: usize, header: &[u8]) -> Frames {
-        if let Some(payload) = self.payload(row) {
-            let bytes: usize = payload.iter().map(<[u8]>::len).sum();
-            return Frames { frames: Some(1 + payload.len()), payload_bytes: i64::try_from(bytes).ok() };
+    pub(crate) fn message<'f>(&self, row: usize, frames: &'f mut Vec<&'a [u8]>) -> Option<Message<'f>> {
+        frames.clear();
+        let envelope = self.envelope.as_ref().and_then(|column| column.get(row));
+        let header = self.header.and_then(|column| column.get(row));
+        let payload = self.payload.as_ref().and_then(|column| column.get(row));
+        let is_there = envelope.is_some() || header.is_some() || (payload.is_some() && self.payload_is_looked_into);
+        if !is_there {
+            return None;
         }
-        // A count below nothing is as wrong as no frames at all.
-        let frames = value(self.n_frames.as_ref(), row).map(|frames| usize::try_from(frames).unwrap_or(0));
-        let bytes = value(self.n_bytes.as_ref(), row);
-        let payload_bytes = bytes.and_then(|bytes| bytes.checked_sub_unsigned(header.len() as u64));
-        Frames { frames, payload_bytes: payload_bytes.filter(|&bytes| bytes >= 0) }
+        frames.extend(envelope.iter().flat_map(ListedFrames::iter));
+        frames.extend(header);
+        frames.extend(payload.iter().flat_map(ListedFrames::iter));
+        Some(Message {
+            row,
+            frames,
+            has_payload: payload.is_some(),
+            n_frames: value(self.n_frames.as_ref(), row),
+            n_bytes: value(self.n_bytes.as_ref(), row),
+        })
     }
+}
 
-    /// The payload frames of a message.
+/// What is here of one message.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its row in the batch.
+    pub row: usize,
+    /// Its frames, in order. Some at the end may be missing.
+    pub frames: &'a [&'a [u8]],
+    /// Whether those after the header are among them.
+    pub has_payload: bool,
+    /// How many it has, if that is known.
+    pub n_frames: Option<i64>,
+    /// The bytes of all its frames, if that is known.
+    pub n_bytes: Option<i64>,
+}
+
+impl Message<'_> {
+    /// The number of its frames and their bytes, never fewer than are here.
     #[inline]
-    pub(crate) fn payload(&self, row: usize) -> Option<ListedFrames<'a>> {
-        self.payload.as_ref()?.get(row)
+    pub fn sizes(&self) -> (usize, usize) {
+        let counted = |number: Option<i64>| number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
+        let bytes = self.frames.iter().map(|frame| frame.len()).sum();
+        (counted(self.n_frames).max(self.frames.len()), counted(self.n_bytes).max(bytes))
     }
 }
 
@@ -166,10 +145,6 @@ pub(crate) struct ListedFrames<'a> {
 }
 
 impl<'a> ListedFrames<'a> {
-    fn len(&self) -> usize {
-        self.range.len()
-    }
-
     /// The frames; what is null in the column is empty here.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         let values = self.values;

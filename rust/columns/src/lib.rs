@@ -8,12 +8,15 @@ mod error;
 mod input;
 mod options;
 mod output;
+mod protocols;
+mod table;
 mod tags;
 mod variant;
 
 pub use ddl::ddl;
 pub use error::{ColumnError, ColumnKind};
-pub use input::{Headers, Parts};
-pub use options::{Mode, PlanError, TagType, Tags};
-pub use output::Rows;
+pub use input::{Input, Message, Need, Parts};
+pub use options::{Mode, PlanError, Setting, TagType, Tags, Value};
+pub use protocols::{Decoder, Description, PROTOCOLS};
+pub use table::{Builder, Rows, Table, decode_rows, decode_structs, row_fields, struct_fields};
 pub use variant::variant_type;

@@ -16,6 +16,17 @@ pub enum Mode {
     DropMalformed,
 }
 
+impl Mode {
+    /// The name users give it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Permissive => "PERMISSIVE",
+            Self::FailFast => "FAILFAST",
+            Self::DropMalformed => "DROPMALFORMED",
+        }
+    }
+}
+
 impl FromStr for Mode {
     type Err = PlanError;
 
@@ -122,6 +133,61 @@ impl Tags {
     }
 }
 
+/// The value of an option, as a user gives it. What kind it is of goes with the option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Yes or no.
+    Flag(bool),
+    /// What becomes of what is no message.
+    Mode(Mode),
+    /// Some names out of a few.
+    Names(Vec<String>),
+    /// Which columns the values of a map become.
+    Tags(Tags),
+}
+
+/// An option: where it is kept in the options `O` of a protocol.
+#[derive(Clone, Copy, Debug)]
+pub enum Setting<O> {
+    /// A [`Value::Flag`].
+    Flag(fn(&mut O) -> &mut bool),
+    /// A [`Value::Mode`].
+    Mode(fn(&mut O) -> &mut Mode),
+    /// [`Value::Names`], those there are among them.
+    Names {
+        /// Those that are chosen.
+        get: fn(&O) -> Vec<String>,
+        /// Chooses others; an unknown one is refused.
+        set: fn(&mut O, &[String]) -> Result<(), PlanError>,
+    },
+    /// [`Value::Tags`].
+    Tags(fn(&mut O) -> &mut Tags),
+}
+
+impl<O> Setting<O> {
+    pub(crate) fn get(&self, options: &mut O) -> Value {
+        match self {
+            Self::Flag(place) => Value::Flag(*place(options)),
+            Self::Mode(place) => Value::Mode(*place(options)),
+            Self::Names { get, .. } => Value::Names(get(options)),
+            Self::Tags(place) => Value::Tags(place(options).clone()),
+        }
+    }
+
+    pub(crate) fn set(&self, options: &mut O, name: &'static str, value: Value) -> Result<(), PlanError> {
+        match (self, value) {
+            (Self::Flag(place), Value::Flag(value)) => *place(options) = value,
+            (Self::Mode(place), Value::Mode(value)) => *place(options) = value,
+            (Self::Names { set, .. }, Value::Names(names)) => set(options, &names)?,
+            (Self::Tags(place), Value::Tags(value)) => *place(options) = value,
+            (Self::Flag(_) | Self::Mode(_) | Self::Names { .. } | Self::Tags(_), _) => {
+                return Err(PlanError::OtherKind(name));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Why options do not go together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
@@ -129,6 +195,12 @@ pub enum PlanError {
     UnknownMode(String),
     /// No such type of tag.
     UnknownType(String),
+    /// An option of names has none of this one: the option, the name, and those there are.
+    UnknownName(&'static str, String, Vec<&'static str>),
+    /// A protocol has no such option.
+    NotOf(&'static str, String),
+    /// The value of an option is of another kind.
+    OtherKind(&'static str),
     /// Two tags whose columns would have names equal but for case, which Spark takes for one.
     EqualNames(String),
     /// A column function makes no rows, so it drops none.
@@ -146,6 +218,13 @@ impl fmt::Display for PlanError {
                 "{name:?} is no type of a tag: bigint, double, string, boolean, binary and timestamp are, and \
                  variant for all others together"
             ),
+            Self::UnknownName(option, name, known) => {
+                write!(f, "{option}={name:?}: there is {}", known.join(", "))
+            }
+            Self::NotOf(protocol, option) => {
+                write!(f, "{option} says nothing of {} messages: leave it out", protocol.to_uppercase())
+            }
+            Self::OtherKind(option) => write!(f, "{option} is an option of another kind"),
             Self::EqualNames(name) => write!(f, "two tags are called {name:?} but for case, which Spark takes for one"),
             Self::DropInFunction => {
                 f.write_str("a column function cannot drop rows: use decode() with mode DROPMALFORMED")

@@ -6,8 +6,7 @@
 use std::{mem, ptr, sync::Arc};
 
 use arrow_array::{
-    ArrayRef, BinaryArray, ListArray, PrimitiveArray, RecordBatch, StringArray, StructArray, UInt32Array,
-    types::ArrowPrimitiveType,
+    ArrayRef, BinaryArray, ListArray, PrimitiveArray, StringArray, StructArray, types::ArrowPrimitiveType,
 };
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
@@ -16,15 +15,6 @@ use crate::{
     ColumnError,
     variant::{VariantWriter, variant_fields},
 };
-
-/// The decoded messages of a batch, one a row.
-#[derive(Clone, Debug)]
-pub struct Rows {
-    /// The row of the batch each comes from. It never goes back.
-    pub source: UInt32Array,
-    /// What the messages say.
-    pub columns: RecordBatch,
-}
 
 /// Which rows have a value.
 #[derive(Debug)]

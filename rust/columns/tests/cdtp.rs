@@ -9,19 +9,31 @@ use arrow_array::{
     cast::AsArray,
     types::{Float64Type, Int32Type, Int64Type, TimestampMicrosecondType},
 };
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Fields};
 use parquet_variant::{Variant, VariantMetadata};
-use trunkline_columns::{
-    ColumnError, Headers, Mode, PlanError, TagType, Tags,
-    cdtp::{Options, decode_rows, decode_structs, row_fields, struct_fields},
-    ddl,
-};
-use trunkline_wire::cdtp::{Accept, Settings};
+use trunkline_columns::{ColumnError, Mode, Parts, PlanError, Rows, TagType, Tags, cdtp::Options, ddl};
+use trunkline_wire::cdtp::{Accept, Cdtp, Settings};
 
 /// `CDTP\x01`, then the sender `d`, then a timestamp of one second and five nanoseconds.
 const S: &str = "a54344545001 a164 d7ff 0000001400000001";
 const B: &str = "a54344545001 a164";
 const TWO: &str = "a54344545002 a164";
+
+fn decode_rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
+    trunkline_columns::decode_rows::<Cdtp>(options, parts)
+}
+
+fn decode_structs(options: &Options, parts: &Parts) -> Result<StructArray, ColumnError> {
+    trunkline_columns::decode_structs::<Cdtp>(options, parts)
+}
+
+fn row_fields(options: &Options) -> Fields {
+    trunkline_columns::row_fields::<Cdtp>(options)
+}
+
+fn struct_fields(options: &Options) -> Result<Fields, PlanError> {
+    trunkline_columns::struct_fields::<Cdtp>(options)
+}
 
 fn unhex(hex: &str) -> Vec<u8> {
     let hex: String = hex.split_whitespace().collect();
@@ -32,12 +44,12 @@ fn header(start: &str, rest: &str) -> Option<Vec<u8>> {
     Some(unhex(&format!("{start}{rest}")))
 }
 
-fn headers(rows: &[Option<Vec<u8>>]) -> Headers {
+fn headers(rows: &[Option<Vec<u8>>]) -> Parts {
     let header: BinaryArray = rows.iter().map(Option::as_deref).collect();
-    Headers { header: Arc::new(header), n_frames: None, n_bytes: None, payload: None }
+    Parts { header: Some(Arc::new(header)), ..Parts::default() }
 }
 
-fn rows(options: &Options, input: &Headers) -> RecordBatch {
+fn rows(options: &Options, input: &Parts) -> RecordBatch {
     let rows = decode_rows(options, input).unwrap();
     assert_eq!(rows.columns.schema().fields(), &row_fields(options));
     assert_eq!(rows.source.len(), rows.columns.num_rows());
@@ -114,7 +126,7 @@ fn tags_variant(hex: &str) -> String {
 
 #[test] // req: CDTP-01 CDTP-12
 fn every_header_gives_a_row_of_what_it_says() {
-    let input = Headers {
+    let input = Parts {
         n_frames: Some(Arc::new(Int32Array::from(vec![3, 2, 1, 2]))),
         n_bytes: Some(Arc::new(Int64Array::from(vec![29, 18, 11, 100]))),
         ..headers(&[
@@ -186,7 +198,7 @@ fn a_bad_header_is_kept_refused_or_left_out() {
 #[test] // req: CDTP-01
 fn frames_are_counted_where_their_number_is_known() {
     let rows_of = || headers(&[header(S, "80"), header(S, "80"), header(B, "01 00 80")]);
-    let counted = Headers { n_frames: Some(Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]))), ..rows_of() };
+    let counted = Parts { n_frames: Some(Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]))), ..rows_of() };
     let batch = rows(&Options::default(), &counted);
     assert_eq!(strings(&batch, "error"), [Some("missing_payload"), None, Some("bad_payload_count")]);
     assert_eq!(ints(&batch, "payload_frames"), [None; 3]);
@@ -197,7 +209,7 @@ fn frames_are_counted_where_their_number_is_known() {
     payload.values().append_value(b"abc");
     payload.append(true);
     payload.append(false);
-    let held = Headers { payload: Some(Arc::new(payload.finish())), ..rows_of() };
+    let held = Parts { payload: Some(Arc::new(payload.finish())), ..rows_of() };
     let batch = rows(&Options { payload: true, ..Options::default() }, &held);
     assert_eq!(strings(&batch, "error"), [Some("missing_payload"), None, None]);
     assert_eq!(ints(&batch, "payload_frames"), [None, Some(1), None]);
@@ -424,7 +436,7 @@ fn tags_beyond_a_variant_are_null() {
     assert_eq!(strings(&exceeds, "sender"), [Some("d")]);
 }
 
-fn structs(options: &Options, input: &Headers) -> StructArray {
+fn structs(options: &Options, input: &Parts) -> StructArray {
     let structs = decode_structs(options, input).unwrap();
     assert_eq!(structs.fields(), &struct_fields(options).unwrap());
     structs
@@ -478,14 +490,13 @@ fn columns_of_any_width_and_offset_are_read() {
     let counts: ArrayRef = Arc::new(Int32Array::from(vec![9, 9, 1, 9, 2]));
     let expected = rows(
         &Options::default(),
-        &Headers {
+        &Parts {
             n_frames: Some(counts.slice(1, 4)),
             ..headers(&[None, header(B, "00 01 80"), header(S, "c0"), header(B, "00 02 80")])
         },
     );
     for column in columns {
-        let input =
-            Headers { header: column.slice(1, 4), n_frames: Some(counts.slice(1, 4)), n_bytes: None, payload: None };
+        let input = Parts { header: Some(column.slice(1, 4)), n_frames: Some(counts.slice(1, 4)), ..Parts::default() };
         assert_eq!(rows(&Options::default(), &input), expected);
     }
 }
@@ -495,10 +506,11 @@ fn columns_that_cannot_be_are_refused() {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1]));
     let good = headers(&[header(S, "80")]);
     for (input, reason) in [
-        (Headers { header: Arc::clone(&numbers), ..good.clone() }, "header is Int32"),
-        (Headers { n_frames: Some(Arc::clone(&good.header)), ..good.clone() }, "n_frames is Binary"),
-        (Headers { payload: Some(Arc::clone(&numbers)), ..good.clone() }, "payload is Int32"),
-        (Headers { n_bytes: Some(numbers.slice(0, 0)), ..good.clone() }, "n_bytes has 0 rows"),
+        (Parts { header: Some(Arc::clone(&numbers)), ..good.clone() }, "header is Int32"),
+        (Parts { n_frames: good.header.clone(), ..good.clone() }, "n_frames is Binary"),
+        (Parts { payload: Some(Arc::clone(&numbers)), ..good.clone() }, "payload is Int32"),
+        (Parts { n_bytes: Some(numbers.slice(0, 0)), ..good.clone() }, "n_bytes has 0 rows"),
+        (Parts { header: None, ..good.clone() }, "there is no column header"),
     ] {
         let error = decode_rows(&Options::default(), &input).unwrap_err();
         assert!(error.to_string().starts_with(reason), "{error}");

@@ -9,16 +9,29 @@ use arrow_array::{
     cast::AsArray,
     types::{Int32Type, Int64Type},
 };
+use arrow_schema::Fields;
 use proptest::prelude::*;
-use trunkline_columns::{
-    ColumnError, Mode, Parts, PlanError,
-    dcp::{Options, decode_rows, decode_structs, row_fields, struct_fields},
-    ddl,
-};
+use trunkline_columns::{ColumnError, Mode, Parts, PlanError, Rows, dcp::Options, ddl};
 use trunkline_wire::{
     ErrorKind,
-    dcp::{Layout, Role, Settings, decode},
+    dcp::{Dcp, Layout, Role, Settings, decode},
 };
+
+fn decode_rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
+    trunkline_columns::decode_rows::<Dcp>(options, parts)
+}
+
+fn decode_structs(options: &Options, parts: &Parts) -> Result<StructArray, ColumnError> {
+    trunkline_columns::decode_structs::<Dcp>(options, parts)
+}
+
+fn row_fields(options: &Options) -> Fields {
+    trunkline_columns::row_fields::<Dcp>(options)
+}
+
+fn struct_fields(options: &Options) -> Result<Fields, PlanError> {
+    trunkline_columns::struct_fields::<Dcp>(options)
+}
 
 type Message = Vec<Vec<u8>>;
 
@@ -50,11 +63,12 @@ fn list<'a>(rows: impl IntoIterator<Item = Option<&'a [Vec<u8>]>>) -> ArrayRef {
 fn parts(messages: &[Option<Message>]) -> Parts {
     let split: Vec<_> = messages.iter().map(|message| message.as_ref().map(split)).collect();
     Parts {
-        envelope: list(split.iter().map(|parts| parts.map(|(envelope, ..)| envelope))),
-        header: Arc::new(split.iter().map(|parts| parts.and_then(|(_, header, _)| header)).collect::<BinaryArray>()),
-        payload: list(split.iter().map(|parts| parts.map(|(.., payload)| payload))),
-        n_frames: None,
-        n_bytes: None,
+        envelope: Some(list(split.iter().map(|parts| parts.map(|(envelope, ..)| envelope)))),
+        header: Some(Arc::new(
+            split.iter().map(|parts| parts.and_then(|(_, header, _)| header)).collect::<BinaryArray>(),
+        )),
+        payload: Some(list(split.iter().map(|parts| parts.map(|(.., payload)| payload)))),
+        ..Parts::default()
     }
 }
 
@@ -90,7 +104,7 @@ fn sizes(batch: &RecordBatch) -> Vec<Option<(i32, i64)>> {
 }
 
 const WITH_DATA: Options =
-    Options { settings: Settings { role: None, compat_dagbox: false }, mode: Mode::Permissive, data: true };
+    Options { settings: Settings { role: None, compat_dagbox: false }, mode: Mode::Permissive, payload: true };
 
 /// A message of every type.
 fn all_types() -> Parts {
@@ -196,20 +210,16 @@ fn unwrapped(structs: &StructArray) -> RecordBatch {
 fn columns_of_any_width_and_offset_are_read() {
     let input = all_types();
     let expected = rows(&WITH_DATA, &input).slice(2, 4);
-    let header: ArrayRef = Arc::new(input.header.as_binary::<i32>().iter().collect::<LargeBinaryArray>());
+    let [envelope, header, payload_lists] =
+        [input.envelope, input.header, input.payload].map(|column| column.unwrap().slice(2, 4));
+    let header: ArrayRef = Arc::new(header.as_binary::<i32>().iter().collect::<LargeBinaryArray>());
     let mut payload = LargeListBuilder::new(BinaryViewBuilder::new());
-    for row in input.payload.as_list::<i32>().iter().flatten() {
+    for row in payload_lists.as_list::<i32>().iter().flatten() {
         row.as_binary::<i32>().iter().flatten().for_each(|frame| payload.values().append_value(frame));
         payload.append(true);
     }
     let payload: ArrayRef = Arc::new(payload.finish());
-    let sliced = Parts {
-        envelope: input.envelope.slice(2, 4),
-        header: header.slice(2, 4),
-        payload: payload.slice(2, 4),
-        n_frames: None,
-        n_bytes: None,
-    };
+    let sliced = Parts { envelope: Some(envelope), header: Some(header), payload: Some(payload), ..Parts::default() };
     assert_eq!(rows(&WITH_DATA, &sliced), expected);
 }
 
@@ -218,11 +228,15 @@ fn columns_that_cannot_be_are_refused() {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1]));
     let good = parts_of(&[&[b"", H, b"\x02"]]);
     for (input, reason) in [
-        (Parts { header: Arc::clone(&numbers), ..good.clone() }, "header is Int32"),
-        (Parts { envelope: Arc::clone(&good.header), ..good.clone() }, "envelope is Binary"),
-        (Parts { payload: Arc::clone(&numbers), ..good.clone() }, "payload is Int32"),
-        (Parts { n_frames: Some(Arc::clone(&good.header)), ..good.clone() }, "n_frames is Binary"),
-        (Parts { envelope: good.envelope.slice(0, 0), ..good.clone() }, "envelope has 0 rows"),
+        (Parts { header: Some(Arc::clone(&numbers)), ..good.clone() }, "header is Int32"),
+        (Parts { envelope: good.header.clone(), ..good.clone() }, "envelope is Binary"),
+        (Parts { payload: Some(Arc::clone(&numbers)), ..good.clone() }, "payload is Int32"),
+        (Parts { payload: None, ..good.clone() }, "there is no column payload"),
+        (Parts { n_frames: good.header.clone(), ..good.clone() }, "n_frames is Binary"),
+        (
+            Parts { envelope: good.envelope.as_ref().map(|column| column.slice(0, 0)), ..good.clone() },
+            "envelope has 0 rows",
+        ),
     ] {
         let error = decode_rows(&Options::default(), &input).unwrap_err();
         assert!(error.to_string().starts_with(reason), "{error}");
@@ -270,7 +284,7 @@ proptest! {
         compat_dagbox in any::<bool>(),
     ) {
         let settings = Settings { role: None, compat_dagbox };
-        let options = |mode| Options { settings, mode, data: true };
+        let options = |mode| Options { settings, mode, payload: true };
         let input = parts(&messages);
         let batch = rows(&options(Mode::Permissive), &input);
         prop_assert_eq!(batch.num_rows(), messages.len());

@@ -6,11 +6,8 @@ use std::sync::Arc;
 use arrow_array::{Array, BinaryArray, RecordBatch, cast::AsArray};
 use libfuzzer_sys::fuzz_target;
 use parquet_variant::{Variant, VariantMetadata};
-use trunkline_columns::{
-    Headers, Mode, TagType, Tags,
-    cdtp::{Options, decode_rows, decode_structs},
-};
-use trunkline_wire::cdtp::{Settings, decode_header};
+use trunkline_columns::{Mode, Parts, TagType, Tags, cdtp::Options, decode_rows, decode_structs};
+use trunkline_wire::cdtp::{Cdtp, Settings, decode_header};
 
 /// Rows are apart by this.
 const BETWEEN: &[u8] = b"\xc1\xc1";
@@ -19,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((&plan, input)) = input.split_first() else { return };
     let rows = split(input);
     let header = BinaryArray::from_iter(rows.iter().map(|row| (!row.is_empty()).then_some(row)));
-    let headers = Headers { header: Arc::new(header), n_frames: None, n_bytes: None, payload: None };
+    let headers = Parts { header: Some(Arc::new(header)), ..Parts::default() };
     let typed = [
         ("a", TagType::BigInt),
         ("b", TagType::Double),
@@ -38,14 +35,14 @@ fuzz_target!(|input: &[u8]| {
 
     let settings = options(Mode::Permissive).settings;
     let decoded: Vec<_> = rows.iter().map(|row| decode_header(row, None, &settings)).collect();
-    let permissive = decode_rows(&options(Mode::Permissive), &headers).expect("small").columns;
+    let permissive = decode_rows::<Cdtp>(&options(Mode::Permissive), &headers).expect("small").columns;
     let expected: usize = (rows.iter().zip(&decoded))
         .map(|(row, decoded)| if row.is_empty() { 1 } else { decoded.as_ref().map_or(1, |layout| layout.messages()) })
         .sum();
     assert_eq!(permissive.num_rows(), expected);
     check_variants(&permissive);
 
-    let structs = decode_structs(&options(Mode::Permissive), &headers).expect("small");
+    let structs = decode_structs::<Cdtp>(&options(Mode::Permissive), &headers).expect("small");
     for (row, decoded) in decoded.iter().enumerate() {
         assert_eq!(structs.is_null(row), rows[row].is_empty());
         if let (false, Err(error)) = (rows[row].is_empty(), decoded) {
@@ -54,11 +51,11 @@ fuzz_target!(|input: &[u8]| {
         }
     }
 
-    let dropped = decode_rows(&options(Mode::DropMalformed), &headers).expect("small");
+    let dropped = decode_rows::<Cdtp>(&options(Mode::DropMalformed), &headers).expect("small");
     assert!(dropped.columns.num_rows() <= expected);
     let bad = (rows.iter().zip(&decoded)).any(|(row, decoded)| !row.is_empty() && decoded.is_err());
     if bad {
-        decode_rows(&options(Mode::FailFast), &headers).expect_err("a bad header");
+        decode_rows::<Cdtp>(&options(Mode::FailFast), &headers).expect_err("a bad header");
     }
 });
 

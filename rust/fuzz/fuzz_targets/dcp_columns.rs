@@ -12,11 +12,8 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use libfuzzer_sys::fuzz_target;
-use trunkline_columns::{
-    Mode, Parts,
-    dcp::{Options, decode_rows, decode_structs},
-};
-use trunkline_wire::dcp::{Layout, Settings, decode};
+use trunkline_columns::{Mode, Parts, dcp::Options, decode_rows, decode_structs};
+use trunkline_wire::dcp::{Dcp, Layout, Settings, decode};
 
 /// More messages in a batch say nothing new.
 const MESSAGES: usize = 16;
@@ -74,19 +71,19 @@ fuzz_target!(|input: &[u8]| {
     let mut input = input;
     let Some(plan) = byte(&mut input) else { return };
     let settings = Settings { role: None, compat_dagbox: plan & 1 == 0 };
-    let options = |mode| Options { settings, mode, data: plan & 2 == 0 };
+    let options = |mode| Options { settings, mode, payload: plan & 2 == 0 };
     let messages: Vec<_> = std::iter::from_fn(|| Message::read(&mut input)).take(MESSAGES).collect();
     let numbers =
         |of: fn(&Message) -> Option<i64>| Arc::new(messages.iter().map(of).collect::<Int64Array>()) as ArrayRef;
     let parts = Parts {
-        envelope: lists(messages.iter().map(|message| message.envelope.as_deref())),
-        header: Arc::new(messages.iter().map(|message| message.header.as_deref()).collect::<BinaryArray>()),
-        payload: lists(messages.iter().map(|message| message.payload.as_deref())),
+        envelope: Some(lists(messages.iter().map(|message| message.envelope.as_deref()))),
+        header: Some(Arc::new(messages.iter().map(|message| message.header.as_deref()).collect::<BinaryArray>())),
+        payload: Some(lists(messages.iter().map(|message| message.payload.as_deref()))),
         n_frames: (plan & 4 == 0).then(|| numbers(|message| message.n_frames)),
         n_bytes: (plan & 8 == 0).then(|| numbers(|message| message.n_bytes)),
     };
 
-    let batch = decode_rows(&options(Mode::Permissive), &parts).expect("small").columns;
+    let batch = decode_rows::<Dcp>(&options(Mode::Permissive), &parts).expect("small").columns;
     assert_eq!(batch.num_rows(), messages.len());
     let mut kept = vec![];
     for (row, message) in messages.iter().enumerate() {
@@ -116,14 +113,14 @@ fuzz_target!(|input: &[u8]| {
         }
     }
 
-    let structs = decode_structs(&options(Mode::Permissive), &parts).expect("small");
+    let structs = decode_structs::<Dcp>(&options(Mode::Permissive), &parts).expect("small");
     assert_eq!(structs.columns(), batch.columns());
     for (row, message) in messages.iter().enumerate() {
         assert_eq!(structs.is_null(row), message.frames().is_none());
     }
-    let good = decode_rows(&options(Mode::DropMalformed), &parts).expect("small");
+    let good = decode_rows::<Dcp>(&options(Mode::DropMalformed), &parts).expect("small");
     assert_eq!(good.source.values(), &kept[..]);
-    assert_eq!(decode_rows(&options(Mode::FailFast), &parts).is_ok(), kept.len() == messages.len());
+    assert_eq!(decode_rows::<Dcp>(&options(Mode::FailFast), &parts).is_ok(), kept.len() == messages.len());
 });
 
 /// A byte and what comes after it.

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
     Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord,
-    recover as recover_capture, run_schema as capture_run_schema, schema as capture_schema,
+    recover as recover_capture, schema as capture_schema,
 };
 use trunkline_wire::Framing;
 
@@ -317,12 +317,6 @@ fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T) -> &'stat
 pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64, Option<u64>)> {
     let recovery = py.detach(move || recover_capture(&directory)).map_err(|error| capture_error(&error))?;
     Ok((recovery.rows, recovery.cut_bytes, recovery.segment))
-}
-
-/// The columns of a table of runs but for their maps, as a pyarrow schema.
-#[pyfunction]
-pub(crate) fn run_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    PySchema::new(capture_run_schema()).into_pyarrow(py)
 }
 
 /// The columns of a capture, as a pyarrow schema.

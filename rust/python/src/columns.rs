@@ -1,18 +1,19 @@
-//! `trunkline._native.columns`: whole columns in and out, decoded without the GIL.
+//! `trunkline._native.columns`: whole columns in and out, decoded without the GIL; and what protocols there are.
 
 use std::sync::Arc;
 
 use arrow_array::{Array as _, ArrayRef, StructArray, new_empty_array};
 use arrow_schema::{ArrowError, Field, Fields, Schema};
 use arrow_select::concat::concat;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping, PyString, PyTuple};
 use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
-use trunkline_columns::{ColumnError, ColumnKind, Headers, Parts, PlanError, Rows, Tags, cdtp, dcp, ddl};
-use trunkline_wire::dcp::Settings;
+use trunkline_columns::{
+    ColumnError, ColumnKind, Decoder, Description, Mode, Need, PROTOCOLS, Parts, PlanError, Tags, Value, ddl,
+};
 
-use crate::cdtp::settings;
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
 
 /// Why a good message has an empty cell, by slug.
@@ -21,156 +22,264 @@ pub(crate) fn column_kinds() -> Vec<&'static str> {
     ColumnKind::ALL.iter().map(|kind| kind.slug()).collect()
 }
 
-/// A decoder of CDTP headers.
-#[pyclass(frozen, module = "trunkline._native.columns")]
-pub(crate) struct Cdtp(cdtp::Options);
+/// Every protocol whose messages can be decoded into columns.
+#[pyfunction]
+pub(crate) fn protocols() -> Vec<PyProtocol> {
+    PROTOCOLS.iter().map(|description| PyProtocol(*description)).collect()
+}
+
+/// What there is to know of a protocol's columns.
+#[pyclass(frozen, module = "trunkline._native", name = "Protocol")]
+pub(crate) struct PyProtocol(&'static dyn Description);
 
 #[pymethods]
-impl Cdtp {
-    #[new]
-    #[pyo3(signature = (*, tags=vec![], rest=true, mode="PERMISSIVE", accept=vec!["S".into(), "A".into(), "B".into(), "2".into()], strict=true, payload=false))]
-    #[allow(clippy::needless_pass_by_value)] // Python's arguments
-    fn new(
-        tags: Vec<(String, String)>,
-        rest: bool,
-        mode: &str,
-        accept: Vec<String>,
-        strict: bool,
-        payload: bool,
-    ) -> PyResult<Self> {
-        let tags = tags.into_iter().map(|(name, tag_type)| Ok((name, tag_type.parse()?)));
-        let tags = tags.collect::<Result<_, PlanError>>().and_then(|tags| Tags::new(tags, rest)).map_err(plan_error)?;
-        Ok(Self(cdtp::Options {
-            settings: settings(&accept, strict)?,
-            mode: mode.parse().map_err(plan_error)?,
-            tags,
-            payload,
-        }))
+impl PyProtocol {
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.name()
     }
 
-    fn row_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        schema(py, cdtp::row_fields(&self.0))
+    #[getter]
+    fn one_way(&self) -> bool {
+        self.0.is_one_way()
     }
 
-    fn row_ddl(&self) -> String {
-        ddl(&cdtp::row_fields(&self.0))
+    #[getter]
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let options = PyDict::new(py);
+        for (name, default) in self.0.options() {
+            options.set_item(name, shown(py, default)?)?;
+        }
+        Ok(options)
     }
 
-    fn struct_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        schema(py, cdtp::struct_fields(&self.0).map_err(plan_error)?)
+    #[getter]
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let inputs = self.0.inputs().iter().map(|input| {
+            let (need, columns) = match input.need {
+                Need::Always => ("always", &[][..]),
+                Need::For(columns) => ("columns", columns),
+                Need::HeadUnless(columns) => ("head", columns),
+            };
+            Ok((input.name, need, PyTuple::new(py, columns)?))
+        });
+        PyTuple::new(py, inputs.collect::<PyResult<Vec<_>>>()?)
     }
 
-    fn struct_ddl(&self) -> PyResult<String> {
-        Ok(ddl(&cdtp::struct_fields(&self.0).map_err(plan_error)?))
+    #[getter]
+    fn kept<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.kept())
     }
 
-    #[pyo3(signature = (header, n_frames=None, n_bytes=None, payload=None))]
-    fn decode_rows<'py>(
-        &self,
-        py: Python<'py>,
-        header: AnyArray,
-        n_frames: Option<AnyArray>,
-        n_bytes: Option<AnyArray>,
-        payload: Option<AnyArray>,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let headers = headers(header, n_frames, n_bytes, payload)?;
-        rows(py, "cdtp", py.detach(|| cdtp::decode_rows(&self.0, &headers)))
+    #[getter]
+    fn error_kinds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.error_kinds().iter().map(|kind| kind.slug()))
     }
 
-    #[pyo3(signature = (header, n_frames=None, n_bytes=None, payload=None))]
-    fn decode_structs<'py>(
-        &self,
-        py: Python<'py>,
-        header: AnyArray,
-        n_frames: Option<AnyArray>,
-        n_bytes: Option<AnyArray>,
-        payload: Option<AnyArray>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let headers = headers(header, n_frames, n_bytes, payload)?;
-        structs(py, "cdtp", py.detach(|| cdtp::decode_structs(&self.0, &headers)))
+    #[getter]
+    fn column_kinds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.column_kinds().iter().map(|kind| kind.slug()))
+    }
+
+    #[getter]
+    fn ddl(&self) -> PyResult<String> {
+        Ok(ddl(&self.0.decoder(vec![]).map_err(plan_error)?.row_fields()))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Protocol({:?})", self.0.name())
     }
 }
 
-/// A decoder of DCP messages.
-#[pyclass(frozen, module = "trunkline._native.columns")]
-pub(crate) struct Dcp(dcp::Options);
+/// A decoder of the messages of a protocol.
+#[pyclass(frozen, module = "trunkline._native.columns", name = "Decoder")]
+pub(crate) struct PyDecoder {
+    description: &'static dyn Description,
+    decoder: Box<dyn Decoder>,
+    /// As they were given.
+    options: Py<PyDict>,
+}
 
 #[pymethods]
-impl Dcp {
+impl PyDecoder {
     #[new]
-    #[pyo3(signature = (*, mode="PERMISSIVE", compat_dagbox=false, data=false))]
-    fn new(mode: &str, compat_dagbox: bool, data: bool) -> PyResult<Self> {
-        let settings = Settings { role: None, compat_dagbox };
-        Ok(Self(dcp::Options { settings, mode: mode.parse().map_err(plan_error)?, data }))
+    #[pyo3(signature = (protocol, **options))]
+    fn new(py: Python<'_>, protocol: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let description = *PROTOCOLS.iter().find(|known| known.name() == protocol).ok_or_else(|| unknown(protocol))?;
+        let options = options.unwrap_or_else(|| PyDict::new(py));
+        let known = description.options();
+        let mut given = Vec::with_capacity(options.len());
+        for (name, value) in &options {
+            let name: String = name.extract()?;
+            let (name, default) =
+                known.iter().find(|(known, _)| *known == name).ok_or_else(|| refused(description, &name))?;
+            given.push((*name, taken(name, default, &value)?));
+        }
+        let decoder = description.decoder(given).map_err(plan_error)?;
+        Ok(Self { description, decoder, options: options.unbind() })
+    }
+
+    /// What it decodes.
+    #[getter]
+    fn protocol(&self) -> PyProtocol {
+        PyProtocol(self.description)
     }
 
     fn row_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        schema(py, dcp::row_fields(&self.0))
+        schema(py, self.decoder.row_fields())
     }
 
     fn row_ddl(&self) -> String {
-        ddl(&dcp::row_fields(&self.0))
+        ddl(&self.decoder.row_fields())
     }
 
     fn struct_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        schema(py, dcp::struct_fields(&self.0).map_err(plan_error)?)
+        schema(py, self.decoder.struct_fields().map_err(plan_error)?)
     }
 
     fn struct_ddl(&self) -> PyResult<String> {
-        Ok(ddl(&dcp::struct_fields(&self.0).map_err(plan_error)?))
+        Ok(ddl(&self.decoder.struct_fields().map_err(plan_error)?))
     }
 
-    #[pyo3(signature = (envelope, header, payload, n_frames=None, n_bytes=None))]
+    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None))]
     fn decode_rows<'py>(
         &self,
         py: Python<'py>,
-        envelope: AnyArray,
-        header: AnyArray,
-        payload: AnyArray,
+        envelope: Option<AnyArray>,
+        header: Option<AnyArray>,
+        payload: Option<AnyArray>,
         n_frames: Option<AnyArray>,
         n_bytes: Option<AnyArray>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
-        rows(py, "dcp", py.detach(|| dcp::decode_rows(&self.0, &parts)))
+        let rows = py.detach(|| self.decoder.decode_rows(&parts)).map_err(|error| self.error(py, &error))?;
+        let source = PyArray::from_array_ref(Arc::new(rows.source));
+        Ok((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?))
     }
 
-    #[pyo3(signature = (envelope, header, payload, n_frames=None, n_bytes=None))]
+    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None))]
     fn decode_structs<'py>(
         &self,
         py: Python<'py>,
-        envelope: AnyArray,
-        header: AnyArray,
-        payload: AnyArray,
+        envelope: Option<AnyArray>,
+        header: Option<AnyArray>,
+        payload: Option<AnyArray>,
         n_frames: Option<AnyArray>,
         n_bytes: Option<AnyArray>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
-        structs(py, "dcp", py.detach(|| dcp::decode_structs(&self.0, &parts)))
+        let structs: StructArray =
+            py.detach(|| self.decoder.decode_structs(&parts)).map_err(|error| self.error(py, &error))?;
+        let field = Field::new("", structs.data_type().clone(), true);
+        array(py, &PyArray::new(Arc::new(structs), Arc::new(field)))
+    }
+
+    /// Pickles, as decoders travel to Spark's workers.
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> ((&'static str,), Bound<'py, PyDict>) {
+        ((self.description.name(),), self.options.bind(py).clone())
     }
 }
 
-fn rows<'py>(
-    py: Python<'py>,
-    protocol: &'static str,
-    rows: Result<Rows, ColumnError>,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    let rows = rows.map_err(|error| column_error(py, protocol, &error))?;
-    let source = PyArray::from_array_ref(Arc::new(rows.source));
-    Ok((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?))
+impl PyDecoder {
+    /// What FAILFAST ends with is a `DecodeError`, which a note leads to its row.
+    fn error(&self, py: Python<'_>, error: &ColumnError) -> PyErr {
+        let (protocol, text) = (self.description.name(), error.to_string());
+        let raised = match error {
+            ColumnError::Decode { error, .. } => decode_error(protocol, *error),
+            ColumnError::TagType { offset, .. } => DecodeError::new_err((protocol, "tag_type", 0, *offset)),
+            ColumnError::Input(_) | ColumnError::TooLarge | ColumnError::Arrow(_) => {
+                return PyValueError::new_err(text);
+            }
+        };
+        match raised.value(py).call_method1("add_note", (text,)) {
+            Ok(_) => raised,
+            Err(error) => error,
+        }
+    }
 }
 
-fn structs<'py>(
-    py: Python<'py>,
-    protocol: &'static str,
-    structs: Result<StructArray, ColumnError>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let structs = structs.map_err(|error| column_error(py, protocol, &error))?;
-    let field = Field::new("", structs.data_type().clone(), true);
-    array(py, &PyArray::new(Arc::new(structs), Arc::new(field)))
+fn unknown(protocol: &str) -> PyErr {
+    let names: Vec<_> = PROTOCOLS.iter().map(|known| format!("'{}'", known.name())).collect();
+    let names = names.join(" and ");
+    LocalProtocolError::new_err(format!("protocol='{protocol}': the protocols that can be decoded are {names}"))
+}
+
+/// An option that this protocol does not have, or none does.
+fn refused(description: &dyn Description, name: &str) -> PyErr {
+    let is_known = PROTOCOLS.iter().any(|other| other.options().iter().any(|(known, _)| *known == name));
+    if is_known {
+        plan_error(PlanError::NotOf(description.name(), name.to_owned()))
+    } else {
+        PyTypeError::new_err(format!("'{name}' is no option of decoding: unexpected keyword argument"))
+    }
+}
+
+/// One name, or a sequence of them.
+#[derive(FromPyObject)]
+enum Names {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// An option as a user gives it, of the kind that its default is.
+fn taken(name: &str, default: &Value, value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    Ok(match default {
+        Value::Flag(_) => Value::Flag(value.extract()?),
+        Value::Mode(_) => Value::Mode(value.extract::<String>()?.parse().map_err(plan_error)?),
+        Value::Names(_) => Value::Names(match value.extract()? {
+            Names::One(name) => vec![name],
+            Names::Several(names) => names,
+        }),
+        Value::Tags(_) => Value::Tags(tags(name, value)?),
+    })
+}
+
+fn tags(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Tags> {
+    if value.is_none() {
+        return Ok(Tags::NONE);
+    }
+    if let Ok(text) = value.cast::<PyString>()
+        && text == "variant"
+    {
+        return Ok(Tags::default());
+    }
+    let Ok(mapping) = value.cast::<PyMapping>() else {
+        let given = value.repr()?;
+        return Err(LocalProtocolError::new_err(format!(
+            "{option}={given}: \"variant\", None or a type for each name, as {{\"run\": \"bigint\"}}"
+        )));
+    };
+    let (mut typed, mut rest) = (Vec::new(), false);
+    for pair in mapping.items()? {
+        let (name, tag_type): (String, Bound<'_, PyAny>) = pair.extract()?;
+        if name == "*" {
+            if !tag_type.is_none() && !tag_type.eq("variant")? {
+                let given = tag_type.repr()?;
+                return Err(LocalProtocolError::new_err(format!(
+                    "{option}={{\"*\": {given}}}: the type of all other tags together is \"variant\""
+                )));
+            }
+            rest = !tag_type.is_none();
+        } else {
+            typed.push((name, tag_type.extract::<String>()?.parse().map_err(plan_error)?));
+        }
+    }
+    Tags::new(typed, rest).map_err(plan_error)
+}
+
+/// The default of an option, as a user would give it.
+fn shown(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match value {
+        Value::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
+        Value::Mode(mode) => Mode::name(mode).into_pyobject(py)?.into_any(),
+        Value::Names(names) => PyTuple::new(py, names)?.into_any(),
+        Value::Tags(tags) if tags == Tags::default() => "variant".into_pyobject(py)?.into_any(),
+        Value::Tags(_) => py.None().into_bound(py),
+    })
 }
 
 /// As pyarrow's own.
-fn array<'py>(py: Python<'py>, array: &PyArray) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn array<'py>(py: Python<'py>, array: &PyArray) -> PyResult<Bound<'py, PyAny>> {
     Ok(array.to_pyarrow(py)?.unbind().into_bound(py))
 }
 
@@ -178,31 +287,17 @@ fn schema(py: Python<'_>, fields: Fields) -> PyResult<Bound<'_, PyAny>> {
     PySchema::new(Arc::new(Schema::new(fields))).into_pyarrow(py)
 }
 
-fn headers(
-    header: AnyArray,
-    n_frames: Option<AnyArray>,
-    n_bytes: Option<AnyArray>,
-    payload: Option<AnyArray>,
-) -> PyResult<Headers> {
-    Ok(Headers {
-        header: whole(header)?,
-        n_frames: n_frames.map(whole).transpose()?,
-        n_bytes: n_bytes.map(whole).transpose()?,
-        payload: payload.map(whole).transpose()?,
-    })
-}
-
 fn parts(
-    envelope: AnyArray,
-    header: AnyArray,
-    payload: AnyArray,
+    envelope: Option<AnyArray>,
+    header: Option<AnyArray>,
+    payload: Option<AnyArray>,
     n_frames: Option<AnyArray>,
     n_bytes: Option<AnyArray>,
 ) -> PyResult<Parts> {
     Ok(Parts {
-        envelope: whole(envelope)?,
-        header: whole(header)?,
-        payload: whole(payload)?,
+        envelope: envelope.map(whole).transpose()?,
+        header: header.map(whole).transpose()?,
+        payload: payload.map(whole).transpose()?,
         n_frames: n_frames.map(whole).transpose()?,
         n_bytes: n_bytes.map(whole).transpose()?,
     })
@@ -225,20 +320,14 @@ fn whole(column: AnyArray) -> PyResult<ArrayRef> {
 
 #[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn plan_error(error: PlanError) -> PyErr {
-    LocalProtocolError::new_err(error.to_string())
-}
-
-/// What FAILFAST ends with is a `DecodeError`, which a note leads to its row.
-fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> PyErr {
-    let text = error.to_string();
-    let raised = match error {
-        ColumnError::Decode { error, .. } => decode_error(protocol, *error),
-        ColumnError::TagType { offset, .. } => DecodeError::new_err((protocol, "tag_type", 0, *offset)),
-        ColumnError::Input(_) | ColumnError::TooLarge | ColumnError::Arrow(_) => return PyValueError::new_err(text),
-    };
-    match raised.value(py).call_method1("add_note", (text,)) {
-        Ok(_) => raised,
-        Err(error) => error,
+    match error {
+        PlanError::UnknownName(..) => PyValueError::new_err(error.to_string()),
+        PlanError::UnknownMode(_)
+        | PlanError::UnknownType(_)
+        | PlanError::EqualNames(_)
+        | PlanError::DropInFunction
+        | PlanError::NotOf(..)
+        | PlanError::OtherKind(_) => LocalProtocolError::new_err(error.to_string()),
     }
 }
 

@@ -12,6 +12,8 @@ mod frames;
 mod msgpack;
 mod names;
 mod role;
+mod rooms;
+mod runs;
 
 /// The native part of trunkline; use the package around it.
 #[pymodule(gil_used = false)]
@@ -20,7 +22,11 @@ mod _native {
     use pyo3::types::PyCFunction;
 
     #[pymodule_export]
+    use crate::columns::{PyProtocol, protocols};
+    #[pymodule_export]
     use crate::role::{PyGuard, Role, shutdown, use_libzmq};
+    #[pymodule_export]
+    use crate::rooms::{decode, topic};
 
     /// "release", or "debug" for a build that is many times slower.
     #[pymodule_export]
@@ -41,7 +47,7 @@ mod _native {
     #[pymodule]
     mod capture {
         #[pymodule_export]
-        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, run_schema, schema};
+        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, schema};
     }
 
     #[pymodule]
@@ -59,7 +65,9 @@ mod _native {
     #[pymodule]
     mod columns {
         #[pymodule_export]
-        use crate::columns::{Cdtp, Dcp};
+        use crate::columns::PyDecoder;
+        #[pymodule_export]
+        use crate::runs::{PyGaps, PyRuns};
 
         /// Why a good message has an empty cell, by slug.
         #[pymodule_export]

@@ -12,7 +12,6 @@ use trunkline_wire::cdtp::Record;
 use super::Options;
 use crate::{
     ColumnError, ColumnKind, Mode,
-    input::ListedFrames,
     output::{BytesLists, Numbers, list_type},
     tags::{self, TagColumns, TagMap},
 };
@@ -29,7 +28,7 @@ pub(super) fn fields(options: &Options) -> Fields {
 }
 
 /// What goes into a row; `None` is null.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Content<'a> {
     pub(super) sequence: Option<u64>,
     pub(super) tags: Option<TagMap<'a>>,
@@ -51,14 +50,16 @@ impl<'a> Content<'a> {
 }
 
 /// Where payloads are.
+#[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
     /// In frames of their own.
-    Frames(ListedFrames<'a>),
+    Frames(&'a [&'a [u8]]),
     /// In a record of this header.
     Blocks(&'a Record, &'a [u8]),
 }
 
 /// The columns, being built.
+#[derive(Debug)]
 pub(super) struct Body {
     sequence: Numbers<Int64Type>,
     tags: TagColumns,
@@ -119,7 +120,7 @@ impl Body {
 
 fn push_payload(column: &mut BytesLists, payload: Option<Payload<'_>>) -> Result<(), ColumnError> {
     match payload {
-        Some(Payload::Frames(frames)) => column.push(frames.iter()),
+        Some(Payload::Frames(frames)) => column.push(frames.iter().copied()),
         Some(Payload::Blocks(record, header)) => column.push(record.blocks(header).map(|block| &header[block])),
         None => column.push_null(),
     }

@@ -63,6 +63,7 @@ impl<'a> Start<'a> {
 }
 
 /// The columns, being built.
+#[derive(Debug)]
 pub(super) struct Messages {
     variant: Slugs,
     sender: Bytes,
@@ -72,7 +73,6 @@ pub(super) struct Messages {
     body: Body,
     error: Slugs,
     corrupt_record: Option<Bytes>,
-    rows: usize,
 }
 
 impl Messages {
@@ -86,12 +86,7 @@ impl Messages {
             body: Body::new(options),
             error: Slugs::default(),
             corrupt_record: (options.mode == Mode::Permissive).then(Bytes::default),
-            rows: 0,
         }
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.rows
     }
 
     /// Appends a good message. `exceeds` is what is already known not to fit.
@@ -143,7 +138,6 @@ impl Messages {
         if let Some(column) = &mut self.corrupt_record {
             column.push(corrupt_record)?;
         }
-        self.rows += 1;
         Ok(())
     }
 

@@ -1,21 +1,19 @@
-//! CDTP headers as columns: a row for each message, or a struct for each header.
+//! CDTP headers as columns.
 
 mod body;
+mod builders;
 mod message;
-mod rows;
-mod structs;
+mod runs;
 
-pub use rows::{decode_rows, row_fields};
-pub use structs::{decode_structs, struct_fields};
+pub use builders::{Rows, Structs};
+pub use runs::{FRAMES, Gaps, Runs, run_fields};
 
-use trunkline_wire::cdtp::{Head, Settings};
-
-use self::body::{Content, Payload};
-use crate::{
-    Mode, Tags,
-    input::{Frames, Inputs},
-    tags::TagMap,
+use trunkline_wire::{
+    DecodeError,
+    cdtp::{Cdtp, Layout, Settings, Variant, decode_header},
 };
+
+use crate::{ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table, Tags};
 
 /// What is to be decoded, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,18 +24,85 @@ pub struct Options {
     pub mode: Mode,
     /// Which columns the tags become.
     pub tags: Tags,
-    /// Whether there is a column of payloads. Those of CDTP1 come from [`Headers::payload`](crate::Headers::payload).
+    /// Whether there is a column of payloads. Those of CDTP1 come from [`Parts::payload`](crate::Parts::payload).
     pub payload: bool,
 }
 
-/// What a CDTP1 message says beyond its start.
-#[inline]
-fn single<'a>(inputs: &Inputs<'a>, row: usize, frames: Frames, header: &'a [u8], head: &Head) -> Content<'a> {
-    Content {
-        sequence: head.sequence,
-        tags: Some(TagMap::of(header, &head.tags, head.duplicate_keys)),
-        payload_frames: frames.frames.map(|frames| frames.saturating_sub(1)),
-        payload_bytes: frames.payload_bytes,
-        payload: inputs.payload(row).map(Payload::Frames),
+impl Table for Cdtp {
+    type Options = Options;
+    type Rows = Rows;
+    type Structs = Structs;
+
+    const OPTIONS: &'static [(&'static str, Setting<Options>)] = &[
+        ("tags", Setting::Tags(|options| &mut options.tags)),
+        ("mode", Setting::Mode(|options| &mut options.mode)),
+        ("accept", Setting::Names { get: accepted, set: accept }),
+        ("strict", Setting::Flag(|options| &mut options.settings.strict)),
+        ("payload", Setting::Flag(|options| &mut options.payload)),
+    ];
+    const INPUTS: &'static [Input] = &[
+        Input { name: "header", need: Need::Always },
+        // Their number says what is a message.
+        Input { name: "n_frames", need: Need::Always },
+        Input { name: "n_bytes", need: Need::For(&["payload_bytes"]) },
+        Input { name: "payload", need: Need::For(&["payload"]) },
+    ];
+    const KEPT: &'static [&'static str] = &["capture_id", "segment", "seq", "received_at_ns", "endpoint"];
+    const COLUMN_KINDS: &'static [ColumnKind] =
+        &[ColumnKind::SequenceExceedsBigint, ColumnKind::TimestampExceedsBigint, ColumnKind::TagsExceedVariant];
+
+    fn settings(options: &Options) -> &Settings {
+        &options.settings
     }
+
+    fn mode(options: &Options) -> Mode {
+        options.mode
+    }
+
+    /// The header says all but how many frames there are.
+    #[inline]
+    fn read(message: &Message<'_>, settings: &Settings) -> Result<Layout, DecodeError> {
+        decode_header(header(message), frames(message), settings)
+    }
+}
+
+/// The first frame: where there is none there is no message.
+#[inline]
+fn header<'a>(message: &Message<'a>) -> &'a [u8] {
+    message.frames.first().copied().unwrap_or_default()
+}
+
+/// How many frames there are, as far as that is known.
+#[inline]
+fn frames(message: &Message<'_>) -> Option<usize> {
+    if message.has_payload {
+        return Some(message.sizes().0);
+    }
+    // A count below nothing is as wrong as no frames at all.
+    message.n_frames.map(|frames| usize::try_from(frames).unwrap_or(0))
+}
+
+/// The bytes after the header, as far as that is known.
+#[inline]
+fn payload_bytes(message: &Message<'_>) -> Option<i64> {
+    let bytes = if message.has_payload { i64::try_from(message.sizes().1).ok() } else { message.n_bytes };
+    bytes?.checked_sub_unsigned(header(message).len() as u64).filter(|&bytes| bytes >= 0)
+}
+
+fn accepted(options: &Options) -> Vec<String> {
+    let accept = options.settings.accept;
+    Variant::ALL
+        .into_iter()
+        .filter(|variant| accept.contains(*variant))
+        .map(|variant| variant.slug().to_owned())
+        .collect()
+}
+
+fn accept(options: &mut Options, slugs: &[String]) -> Result<(), PlanError> {
+    let variants = slugs.iter().map(|slug| {
+        let unknown = |()| PlanError::UnknownName("accept", slug.clone(), Variant::ALL.map(Variant::slug).to_vec());
+        slug.parse::<Variant>().map_err(unknown)
+    });
+    options.settings.accept = variants.collect::<Result<_, _>>()?;
+    Ok(())
 }

@@ -462,6 +462,16 @@ pub(crate) fn decode<'py>(
     }
 }
 
+/// The messages in recorded frames, one for each record.
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let py = frames.py();
+    let message = decode(py, frames, None, false)?;
+    match message.cast::<PyBatch>() {
+        Ok(batch) => batch.get().messages().map(|message| message.into_bound_py_any(py)).collect(),
+        Err(_) => Ok(vec![message]),
+    }
+}
+
 /// The frames of a message or batch; of a decoded one, bit for bit.
 #[pyfunction]
 pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {

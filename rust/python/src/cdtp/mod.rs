@@ -4,6 +4,6 @@ mod message;
 mod receiver;
 mod sender;
 
-pub(crate) use message::{Message, PyBatch, decode, encode, restore, restore_batch, settings};
+pub(crate) use message::{Message, PyBatch, decode, encode, recorded, restore, restore_batch};
 pub(crate) use receiver::PyReceiver;
 pub(crate) use sender::{Outgoing, PySender};

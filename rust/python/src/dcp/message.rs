@@ -181,6 +181,11 @@ pub(crate) fn decode(frames: &Bound<'_, PyAny>, role: Option<&str>, compat_dagbo
     Ok(Message { frames, layout })
 }
 
+/// The message in recorded frames.
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    Ok(vec![decode(frames, None, true)?.into_bound_py_any(frames.py())?])
+}
+
 /// The frames of a message; of a decoded one, bit for bit.
 #[pyfunction]
 pub(crate) fn encode<'py>(message: &Bound<'py, Message>) -> PyResult<Bound<'py, PyTuple>> {

@@ -11,7 +11,7 @@ mod worker;
 pub(crate) use broker::PyBroker;
 pub(crate) use caller::{Caller, Outgoing};
 pub(crate) use client::PyClient;
-pub(crate) use message::{Message, PyReply, decode, encode, restore};
+pub(crate) use message::{Message, PyReply, decode, encode, recorded, restore};
 pub(crate) use request::PyRequest;
 pub(crate) use simulation::{PySimulation, Simulated};
 pub(crate) use worker::PyWorker;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::ops::BitOr;
 
 use bytes::Bytes;
@@ -23,7 +24,7 @@ const NAME_BYTES: usize = 1024;
 const GAPS: usize = 1024;
 
 /// The map of a BOR or EOR is kept unless its message is larger.
-const MAP_BYTES: u64 = 64 << 10;
+pub const MAP_BYTES: u64 = 64 << 10;
 
 /// What is the matter with a run, as Constellation names it: any of these, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,13 +88,18 @@ impl fmt::Display for Condition {
 /// Follows the numbers of one run: `missed += seq − 1 − last`, where `last` is the highest so far. A number that comes
 /// late after all does not take that back. The EOR bears the number of the last DAT or the one after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Follower {
+pub struct Follower {
     last: Option<u64>,
 }
 
 impl Follower {
+    /// One that has followed nothing yet.
+    pub const fn new() -> Self {
+        Self { last: None }
+    }
+
     /// Follows the next message, giving how many numbers before it were skipped.
-    pub(super) fn follow(&mut self, message_type: MessageType, sequence: u64) -> u64 {
+    pub fn follow(&mut self, message_type: MessageType, sequence: u64) -> u64 {
         if message_type == MessageType::Bor {
             self.last = Some(sequence);
             return 0;
@@ -133,6 +139,23 @@ pub struct RunRow<'a> {
     pub header: &'a [u8],
     /// The second one.
     pub payload: Option<&'a [u8]>,
+}
+
+/// A message that knows runs, as far as they depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct RunMessage<'a> {
+    /// The segment its row is in.
+    pub segment: u64,
+    /// The number of its row.
+    pub seq: u64,
+    /// When it was received.
+    pub received_at_ns: i64,
+    /// The bytes of all its frames.
+    pub n_bytes: u64,
+    /// What it is for.
+    pub message_type: MessageType,
+    /// The map of a BOR or EOR, as [`boundary_map`] finds it.
+    pub map: Option<&'a [u8]>,
 }
 
 /// A BOR or an EOR.
@@ -215,13 +238,46 @@ impl Run {
         self.end.as_ref()?.map.as_deref()
     }
 
-    fn take(&mut self, row: &RunRow<'_>) {
-        self.bytes = self.bytes.saturating_add(row.n_bytes);
-        self.first_received_at_ns = self.first_received_at_ns.min(row.received_at_ns);
-        self.last_received_at_ns = self.last_received_at_ns.max(row.received_at_ns);
+    /// The run that the first message of a sender is in. Its numbers are still to be followed, as in [`take`](Self::take).
+    pub fn first(message: &RunMessage<'_>) -> Self {
+        let mut run = Self::of(u64::from(message.message_type == MessageType::Bor), message);
+        run.count(message);
+        run
     }
 
-    fn follow(&mut self, message_type: MessageType, sequence: u64) {
+    /// Takes in the next message of the same sender; each of its numbers is to be [`follow`](Self::follow)ed. A BOR makes
+    /// this the next run, and gives back the one that is over.
+    pub fn take(&mut self, message: &RunMessage<'_>) -> Option<Self> {
+        let begins = message.message_type == MessageType::Bor;
+        let over = begins.then(|| mem::replace(self, Self::of(self.ordinal.saturating_add(1), message)));
+        self.count(message);
+        over
+    }
+
+    fn of(ordinal: u64, message: &RunMessage<'_>) -> Self {
+        Self {
+            ordinal,
+            first_seq: message.seq,
+            first_received_at_ns: message.received_at_ns,
+            last_received_at_ns: message.received_at_ns,
+            ..Self::default()
+        }
+    }
+
+    fn count(&mut self, message: &RunMessage<'_>) {
+        self.bytes = self.bytes.saturating_add(message.n_bytes);
+        self.first_received_at_ns = self.first_received_at_ns.min(message.received_at_ns);
+        self.last_received_at_ns = self.last_received_at_ns.max(message.received_at_ns);
+        match message.message_type {
+            MessageType::Dat => self.goes_on |= self.end.is_some(),
+            MessageType::Bor => self.begin = Some(Boundary::of(message)),
+            MessageType::Eor if self.end.is_none() => self.end = Some(Boundary::of(message)),
+            MessageType::Eor => self.goes_on = true,
+        }
+    }
+
+    /// Follows a number of a message that was taken in.
+    pub fn follow(&mut self, message_type: MessageType, sequence: u64) {
         let is_data = message_type == MessageType::Dat;
         // What a file of runs gave to begin with may be anything.
         self.messages = self.messages.saturating_add(u64::from(is_data));
@@ -319,40 +375,27 @@ impl RunBook {
         let Ok(layout) = decode_header(row.header, Some(row.n_frames), &Settings::default()) else { return };
         let Some((message_type, _)) = numbers(&layout).next() else { return };
         let Ok(name) = std::str::from_utf8(&row.header[layout.sender()]) else { return };
-        let Some(run) = self.run(name, message_type, row) else { return };
-        run.take(row);
+        let &RunRow { segment, seq, received_at_ns, n_bytes, .. } = row;
+        let map = map(row.header, row.payload, &layout);
+        let Some(run) = self.take(name, &RunMessage { segment, seq, received_at_ns, n_bytes, message_type, map })
+        else {
+            return;
+        };
         for (message_type, sequence) in numbers(&layout) {
             run.follow(message_type, sequence);
         }
-        match message_type {
-            MessageType::Dat => run.goes_on |= run.end.is_some(),
-            MessageType::Bor => run.begin = Some(boundary(row, &layout)),
-            MessageType::Eor if run.end.is_none() => run.end = Some(boundary(row, &layout)),
-            MessageType::Eor => run.goes_on = true,
-        }
     }
 
-    /// The run a message of this type belongs to.
-    fn run(&mut self, name: &str, message_type: MessageType, row: &RunRow<'_>) -> Option<&mut Run> {
-        let new = |ordinal| Run {
-            ordinal,
-            first_seq: row.seq,
-            first_received_at_ns: row.received_at_ns,
-            last_received_at_ns: row.received_at_ns,
-            ..Run::default()
-        };
-        let begins = message_type == MessageType::Bor;
+    /// The run of a message, which has taken it in.
+    fn take(&mut self, name: &str, message: &RunMessage<'_>) -> Option<&mut Run> {
         if self.latest.get(self.recent).is_none_or(|(known, _)| **known != *name) {
             match self.by_name.get(name) {
                 Some(&at) => self.recent = at,
-                None => return self.add(name, new(u64::from(begins))),
+                None => return self.add(name, Run::first(message)),
             }
         }
         let (_, run) = self.latest.get_mut(self.recent)?;
-        if begins {
-            let next = new(run.ordinal.saturating_add(1));
-            self.closed.push(Closed { sender: name.into(), run: std::mem::replace(run, next) });
-        }
+        self.closed.extend(run.take(message).map(|run| Closed { sender: name.into(), run }));
         Some(run)
     }
 
@@ -393,12 +436,24 @@ impl RunBook {
     }
 }
 
+impl Boundary {
+    fn of(message: &RunMessage<'_>) -> Self {
+        let map = message.map.filter(|_| message.n_bytes <= MAP_BYTES).map(Bytes::copy_from_slice);
+        Self { segment: message.segment, seq: message.seq, map }
+    }
+}
+
+/// The map of a BOR or EOR with this header and, if it has one, payload frame.
+pub fn boundary_map<'a>(header: &'a [u8], payload: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    let layout = decode_header(header, None, &Settings::default()).ok()?;
+    map(header, payload, &layout)
+}
+
 /// A and B have the map for a payload, CDTP2 for the tags of its second record.
-fn boundary(row: &RunRow<'_>, layout: &Layout) -> Boundary {
-    let map = match layout {
-        Layout::Single(_) => row.payload.filter(|payload| is_map(payload)),
-        Layout::Batch(batch) => batch.records.get(1).map(|record| &row.header[record.tags.clone()]),
-    };
-    let map = map.filter(|_| row.n_bytes <= MAP_BYTES).map(Bytes::copy_from_slice);
-    Boundary { segment: row.segment, seq: row.seq, map }
+fn map<'a>(header: &'a [u8], payload: Option<&'a [u8]>, layout: &Layout) -> Option<&'a [u8]> {
+    match layout {
+        Layout::Single(head) if head.message_type == Some(MessageType::Dat) => None,
+        Layout::Single(_) => payload.filter(|payload| is_map(payload)),
+        Layout::Batch(batch) => batch.records.get(1).map(|record| &header[record.tags.clone()]),
+    }
 }

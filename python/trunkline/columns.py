@@ -1,0 +1,127 @@
+"""Columns of frames into columns of what they say, for any protocol: what `trunkline.spark.decode` and
+`trunkline.capture.Capture.decode` are made of.
+
+```python
+from trunkline import columns
+
+[protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp']
+decoder = columns.Decoder("cdtp", tags={"run": "bigint"})
+source, messages = decoder.decode_rows(header=headers, n_frames=counts)     # any Arrow arrays; one call a batch
+```
+
+`protocols()` says of each protocol which options it has, which columns it takes and which it gives: whoever decodes
+reads that list, and knows no protocol by its name.
+"""
+
+# Spark's workers import this module for each query: it is to stay cheap, and to work without pyarrow where none is used.
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from trunkline._native import Protocol, protocols
+from trunkline._native.columns import Decoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CdtpOptions", "DcpOptions", "Decoder", "Mode", "Protocol", "Tags", "protocols"]
+
+Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
+Tags = Literal["variant"] | Mapping[str, str] | None
+
+
+class CdtpOptions(TypedDict, total=False):
+    """What may be said of decoding CDTP beside the mode.
+
+    Attributes:
+        tags: Which columns the tags become: ``"variant"`` (the default) for one VARIANT `tags`; a mapping of names to
+            types for columns `tag_<name>`, in which ``"*": "variant"`` adds a VARIANT of all others; None for none.
+        accept: The header that is a message, or several: "S", "A", "B" and "2".
+        strict: Whether bytes after a header are an error.
+        payload: Whether to add the payload frames, which are not looked at without.
+    """
+
+    tags: Tags
+    accept: str | Sequence[str]
+    strict: bool
+    payload: bool
+
+
+class DcpOptions(TypedDict, total=False):
+    """What may be said of decoding DCP beside the mode.
+
+    Attributes:
+        compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
+        payload: Whether to add the parts of the data.
+    """
+
+    compat_dagbox: bool
+    payload: bool
+
+
+# The columns that count frames: they may always be missing, and are not what tells that there is a message.
+COUNTS = ("n_frames", "n_bytes")
+
+
+def needed(decoder: Decoder, wanted: AbstractSet[str]) -> dict[str, bool]:
+    """The columns that decoding takes for the columns `wanted` of what it gives, each with whether that is just the head
+    of it: the frames before the body.
+    """
+    found = {}
+    for name, need, columns in decoder.protocol.inputs:
+        of_body = not wanted.isdisjoint(columns)
+        if need != "columns" or of_body:
+            found[name] = need == "head" and not of_body
+    return found
+
+
+def rows_of(
+    decoder: Decoder, kept: Sequence[str], frames: Sequence[str], only: Sequence[str] | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow`: batches of frames to batches with a row a message.
+
+    Args:
+        decoder: What to decode and how.
+        kept: The columns that stay as they are.
+        frames: The columns that the decoder takes.
+        only: The columns of what is decoded that are wanted; all of them if None.
+    """
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            source, decoded = decoder.decode_rows(**{name: batch.column(name) for name in frames})
+            stays = batch.select(kept)
+            # Mostly each row is one message.
+            if len(source) != batch.num_rows or not source.equals(_same(batch.num_rows)):
+                stays = stays.take(source)
+            wanted = decoded if only is None else decoded.select(only)
+            yield pa.RecordBatch.from_arrays([*stays.columns, *wanted.columns], names=[*kept, *wanted.schema.names])
+
+    decode.__name__ = f"decode_{decoder.protocol.name}"
+    return decode
+
+
+@functools.lru_cache(maxsize=8)
+def _same(rows: int) -> pa.UInt32Array:
+    import pyarrow as pa
+
+    return pa.array(range(rows), pa.uint32())
+
+
+def structs_of(decoder: Decoder, names: Sequence[str]) -> Callable[..., pa.Array]:
+    """A function for `arrow_udf`: columns of frames, called `names`, to a column of structs."""
+    import pyarrow as pa
+
+    def decode(*columns: pa.Array) -> pa.Array:
+        return decoder.decode_structs(**dict(zip(names, columns, strict=True)))
+
+    # Spark looks at what these are, and not at where their names lead.
+    decode.__annotations__ = {"columns": pa.Array, "return": pa.Array}
+    decode.__name__ = f"from_{decoder.protocol.name}"
+    return decode

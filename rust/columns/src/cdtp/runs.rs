@@ -1,0 +1,286 @@
+//! Runs, counted from a table of messages (CDTP-21): the account a capture keeps, over rows that are decoded already.
+
+use std::{mem, sync::Arc};
+
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Int32Array, Int64Array, RecordBatch, StringArray,
+    cast::AsArray,
+    types::{Int32Type, Int64Type},
+};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field, Fields, Schema};
+use trunkline_wire::{
+    ErrorKind,
+    cdtp::{Follower, MessageType, Run, RunMessage, boundary_map},
+    msgpack::Reader,
+};
+
+use crate::{
+    ColumnError,
+    output::{Bytes, Numbers, Variants},
+    variant::{VariantWriter, variant_type},
+};
+
+/// The columns of a table of runs.
+pub fn run_fields() -> Fields {
+    let text = |name, nullable| Field::new(name, DataType::Utf8, nullable);
+    let number = |name, nullable| Field::new(name, DataType::Int64, nullable);
+    Fields::from(vec![
+        text("capture_id", false),
+        text("sender", false),
+        number("ordinal", false),
+        text("run_id", true),
+        text("condition", false),
+        Field::new("condition_code", DataType::Int32, false),
+        number("messages", false),
+        number("bytes", false),
+        number("missed", false),
+        number("duplicates", false),
+        number("out_of_order", false),
+        number("first_received_at_ns", false),
+        number("last_received_at_ns", false),
+        number("bor_seq", true),
+        number("eor_seq", true),
+        Field::new("config", variant_type(), true),
+        Field::new("metadata", variant_type(), true),
+    ])
+}
+
+/// The record of a row that holds the frames of a BOR or EOR, which stands before those of the message itself.
+pub const FRAMES: i32 = -1;
+
+/// Counts the runs of one sender after the other.
+///
+/// It is given the rows of messages that know runs, one for each of their numbers, in the order of capture, sender, `seq`
+/// and `record`: `capture_id, sender, seq, record, received_at_ns, n_bytes, type, sequence`. The frames of a BOR or EOR
+/// whose map is wanted come before it, as a row with `header` and `payload`, the first payload frame, and the record
+/// [`FRAMES`].
+#[derive(Debug, Default)]
+pub struct Runs {
+    /// The capture and the sender that rows come from.
+    source: Option<(String, String)>,
+    run: Option<Run>,
+    /// The header and the payload frame that were there last.
+    frames: (Vec<u8>, Option<Vec<u8>>),
+}
+
+impl Runs {
+    /// Takes the next rows in, and gives the runs that are over.
+    pub fn record(&mut self, batch: &RecordBatch) -> Result<RecordBatch, ColumnError> {
+        let rows = Rows::of(batch)?;
+        let mut over = Table::default();
+        for row in 0..batch.num_rows() {
+            let [capture_id, sender] = rows.source.each_ref().map(|column| column.value(row));
+            if self.source.as_ref().is_none_or(|(capture, name)| capture != capture_id || name != sender) {
+                self.end(&mut over)?;
+                self.source = Some((capture_id.to_owned(), sender.to_owned()));
+            }
+            if let Some(run) = self.take(&rows, row) {
+                over.push(capture_id, sender, &run)?;
+            }
+        }
+        over.finish()
+    }
+
+    /// Gives the last run of all.
+    pub fn finish(&mut self) -> Result<RecordBatch, ColumnError> {
+        let mut over = Table::default();
+        self.end(&mut over)?;
+        over.finish()
+    }
+
+    fn end(&mut self, over: &mut Table) -> Result<(), ColumnError> {
+        match (self.source.take(), self.run.take()) {
+            (Some((capture_id, sender)), Some(run)) => over.push(&capture_id, &sender, &run),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, rows: &Rows, row: usize) -> Option<Run> {
+        let record = rows.record.value(row);
+        if record == FRAMES {
+            let bytes = |column: &BinaryArray| column.is_valid(row).then(|| column.value(row).to_owned());
+            self.frames = (bytes(&rows.header).unwrap_or_default(), bytes(&rows.payload));
+            return None;
+        }
+        let message_type = rows.message_type(row)?;
+        let mut over = None;
+        if record == 0 {
+            let (header, payload) = mem::take(&mut self.frames);
+            let number = |column: &Int64Array| u64::try_from(column.value(row)).unwrap_or_default();
+            let message = RunMessage {
+                segment: 0,
+                seq: number(&rows.seq),
+                received_at_ns: rows.received_at_ns.value(row),
+                n_bytes: number(&rows.n_bytes),
+                message_type,
+                map: boundary_map(&header, payload.as_deref()),
+            };
+            match &mut self.run {
+                Some(run) => over = run.take(&message),
+                none => *none = Some(Run::first(&message)),
+            }
+        }
+        let sequence = rows.sequence.is_valid(row).then(|| rows.sequence.value(row));
+        // What a BIGINT cannot hold is null there, and has no place in the order here.
+        let sequence = sequence.and_then(|sequence| u64::try_from(sequence).ok()).unwrap_or(u64::MAX);
+        if let Some(run) = &mut self.run {
+            run.follow(message_type, sequence);
+        }
+        over
+    }
+}
+
+/// Finds the numbers that one source after the other skips, as a receiver does (CDTP-21).
+///
+/// It is given rows in the order of their source, `seq` and `record`, with `type` and `sequence`. Rows of one source have
+/// equal texts in its columns.
+#[derive(Debug)]
+pub struct Gaps {
+    columns: Vec<String>,
+    source: Vec<Option<String>>,
+    follower: Follower,
+}
+
+impl Gaps {
+    /// For rows whose source these columns tell.
+    pub const fn new(columns: Vec<String>) -> Self {
+        Self { columns, source: Vec::new(), follower: Follower::new() }
+    }
+
+    /// How many numbers are missing before that of each row.
+    pub fn record(&mut self, batch: &RecordBatch) -> Result<Int64Array, ColumnError> {
+        let source = self.columns.iter().map(|name| text(batch, name)).collect::<Result<Vec<_>, _>>()?;
+        let types = text(batch, "type")?;
+        let sequence = numbers(batch, "sequence")?;
+        let mut missed = Vec::with_capacity(batch.num_rows());
+        for row in 0..batch.num_rows() {
+            let value = |column: &StringArray| column.is_valid(row).then(|| column.value(row).to_owned());
+            let is_same = self.source.len() == source.len()
+                && source
+                    .iter()
+                    .zip(&self.source)
+                    .all(|(column, known)| column.is_valid(row).then(|| column.value(row)) == known.as_deref());
+            if !is_same {
+                self.source = source.iter().map(value).collect();
+                self.follower = Follower::new();
+            }
+            let message_type = types.is_valid(row).then(|| types.value(row).parse().ok()).flatten();
+            let sequence = sequence.is_valid(row).then(|| u64::try_from(sequence.value(row)).ok()).flatten();
+            let skipped = message_type.zip(sequence).map_or(0, |(kind, sequence)| self.follower.follow(kind, sequence));
+            missed.push(i64::try_from(skipped).unwrap_or(i64::MAX));
+        }
+        Ok(missed.into())
+    }
+}
+
+/// The columns that runs are counted from.
+struct Rows {
+    source: [StringArray; 2],
+    seq: Int64Array,
+    record: Int32Array,
+    received_at_ns: Int64Array,
+    n_bytes: Int64Array,
+    types: StringArray,
+    sequence: Int64Array,
+    header: BinaryArray,
+    payload: BinaryArray,
+}
+
+impl Rows {
+    fn of(batch: &RecordBatch) -> Result<Self, ColumnError> {
+        Ok(Self {
+            source: [text(batch, "capture_id")?, text(batch, "sender")?],
+            seq: numbers(batch, "seq")?,
+            record: column(batch, "record", &DataType::Int32)?.as_primitive::<Int32Type>().clone(),
+            received_at_ns: numbers(batch, "received_at_ns")?,
+            n_bytes: numbers(batch, "n_bytes")?,
+            types: text(batch, "type")?,
+            sequence: numbers(batch, "sequence")?,
+            header: column(batch, "header", &DataType::Binary)?.as_binary().clone(),
+            payload: column(batch, "payload", &DataType::Binary)?.as_binary().clone(),
+        })
+    }
+
+    fn message_type(&self, row: usize) -> Option<MessageType> {
+        self.types.is_valid(row).then(|| self.types.value(row).parse().ok()).flatten()
+    }
+}
+
+fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<ArrayRef, ColumnError> {
+    let column = batch.column_by_name(name).ok_or_else(|| ColumnError::Input(format!("there is no column {name}")))?;
+    Ok(cast(column, data_type)?)
+}
+
+fn text(batch: &RecordBatch, name: &str) -> Result<StringArray, ColumnError> {
+    Ok(column(batch, name, &DataType::Utf8)?.as_string().clone())
+}
+
+fn numbers(batch: &RecordBatch, name: &str) -> Result<Int64Array, ColumnError> {
+    Ok(column(batch, name, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+/// A table of runs, being built.
+#[derive(Default)]
+struct Table {
+    texts: [Bytes; 2],
+    ordinal: Numbers<Int64Type>,
+    run_id: Bytes,
+    condition: Bytes,
+    condition_code: Numbers<Int32Type>,
+    counts: [Numbers<Int64Type>; 7],
+    boundaries: [Numbers<Int64Type>; 2],
+    maps: [Variants; 2],
+    writer: VariantWriter,
+}
+
+impl Table {
+    fn push(&mut self, capture_id: &str, sender: &str, run: &Run) -> Result<(), ColumnError> {
+        let count = |number: u64| Some(i64::try_from(number).unwrap_or(i64::MAX));
+        for (column, text) in self.texts.iter_mut().zip([capture_id, sender]) {
+            column.push(Some(text.as_bytes()))?;
+        }
+        self.ordinal.push(count(run.ordinal));
+        self.run_id.push(run.run_id().map(str::as_bytes))?;
+        let condition = run.condition();
+        self.condition.push(Some(condition.to_string().as_bytes()))?;
+        self.condition_code.push(Some(condition.code().into()));
+        let counts = [run.messages, run.bytes, run.missed, run.duplicates, run.out_of_order].map(count);
+        let times = [run.first_received_at_ns, run.last_received_at_ns].map(Some);
+        for (column, number) in self.counts.iter_mut().zip(counts.into_iter().chain(times)) {
+            column.push(number);
+        }
+        for (column, boundary) in self.boundaries.iter_mut().zip([&run.begin, &run.end]) {
+            column.push(boundary.as_ref().and_then(|boundary| count(boundary.seq)));
+        }
+        for (column, map) in self.maps.iter_mut().zip([run.config(), run.metadata()]) {
+            column.push(map.filter(|map| write(&mut self.writer, map)).map(|_| &mut self.writer))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<RecordBatch, ColumnError> {
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        for column in &mut self.texts {
+            columns.push(Arc::new(column.finish_text()?));
+        }
+        columns.push(Arc::new(self.ordinal.finish()?));
+        columns.push(Arc::new(self.run_id.finish_text()?));
+        columns.push(Arc::new(self.condition.finish_text()?));
+        columns.push(Arc::new(self.condition_code.finish()?));
+        for column in self.counts.iter_mut().chain(&mut self.boundaries) {
+            columns.push(Arc::new(column.finish()?));
+        }
+        for column in &mut self.maps {
+            columns.push(column.finish()?);
+        }
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(run_fields())), columns)?)
+    }
+}
+
+/// Writes a map that has been gone through before as a variant.
+fn write(writer: &mut VariantWriter, map: &[u8]) -> bool {
+    let mut reader = Reader::new(map, ErrorKind::BadHeader);
+    writer.clear();
+    reader.map(ErrorKind::BadHeader).and_then(|pairs| writer.tags(&mut reader, pairs, |_, _| Ok(false))).is_ok()
+}

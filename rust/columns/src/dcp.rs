@@ -1,0 +1,186 @@
+//! DCP messages as columns.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef,
+    types::{Int32Type, Int64Type},
+};
+use arrow_schema::{DataType, Field, Fields};
+use trunkline_wire::{
+    ErrorKind,
+    dcp::{Dcp, Layout, Settings},
+};
+
+use crate::{
+    Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
+    output::{Bytes, BytesLists, Numbers, Slugs, list_type},
+};
+
+/// What is to be decoded, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Which frames are messages.
+    pub settings: Settings,
+    /// What becomes of the others.
+    pub mode: Mode,
+    /// Whether there is a column of the parts of the data.
+    pub payload: bool,
+}
+
+impl Table for Dcp {
+    type Options = Options;
+    type Rows = Messages;
+    type Structs = Messages;
+
+    const OPTIONS: &'static [(&'static str, Setting<Options>)] = &[
+        ("mode", Setting::Mode(|options| &mut options.mode)),
+        ("compat_dagbox", Setting::Flag(|options| &mut options.settings.compat_dagbox)),
+        ("payload", Setting::Flag(|options| &mut options.payload)),
+    ];
+    const INPUTS: &'static [Input] = &[
+        Input { name: "envelope", need: Need::Always },
+        Input { name: "header", need: Need::Always },
+        Input { name: "payload", need: Need::HeadUnless(&["data"]) },
+        Input { name: "n_frames", need: Need::For(&["data_parts"]) },
+        Input { name: "n_bytes", need: Need::For(&["data_bytes"]) },
+    ];
+    const KEPT: &'static [&'static str] =
+        &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "peer", "direction"];
+    const COLUMN_KINDS: &'static [ColumnKind] = &[];
+
+    fn settings(options: &Options) -> &Settings {
+        &options.settings
+    }
+
+    fn mode(options: &Options) -> Mode {
+        options.mode
+    }
+}
+
+/// The columns of messages, being built; rows and structs have the same.
+#[derive(Debug)]
+pub struct Messages {
+    message_type: Slugs,
+    service: Bytes,
+    client: Bytes,
+    metadata: BytesLists,
+    data_parts: Numbers<Int32Type>,
+    data_bytes: Numbers<Int64Type>,
+    data: Option<BytesLists>,
+    error: Slugs,
+    corrupt_record: Option<BytesLists>,
+}
+
+impl Builder<Dcp> for Messages {
+    fn fields(options: &Options) -> Fields {
+        let frames = || list_type(DataType::Binary);
+        let mut fields = vec![
+            Field::new("type", DataType::Utf8, true),
+            Field::new("service", DataType::Binary, true),
+            Field::new("client", DataType::Binary, true),
+            Field::new("metadata", frames(), true),
+            Field::new("data_parts", DataType::Int32, true),
+            Field::new("data_bytes", DataType::Int64, true),
+        ];
+        if options.payload {
+            fields.push(Field::new("data", frames(), true));
+        }
+        fields.push(Field::new("error", DataType::Utf8, true));
+        if options.mode == Mode::Permissive {
+            fields.push(Field::new("_corrupt_record", frames(), true));
+        }
+        fields.into()
+    }
+
+    fn new(options: &Options) -> Self {
+        Self {
+            message_type: Slugs::default(),
+            service: Bytes::default(),
+            client: Bytes::default(),
+            metadata: BytesLists::default(),
+            data_parts: Numbers::default(),
+            data_bytes: Numbers::default(),
+            data: options.payload.then(BytesLists::default),
+            error: Slugs::default(),
+            corrupt_record: (options.mode == Mode::Permissive).then(BytesLists::default),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, message: &Message<'_>, layout: &Layout) -> Result<usize, ColumnError> {
+        let frames = message.frames;
+        self.message_type.push(Some(layout.message_type().slug()));
+        self.service.push(layout.service().map(|service| frames[service]))?;
+        if let Some(body) = layout.body() {
+            self.client.push(body.client.map(|client| frames[client]))?;
+            self.metadata.push(frames[body.metadata.clone()].iter().copied())?;
+            let (n_frames, n_bytes) = message.sizes();
+            let start = body.data().start;
+            let before: usize = frames[..start].iter().map(|frame| frame.len()).sum();
+            self.data_parts.push(i32::try_from(n_frames - start).ok());
+            self.data_bytes.push(i64::try_from(n_bytes - before).ok());
+            if let Some(column) = &mut self.data {
+                column.push(frames[start..].iter().copied())?;
+            }
+        } else {
+            self.skip_body()?;
+        }
+        self.end(None, None).map(|()| 1)
+    }
+
+    fn push_error(&mut self, message: &Message<'_>, kind: ErrorKind) -> Result<(), ColumnError> {
+        self.skip()?;
+        self.end(Some(kind.slug()), Some(message.frames))
+    }
+
+    fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.skip()?;
+        self.end(None, None)
+    }
+
+    fn finish(mut self, _: &Options) -> Result<Vec<ArrayRef>, ColumnError> {
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(self.message_type.finish()?),
+            Arc::new(self.service.finish()?),
+            Arc::new(self.client.finish()?),
+            self.metadata.finish()?,
+            Arc::new(self.data_parts.finish()?),
+            Arc::new(self.data_bytes.finish()?),
+        ];
+        if let Some(column) = &mut self.data {
+            columns.push(column.finish()?);
+        }
+        columns.push(Arc::new(self.error.finish()?));
+        if let Some(column) = &mut self.corrupt_record {
+            columns.push(column.finish()?);
+        }
+        Ok(columns)
+    }
+}
+
+impl Messages {
+    fn skip(&mut self) -> Result<(), ColumnError> {
+        self.message_type.push(None);
+        self.service.push(None)?;
+        self.skip_body()
+    }
+
+    fn skip_body(&mut self) -> Result<(), ColumnError> {
+        self.client.push(None)?;
+        self.metadata.push_null()?;
+        self.data_parts.push(None);
+        self.data_bytes.push(None);
+        self.data.as_mut().map_or(Ok(()), BytesLists::push_null)
+    }
+
+    #[inline]
+    fn end(&mut self, error: Option<&'static str>, corrupt_record: Option<&[&[u8]]>) -> Result<(), ColumnError> {
+        self.error.push(error);
+        match (&mut self.corrupt_record, corrupt_record) {
+            (Some(column), Some(frames)) => column.push(frames.iter().copied()),
+            (Some(column), None) => column.push_null(),
+            (None, _) => Ok(()),
+        }
+    }
+}

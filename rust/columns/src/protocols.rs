@@ -1,0 +1,120 @@
+//! The protocols there are columns of, for those who know which one at run time only.
+
+use std::marker::PhantomData;
+
+use arrow_array::StructArray;
+use arrow_schema::Fields;
+use trunkline_wire::{ErrorKind, cdtp::Cdtp, dcp::Dcp};
+
+use crate::{
+    ColumnError, ColumnKind, Parts, PlanError, Rows, Table, Value, decode_rows, decode_structs, input::Input,
+    row_fields, struct_fields,
+};
+
+/// Every protocol there are columns of. The first is what is meant where nobody says it.
+pub static PROTOCOLS: &[&dyn Description] = &[&Of::<Cdtp>(PhantomData), &Of::<Dcp>(PhantomData)];
+
+/// What there is to know of the columns of a protocol.
+pub trait Description: Sync {
+    /// The name in a capture's `protocol` column.
+    fn name(&self) -> &'static str;
+
+    /// Whether messages go one way, so that those recorded can be sent again.
+    fn is_one_way(&self) -> bool;
+
+    /// The options with their defaults, in order.
+    fn options(&self) -> Vec<(&'static str, Value)>;
+
+    /// The columns that decoding takes.
+    fn inputs(&self) -> &'static [Input];
+
+    /// The columns of a capture that a message keeps of the row it comes from.
+    fn kept(&self) -> &'static [&'static str];
+
+    /// What can be wrong with frames that are no message.
+    fn error_kinds(&self) -> &'static [ErrorKind];
+
+    /// What a column may be unable to hold of a good message.
+    fn column_kinds(&self) -> &'static [ColumnKind];
+
+    /// A decoder with these options, and the defaults of the others.
+    fn decoder(&self, options: Vec<(&str, Value)>) -> Result<Box<dyn Decoder>, PlanError>;
+}
+
+/// What is to be decoded of a protocol, and how.
+pub trait Decoder: Send + Sync {
+    /// The columns of [`decode_rows`](Self::decode_rows).
+    fn row_fields(&self) -> Fields;
+
+    /// The fields of [`decode_structs`](Self::decode_structs).
+    fn struct_fields(&self) -> Result<Fields, PlanError>;
+
+    /// A row a message.
+    fn decode_rows(&self, parts: &Parts) -> Result<Rows, ColumnError>;
+
+    /// A struct a message.
+    fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError>;
+}
+
+struct Of<T>(PhantomData<fn() -> T>);
+
+impl<T: Table> Description for Of<T> {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn is_one_way(&self) -> bool {
+        T::ONE_WAY
+    }
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        let mut options = T::Options::default();
+        T::OPTIONS.iter().map(|(name, setting)| (*name, setting.get(&mut options))).collect()
+    }
+
+    fn inputs(&self) -> &'static [Input] {
+        T::INPUTS
+    }
+
+    fn kept(&self) -> &'static [&'static str] {
+        T::KEPT
+    }
+
+    fn error_kinds(&self) -> &'static [ErrorKind] {
+        T::KINDS
+    }
+
+    fn column_kinds(&self) -> &'static [ColumnKind] {
+        T::COLUMN_KINDS
+    }
+
+    fn decoder(&self, given: Vec<(&str, Value)>) -> Result<Box<dyn Decoder>, PlanError> {
+        let mut options = T::Options::default();
+        for (name, value) in given {
+            let setting = T::OPTIONS.iter().find(|(known, _)| *known == name);
+            let (name, setting) = setting.ok_or_else(|| PlanError::NotOf(T::NAME, name.to_owned()))?;
+            setting.set(&mut options, name, value)?;
+        }
+        Ok(Box::new(With::<T>(options)))
+    }
+}
+
+struct With<T: Table>(T::Options);
+
+impl<T: Table> Decoder for With<T> {
+    fn row_fields(&self) -> Fields {
+        row_fields::<T>(&self.0)
+    }
+
+    fn struct_fields(&self) -> Result<Fields, PlanError> {
+        struct_fields::<T>(&self.0)
+    }
+
+    fn decode_rows(&self, parts: &Parts) -> Result<Rows, ColumnError> {
+        decode_rows::<T>(&self.0, parts)
+    }
+
+    fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError> {
+        decode_structs::<T>(&self.0, parts)
+    }
+}

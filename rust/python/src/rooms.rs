@@ -1,0 +1,30 @@
+//! The messages of every protocol as the objects of its room, for those who know which one at run time only.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use trunkline_wire::cdtp::Cdtp;
+use trunkline_wire::dcp::Dcp;
+use trunkline_wire::{Framing, Protocol as _};
+
+use crate::{cdtp, dcp, frames};
+
+/// Frames into messages, as leniently as any recorder may have been.
+type Decode = for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>>;
+
+static ROOMS: &[(&str, Decode)] = &[(Cdtp::NAME, cdtp::recorded), (Dcp::NAME, dcp::recorded)];
+
+/// The messages in recorded frames; None where nothing is known of their protocol.
+#[pyfunction]
+pub(crate) fn decode<'py>(protocol: &str, frames: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let room = ROOMS.iter().find(|(name, _)| *name == protocol);
+    room.map(|(_, decode)| decode(frames)).transpose()
+}
+
+/// The topic of a message, where the place of a frame alone says which it is.
+#[pyfunction]
+pub(crate) fn topic<'py>(protocol: &str, frames: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let Some(framing) = Framing::named(protocol) else { return Ok(None) };
+    let held = frames::held(frames)?;
+    let topic = framing.split(&held).topic;
+    Ok(topic.map(|at| PyBytes::new(frames.py(), held[at].as_ref())))
+}

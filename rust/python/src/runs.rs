@@ -1,0 +1,71 @@
+//! `trunkline._native.columns.Runs` and `Gaps`: the runs of CDTP, counted from tables of messages.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3_arrow::{PyArray, PyRecordBatch};
+use trunkline_columns::cdtp::{FRAMES, Gaps, Runs, run_fields};
+use trunkline_columns::{ColumnError, ddl};
+use trunkline_wire::cdtp::MAP_BYTES;
+
+use crate::columns::array;
+
+/// Counts the runs of one sender after the other.
+#[pyclass(frozen, module = "trunkline._native.columns", name = "Runs")]
+pub(crate) struct PyRuns(Mutex<Runs>);
+
+#[pymethods]
+impl PyRuns {
+    /// The record of a row that holds the frames of a BOR or EOR.
+    #[classattr]
+    const FRAMES: i32 = FRAMES;
+
+    /// The map of a BOR or EOR is kept unless its message is larger.
+    #[classattr]
+    const MAP_BYTES: u64 = MAP_BYTES;
+
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// The columns of the table of runs, in the words of Spark.
+    #[staticmethod]
+    fn ddl() -> String {
+        ddl(&run_fields())
+    }
+
+    fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Bound<'py, PyAny>> {
+        let batch = batch.into_inner();
+        let over = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).record(&batch));
+        PyRecordBatch::new(over.map_err(|error| failed(&error))?).into_pyarrow(py)
+    }
+
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let over = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).finish());
+        PyRecordBatch::new(over.map_err(|error| failed(&error))?).into_pyarrow(py)
+    }
+}
+
+/// Finds the numbers that one source after the other skips.
+#[pyclass(frozen, module = "trunkline._native.columns", name = "Gaps")]
+pub(crate) struct PyGaps(Mutex<Gaps>);
+
+#[pymethods]
+impl PyGaps {
+    #[new]
+    fn new(source: Vec<String>) -> Self {
+        Self(Mutex::new(Gaps::new(source)))
+    }
+
+    fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Bound<'py, PyAny>> {
+        let batch = batch.into_inner();
+        let missed = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).record(&batch));
+        array(py, &PyArray::from_array_ref(Arc::new(missed.map_err(|error| failed(&error))?)))
+    }
+}
+
+fn failed(error: &ColumnError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}

@@ -1,0 +1,173 @@
+"""The one list of protocols, and the decoders it leads to."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import get_type_hints
+
+import pyarrow as pa
+import pytest
+
+import wire
+from trunkline import capture, columns, error_kinds
+from trunkline._native import decode
+from trunkline._native.columns import Gaps, Runs, column_kinds
+from trunkline.errors import LocalProtocolError
+
+ROOT = Path(__file__).parents[1]
+PROTOCOLS = {protocol.name: protocol for protocol in columns.protocols()}
+every = pytest.mark.parametrize("name", PROTOCOLS)
+
+
+def test_the_list_has_the_protocols_that_have_a_room():
+    assert list(PROTOCOLS) == ["cdtp", "dcp"]
+    assert {name for name, protocol in PROTOCOLS.items() if protocol.one_way} == {"cdtp"}
+
+
+@every
+def test_kinds_are_those_of_the_vectors(name):
+    protocol = PROTOCOLS[name]
+    files = (ROOT / "tests" / "vectors" / name).glob("*.json")
+    shown = {vector["error"]["kind"] for file in files for vector in json.loads(file.read_text()) if "error" in vector}
+    assert set(protocol.error_kinds) == shown
+    assert shown <= set(error_kinds())
+    assert set(protocol.column_kinds) <= set(column_kinds())
+
+
+@every
+def test_inputs_and_kept_columns_are_those_of_a_capture_and_what_they_are_for_is_decoded(name):
+    protocol = PROTOCOLS[name]
+    recorded = capture.schema().names
+    given = set(columns.Decoder(name, payload=True).row_schema().names)
+    inputs = {column: (need, of) for column, need, of in protocol.inputs}
+    assert {*inputs, *protocol.kept} <= set(recorded)
+    assert "header" in inputs
+    for need, of in inputs.values():
+        assert set(of) <= given
+        assert (need == "always") == (not of)
+
+
+@every
+def test_options_stand_in_the_types_with_their_names(name):
+    protocol = PROTOCOLS[name]
+    said = get_type_hints(getattr(columns, f"{name.capitalize()}Options"))
+    assert {*said, "mode"} == set(protocol.options)
+    assert columns.Decoder(name, **protocol.options).row_ddl() == columns.Decoder(name).row_ddl() == protocol.ddl
+
+
+@every
+def test_the_guide_says_every_column(name):
+    guide = (ROOT / "docs" / "guides" / "spark.md").read_text()
+    missing = [column for column in columns.Decoder(name).row_schema().names if f"`{column}`" not in guide]
+    assert missing == []
+
+
+@every
+def test_a_decoder_travels(name):
+    decoder = columns.Decoder(name, mode="FAILFAST", payload=True)
+    again = pickle.loads(pickle.dumps(decoder))
+    assert again.row_schema() == decoder.row_schema() != columns.Decoder(name).row_schema()
+    assert again.protocol.name == name
+
+
+def test_tags_travel():
+    decoder = columns.Decoder("cdtp", tags={"run": "bigint", "*": "variant"})
+    assert pickle.loads(pickle.dumps(decoder)).row_ddl() == decoder.row_ddl()
+    assert "`tag_run` BIGINT, `tags` VARIANT" in decoder.row_ddl()
+
+
+def test_what_there_is_none_of_is_refused():
+    with pytest.raises(LocalProtocolError, match="'cdtp' and 'dcp'"):
+        columns.Decoder("foo")
+    with pytest.raises(LocalProtocolError, match="compat_dagbox says nothing of CDTP messages"):
+        columns.Decoder("cdtp", compat_dagbox=True)
+    with pytest.raises(TypeError, match="'tag'"):
+        columns.Decoder("cdtp", tag=None)
+    with pytest.raises(ValueError, match="X"):
+        columns.Decoder("cdtp", accept="X")
+    with pytest.raises(ValueError, match="no column header"):
+        columns.Decoder("cdtp").decode_rows(n_frames=pa.array([1]))
+
+
+def test_only_what_is_wanted_is_needed():
+    cdtp, dcp = columns.Decoder("cdtp", payload=True), columns.Decoder("dcp", payload=True)
+    assert columns.needed(cdtp, {"sender"}) == {"header": False, "n_frames": False}
+    assert columns.needed(cdtp, {"payload"}) == {"header": False, "n_frames": False, "payload": False}
+    assert columns.needed(dcp, {"service"}) == {"envelope": False, "header": False, "payload": True}
+    assert not columns.needed(dcp, {"data"})["payload"]
+
+
+@pytest.mark.parametrize("room", ["spark", "capture"])
+def test_no_room_behind_the_list_asks_for_a_protocol_by_name(room):
+    for file in (ROOT / "python" / "trunkline" / room).rglob("*.py"):
+        text = file.read_text()
+        assert "if protocol ==" not in text, file
+        assert "elif protocol" not in text, file
+
+
+def test_recorded_frames_are_messages_of_their_room():
+    assert [message.variant for message in decode("cdtp", [wire.header_s(), b"x"])] == ["S"]
+    assert [message.sequence for message in decode("cdtp", [wire.batch([4, 5])])] == [4, 5]
+    assert decode("dcp", [b"", b"DGBX\x01", b"\x02\0\0\0"])[0].type == "ping"
+    assert decode("foo", [wire.header_s()]) is None
+
+
+RUN = [
+    # sender, seq, record, type, sequence; the frames of a BOR or EOR stand before it
+    ("a", 0, -1, None, None),
+    ("a", 0, 0, "BOR", 0),
+    ("a", 1, 0, "DAT", 1),
+    ("a", 4, 0, "DAT", 4),
+    ("a", 4, 1, "DAT", 4),
+    ("a", 6, -1, None, None),
+    ("a", 6, 0, "EOR", 5),
+    ("b", 3, 0, "DAT", 7),
+    ("b", 5, 0, "DAT", None),
+]
+
+
+@pytest.mark.req("CDTP-21")
+@pytest.mark.parametrize("cut", range(len(RUN)))
+def test_runs_are_counted_over_batches_cut_anywhere(cut):
+    header = b"\xa5CDTP\x01\xa1a\x01\x00\x80"
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "capture_id": "c",
+                "sender": sender,
+                "seq": seq,
+                "record": record,
+                "received_at_ns": 1000 + seq,
+                "n_bytes": 10,
+                "type": kind,
+                "sequence": sequence,
+                "header": header if record < 0 else None,
+                "payload": b"\x81\xa6run_id\xa2r7" if record < 0 else None,
+            }
+            for sender, seq, record, kind, sequence in RUN
+        ]
+    )
+    counting, gaps = Runs(), Gaps(["capture_id", "sender"])
+    found, missed = [], []
+    for part in (rows.slice(0, cut), rows.slice(cut)):
+        for batch in part.combine_chunks().to_batches():
+            found += counting.record(batch).to_pylist()
+            missed += gaps.record(batch).to_pylist()
+    found += counting.finish().to_pylist()
+    names = (
+        "sender",
+        "ordinal",
+        "run_id",
+        "condition",
+        "messages",
+        "bytes",
+        "missed",
+        "duplicates",
+        "bor_seq",
+        "eor_seq",
+    )
+    assert [tuple(run[name] for name in names) for run in found] == [
+        ("a", 1, "r7", "INCOMPLETE", 3, 40, 2, 1, 0, 6),
+        ("b", 0, None, "INCOMPLETE|ABORTED", 2, 20, 0, 0, None, None),
+    ]
+    assert missed == [0, 0, 0, 2, 0, 0, 0, 0, 0]
