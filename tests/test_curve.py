@@ -1,6 +1,8 @@
 """CURVE: keys in all their forms, and who is let in, against raw pyzmq sockets."""
 
+import copy
 import logging
+import pickle
 
 import pytest
 import zmq
@@ -124,3 +126,9 @@ def test_the_list_guards_a_context_of_yours_too(context, open_socket):
     with cdtp.Receiver(bind="tcp://127.0.0.1:*", context=context, curve=curve) as receiver:
         open_socket(zmq.PUSH, connect=receiver.endpoints[0], **as_client(CLIENT)).send_multipart(MESSAGE)
         assert receiver.receive(timeout_s=10).sender == "D"
+
+
+def test_cannot_be_pickled_and_says_why():
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="holds a secret key: it can be neither copied nor pickled"):
+            copied(Curve(SERVER))
