@@ -119,6 +119,7 @@ def decode(
         typer.Option("--protocol", help="What to decode: cdtp or dcp. [default: cdtp, or what else there is alone]"),
     ] = None,
     tags: Tags = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.parquet if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
@@ -138,7 +139,7 @@ def decode(
 
     rows = 0
     with (
-        whole(out) as part,
+        whole(out, replaces=overwrite) as part,
         Progress("decoding", found.messages) as progress,
         parquet.ParquetWriter(part, reader.schema, compression="zstd") as writer,
     ):
@@ -195,7 +196,7 @@ def replay(
     from trunkline import capture
 
     output = Output(json=as_json)
-    with Progress("replaying", capture.open(directory).info().messages) as progress:
+    with Progress("replaying", capture.open(directory).info().directions.get("in", 0)) as progress:
         sent = capture.replay(
             directory,
             rate=speed,

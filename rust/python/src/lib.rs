@@ -41,7 +41,9 @@ mod _native {
     #[pymodule]
     mod capture {
         #[pymodule_export]
-        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, recover, run_schema, schema};
+        use crate::capture::{
+            MessageIterator, PyCapture, PyImport, RowIterator, is_capture, recover, run_schema, schema,
+        };
     }
 
     #[pymodule]
