@@ -303,13 +303,11 @@ def test_stop_hands_out_what_has_arrived(receiver):
 
 
 def test_says_what_is_wrong_with_its_endpoints():
-    with pytest.raises(OSError, match="tcp://nowhere"):
-        cdtp.Receiver(bind="tcp://nowhere")
     with pytest.raises(LocalProtocolError, match="endpoint"):
         cdtp.Receiver()
     with pytest.raises(TypeError, match="quue"):
         cdtp.Receiver(bind=ANY, quue=1)
-    with cdtp.Receiver(bind=ANY) as receiver, pytest.raises(OSError, match="in use"):
+    with cdtp.Receiver(bind=ANY) as receiver, pytest.raises(OSError, match="in use: choose another port"):
         cdtp.Receiver(bind=receiver.endpoints[0])
 
 
