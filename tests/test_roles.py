@@ -69,10 +69,10 @@ WRONG_ENDPOINTS = [
     ("nowhere", "does not name its transport"),
     ("tcp://nowhere", "has no port"),
     ("tcp://:5555", "has no host"),
-    ("tcp://127.0.0.1:99999", "has no port: '99999' is not a number from 1 to 65535"),
-    ("tcp://127.0.0.1:80x", "has no port: '80x'"),
-    ("tcp://127.0.0.1:-1", "has no port: '-1'"),
-    ("tcp://127.0.0.1:", "has no port: ''"),
+    ("tcp://127.0.0.1:99999", "has '99999' for a port, not a number from 1 to 65535"),
+    ("tcp://127.0.0.1:80x", "has '80x' for a port"),
+    ("tcp://127.0.0.1:-1", "has '-1' for a port"),
+    ("tcp://127.0.0.1:", "has '' for a port"),
 ]
 
 

@@ -748,7 +748,7 @@ mod tests {
 
     fn plain_names(disk: &FaultyDisk) -> Vec<String> {
         let names = disk.list(Path::new(DIRECTORY)).unwrap().into_iter();
-        names.filter(|name| name == files::PLAIN_MANIFEST || name.ends_with(".jsonl")).collect()
+        names.filter(|name| name == files::PLAIN_MANIFEST || name.starts_with(files::PLAIN_RUNS)).collect()
     }
 
     #[test]
