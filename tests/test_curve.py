@@ -1,6 +1,8 @@
 """CURVE: keys in all their forms, and who is let in, against raw pyzmq sockets."""
 
+import copy
 import logging
+import pickle
 import threading
 
 import pytest
@@ -187,3 +189,9 @@ async def test_a_function_decides_in_asyncio_too(open_socket):
         push.send_multipart(MESSAGE)
         assert (await receiver.receive(timeout_s=20)).payload == (b"payload",)
         curve.reload()
+
+
+def test_cannot_be_pickled_and_says_why():
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="holds a secret key: it can be neither copied nor pickled"):
+            copied(Curve(SERVER))

@@ -1,5 +1,9 @@
 """What the roles of every protocol have in common."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 import zmq
 
@@ -54,3 +58,69 @@ def test_a_queue_without_room_is_refused(role, bound, tmp_path):
     for size in (0, -1):
         with pytest.raises(LocalProtocolError, match=f"{bound} is at least 1"):
             ROLES[role](tmp_path, **{where: "tcp://127.0.0.1:9", bound: size})
+
+
+# A broker listens, those who need one dial it.
+SIDES = [(role, side) for role in ROLES for side in ("bind", "connect")]
+SIDES = [pair for pair in SIDES if pair not in {("Broker", "connect"), ("Worker", "bind"), ("Client", "bind")}]
+
+WRONG_ENDPOINTS = [
+    ("127.0.0.1:1", "does not name its transport: an endpoint looks like tcp://127.0.0.1:23999"),
+    ("nowhere", "does not name its transport"),
+    ("tcp://nowhere", "has no port"),
+    ("tcp://:5555", "has no host"),
+    ("tcp://127.0.0.1:99999", "has '99999' for a port, not a number from 1 to 65535"),
+    ("tcp://127.0.0.1:80x", "has '80x' for a port"),
+    ("tcp://127.0.0.1:-1", "has '-1' for a port"),
+    ("tcp://127.0.0.1:", "has '' for a port"),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "what"), WRONG_ENDPOINTS)
+@pytest.mark.parametrize(("role", "side"), SIDES)
+def test_what_is_no_endpoint_is_refused_with_its_argument(role, side, endpoint, what, tmp_path):
+    with pytest.raises(LocalProtocolError, match=re.escape(f"{side}={endpoint!r} {what}")):
+        ROLES[role](tmp_path, **{side: ["tcp://127.0.0.1:9", endpoint]})
+    assert not (tmp_path / "capture").exists()
+
+
+def test_a_port_is_left_open_only_where_one_listens():
+    for free in ("*", "0"):
+        with cdtp.Receiver(bind=f"tcp://127.0.0.1:{free}") as receiver:
+            assert int(receiver.endpoints[0].rpartition(":")[2]) > 0
+        with pytest.raises(LocalProtocolError, match=r"from 1 to 65535$"):
+            cdtp.Receiver(connect=f"tcp://127.0.0.1:{free}")
+
+
+def test_what_zeromq_cannot_do_with_an_endpoint_is_said_in_words():
+    with pytest.raises(LocalProtocolError, match=r"carrier://pigeon: .*an endpoint looks like"):
+        cdtp.Receiver(bind="carrier://pigeon")
+    with pytest.raises(OSError, match="bind to an address or interface of this machine"):
+        cdtp.Receiver(bind="tcp://nosuch0:5555")
+    with pytest.raises(OSError, match="bind to an address of this machine"):
+        cdtp.Receiver(bind="tcp://192.0.2.1:5555")
+
+
+UNCHANGED = """
+import resource, signal
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
+from trunkline import cdtp, chirp, dcp
+where = "tcp://127.0.0.1:*"
+with (
+    cdtp.Sender("Det", bind=where, group="lab", chirp_port=PORT),
+    cdtp.Receiver(group="lab", chirp_port=PORT),
+    chirp.Beacon("lab", "Det", port=PORT),
+    dcp.Broker(bind=where),
+):
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (64, 128)
+with cdtp.Receiver(bind=where, raise_file_limit=True):
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (128, 128)
+print("as it was")
+"""
+
+
+def test_roles_leave_the_process_as_it_is(peer):
+    script = UNCHANGED.replace("PORT", str(peer.port))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("as it was\n", "")

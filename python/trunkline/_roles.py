@@ -6,16 +6,15 @@ import asyncio
 import atexit
 import functools
 import os
-import signal
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypedDict, TypeVar
 
 from trunkline import _native, _notices
 from trunkline._door import Door
+from trunkline._endpoints import need_endpoints
 from trunkline._waits import Waits
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
@@ -65,6 +64,8 @@ class SocketOptions(TypedDict, total=False):
         outbox_bytes: Bytes that may wait for the peers of a role that answers (a broker), all of them together; beyond it
             the peer with the most waiting loses its newest message.
         max_message_bytes: The largest frame that is taken.
+        raise_file_limit: Raise the limit of open files to what the system allows, for all of the process: each connection
+            of a role that listens is a file.
     """
 
     bind: Endpoints
@@ -77,6 +78,7 @@ class SocketOptions(TypedDict, total=False):
     queue_bytes: int
     outbox_bytes: int
     max_message_bytes: int
+    raise_file_limit: bool
 
 
 class RoleOptions(SocketOptions, total=False):
@@ -127,21 +129,6 @@ def _shut_down() -> None:
             step()
 
 
-def end_on_sigterm() -> None:
-    """Lets SIGTERM end every role in order before it ends the process, where nobody else handles it.
-
-    Roles that announce themselves ask for it: others are to be told when they go (CHIRP-05).
-    """
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end)
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
-    _shut_down()
-    os.kill(os.getpid(), number)
-
-
 def endpoints(given: Endpoints) -> list[str]:
     """One endpoint or several, as a list."""
     return [given] if isinstance(given, str) else list(given)
@@ -161,12 +148,16 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
     need_known(given)
     socket, context = given.get("socket"), given.get("context")
     bind, connect = endpoints(given.get("bind", ())), endpoints(given.get("connect", ()))
+    need_endpoints("bind", bind)
+    need_endpoints("connect", connect)
     if finds and (socket is not None or bind or connect):
         message = "a role that finds its peers in a group takes no bind=, connect= or socket="
         raise LocalProtocolError(message)
     if socket is None and not bind and not connect and not finds:
         message = "a role needs an endpoint to bind or to connect, or a socket"
         raise LocalProtocolError(message)
+    if given.get("raise_file_limit", False):
+        _raise_file_limit()
     keep_alive: list[object] = []
     if socket is not None:
         if context is not None:
@@ -214,6 +205,16 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "grace_s": grace_s,
         **more,
     }
+
+
+def _raise_file_limit() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows, where there is no such limit
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def give_up(native: _Engine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["amount", "latency", "moment", "readable", "short", "span"]
+__all__ = ["amount", "counted", "latency", "moment", "readable", "short", "span"]
 
 
 def amount(number: float) -> str:
@@ -18,6 +18,15 @@ def amount(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "message"), counted(1_500, "message")
+    ('1 message', '1,500 messages')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def short(number: float) -> str:

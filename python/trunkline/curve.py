@@ -7,7 +7,7 @@ import struct
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trunkline.errors import LocalProtocolError
 
@@ -47,9 +47,12 @@ class Curve:
         LocalProtocolError: A key is none, or a server has no secret key.
         OSError: A file or folder cannot be read.
 
+    ```pycon
     >>> import zmq
     >>> public, secret = zmq.curve_keypair()
     >>> server, client = Curve(secret), Curve(server_key=public)
+
+    ```
     """
 
     def __init__(
@@ -91,6 +94,10 @@ class Curve:
         if not callable(self._allowed):
             for guard in self._guards:
                 guard.allow(self._allowed or {})
+
+    def __reduce__(self) -> NoReturn:
+        message = "Curve holds a secret key: it can be neither copied nor pickled; make it anew from its files"
+        raise TypeError(message)
 
     def __repr__(self) -> str:
         side = "server" if self._server is None else "client"

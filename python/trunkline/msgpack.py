@@ -3,9 +3,12 @@
 ``None``, ``bool``, ``int``, ``float``, ``str``, ``bytes``, ``list`` and ``dict`` stand for themselves. A map whose keys
 a ``dict`` cannot hold is read as a list of pairs.
 
+```pycon
 >>> from trunkline import msgpack
 >>> msgpack.decode(msgpack.encode({"run": 7, "began": msgpack.Timestamp(1_700_000_000)}))
 {'run': 7, 'began': Timestamp(seconds=1700000000, nanoseconds=0)}
+
+```
 """
 
 from __future__ import annotations
@@ -62,15 +65,21 @@ class Timestamp:
     def from_ns(cls, ns: int) -> Timestamp:
         """The moment so many nanoseconds after 1970.
 
+        ```pycon
         >>> Timestamp.from_ns(-500_000_000)
         Timestamp(seconds=-1, nanoseconds=500000000)
+
+        ```
         """
         return cls(*divmod(ns, cls._SECOND_NS))
 
     def to_ns(self) -> int:
         """Nanoseconds since 1970.
 
+        ```pycon
         >>> Timestamp(-1, 500_000_000).to_ns()
         -500000000
+
+        ```
         """
         return self.seconds * self._SECOND_NS + self.nanoseconds

@@ -1,9 +1,12 @@
 """Roles for tests of your own: the real machines of DCP, without sockets, threads or sleeping, under a clock you move.
 
+```pycon
 >>> from trunkline import dcp, testing
 >>> with testing.pair(dcp.Broker, dcp.Client, dcp.Worker, seed=7, latency_s=0.001, loss=0.1) as sim:
 ...     sim.client.request(b"echo", [b"hello"], timeout_s=1, retries=9).data
 (b'hello',)
+
+```
 
 What happens depends on nothing but the seed and your calls: a test that fails once fails every time. An exception that leaves
 the ``with`` bears the seed and the time as a note.
@@ -645,10 +648,13 @@ def pair(
 
     Put in more, or others, by `Simulation.add`. See `Simulation` for the other arguments.
 
+    ```pycon
     >>> with pair(dcp.Broker, dcp.Client) as sim:
     ...     worker = sim.add(dcp.Worker, b"upper", lambda request: request.data[0].upper(), work_s=0.5)
     ...     sim.client.request(b"upper", b"hello").data, sim.now_s, worker.stats.replies
     ((b'HELLO',), 0.5, 1)
+
+    ```
     """
     simulation = Simulation(
         seed=seed,

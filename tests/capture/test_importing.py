@@ -46,8 +46,7 @@ def test_several_files_and_imports_make_one_capture(tmp_path):
     assert [row["seq"] for row in both.rows()] == list(range(4260))
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.suffix != ".parquet") == [
         ".lock",
-        "_capture.json",
-        "_runs",
+        "_capture",
     ]
 
 

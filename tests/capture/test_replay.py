@@ -32,4 +32,17 @@ def test_a_rate_that_is_none_is_refused_before_anybody_is_waited_for(recorded, r
 def test_a_replay_that_is_broken_off_does_not_linger(recorded, caplog):
     with pytest.raises(TimeoutError, match="took nothing"):
         capture.replay(recorded, bind=ANY, timeout_s=0.1, linger_s=1000)
-    until(lambda: "replay: 3 messages were not sent" in caplog.messages)
+    until(lambda: "replay: 3 of 3 messages were not sent" in caplog.messages)
+
+
+def test_a_replay_that_is_broken_off_counts_what_it_has_not_come_to(recorded, open_socket, caplog):
+    pull = open_socket(zmq.PULL, bind=ANY)
+
+    def interrupt(sent):
+        if sent:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        # One message an hour: the others wait on disk.
+        capture.replay(recorded, connect=pull.last_endpoint.decode(), rate=1 / 3600, on_progress=interrupt)
+    until(lambda: "replay: 2 of 3 messages were not sent" in caplog.messages)

@@ -80,7 +80,7 @@ def test_runs_are_seen_while_they_go_on(record, tmp_path):
     assert before == [("Det", 1, 1, 0, "ABORTED"), ("Other", 1, 0, 0, "ABORTED")]
     recorder.publish(timeout_s=20)
     assert summary(recorded.runs()) == before
-    assert [path.name for path in (tmp_path / "_runs").iterdir()] == ["0000000000.jsonl"]
+    assert sorted(path.stem for path in (tmp_path / "_capture").iterdir()) == ["0000000000", "manifest"]
 
 
 @pytest.mark.req("CDTP-21")
@@ -92,7 +92,7 @@ def test_runs_go_on_over_segments_and_recorders(record, tmp_path):
     runs = capture.open(tmp_path).runs()
     assert summary(runs) == [("Det", 1, 20, 0, "GOOD"), ("Det", 2, 20, 0, "GOOD")]
     assert len(capture.open(tmp_path).segments) > 8
-    for path in (tmp_path / "_runs").iterdir():
+    for path in (tmp_path / "_capture").glob("0*"):
         path.unlink()
     # What is not written down is counted from the rows.
     assert capture.open(tmp_path).runs() == runs
@@ -175,7 +175,7 @@ def test_runs_can_be_read_while_segments_come_and_go(tmp_path, open_socket):
 
 def test_a_broken_record_of_runs_is_told(record, tmp_path):
     record([message(0, BOR)]).close()
-    (path,) = (tmp_path / "_runs").iterdir()
+    (path,) = (tmp_path / "_capture").glob("0*")
     path.write_text("junk")
     with pytest.raises(CaptureError, match=path.name):
         capture.open(tmp_path).runs()

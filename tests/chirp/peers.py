@@ -3,6 +3,7 @@
 import hashlib
 import socket
 import struct
+import sys
 import time
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(MULTICAST) + loopback)
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, loopback)
         self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
+        # The time to live of what comes in, by the numbers of Linux: Python has no name for the option.
+        self.socket.setsockopt(socket.IPPROTO_IP, 12, 1)
         self.port = self.socket.getsockname()[1]
 
     def send(self, datagram, to=MULTICAST):
@@ -61,13 +64,15 @@ class Peer:
         end = time.monotonic() + PATIENCE_S
         while True:
             self.socket.settimeout(max(end - time.monotonic(), 0.001))
-            datagram, self.source = self.socket.recvfrom(1 << 16)
+            datagram, told, _, self.source = self.socket.recvmsg(1 << 16, 64)
             if len(datagram) != 42 or datagram[:6] != b"CHIRP\x01":
                 continue
             heard = Heard(*struct.unpack("!B16s16sBH", datagram[6:]))
             known = not hosts or heard.host in {md5(host) for host in hosts}
             if heard.kind == kind and known and port in (None, heard.port):
                 self.datagram = datagram
+                ((_, _, ttl),) = told
+                self.ttl = int.from_bytes(ttl, sys.byteorder)
                 return heard
 
     def close(self):

@@ -72,6 +72,7 @@ def test_info_counts_rows(run, recorded):
         "last_received_at_ns": 1_700_000_000_003_000_000,
         "protocols": {"cdtp": 4},
         "errors": {"bad_header": 1},
+        "directions": {"in": 4},
     }
 
 
@@ -176,7 +177,7 @@ def test_a_replay_is_cut_off_with_130(start, recorded, number):
     assert time.monotonic() - began < 4
     assert out == ""
     # Nothing where it had not begun yet.
-    assert re.fullmatch(r"(trunkline: WARNING: replay: \d messages were not sent\n)?", besides_progress(err))
+    assert re.fullmatch(r"(trunkline: WARNING: replay: \d of \d messages were not sent\n)?", besides_progress(err))
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "fast", "nan", "inf"])
@@ -212,6 +213,16 @@ def test_decode_makes_a_table_without_spark(run, recorded, tmp_path):
     assert table.column("tag_run").to_pylist() == [7, None, None, None, None]
     assert table.column("error").to_pylist() == [None, "bad_header", None, None, None]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out.parquet", "recorded.jsonl"]
+
+
+def test_decode_overwrites_nothing_unless_told_to(run, recorded, tmp_path):
+    precious = tmp_path / "precious.txt"
+    precious.write_text("words")
+    _, err = run("capture", "decode", recorded, "precious.txt", returncode=1)
+    assert err == ("trunkline: error: precious.txt is there already: choose another name, or give --overwrite\n")
+    assert precious.read_text() == "words"
+    run("capture", "decode", recorded, "precious.txt", "--overwrite")
+    assert precious.read_bytes().startswith(b"PAR1")
 
 
 @pytest.mark.parametrize(
@@ -336,3 +347,25 @@ def test_decode_says_where_it_cannot_write(run, recorded):
     _, err = run("capture", "decode", recorded, "/proc/nowhere/out.parquet", returncode=1)
     (line,) = err.splitlines()
     assert "'/proc/nowhere': check the name" in line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cdtp", "record", "--bind", "tcp://127.0.0.1:*", "--capture", "other"],
+        ["capture", "import", "none.jsonl", "--capture", "other"],
+        ["capture", "info", "other"],
+        ["spark", "decode", "other", "out", "--protocol", "cdtp"],
+        ["spark", "report", "other", "out.html"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_what_is_not_a_capture_is_told_before_anything_begins(run, tmp_path, command):
+    (tmp_path / "none.jsonl").write_text("")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_text("words")
+    _, err = run(*command, returncode=1)
+    (line,) = err.splitlines()
+    assert line.startswith("trunkline: error: other: is not a capture: it holds a.txt")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["a.txt"]
+    assert not list(tmp_path.glob("out*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -181,7 +182,6 @@ def test_a_recorder_whose_pipe_breaks_keeps_what_it_has(start, push, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["cdtp", "receive", "--bind", "nowhere"], "an endpoint looks like tcp://127.0.0.1:23999"),
         (["cdtp", "receive", "--bind", "{taken}"], "choose another port"),
         (["cdtp", "record", "--bind", "tcp://127.0.0.1:*", "--capture", "/proc/here"], "/proc/here"),
         (["capture", "info", "missing"], "missing"),
@@ -196,7 +196,7 @@ def test_an_error_is_one_line(run, push, arguments, complaint):
 
 
 def test_a_traceback_is_there_for_those_who_ask(start):
-    command = start("cdtp", "receive", "--bind", "nowhere", env={"TRUNKLINE_DEBUG": "1"})
+    command = start("capture", "info", "nowhere", env={"TRUNKLINE_DEBUG": "1"})
     _, err = command.process.communicate()
     assert command.process.returncode == 1
     assert err.startswith("Traceback")
@@ -238,3 +238,50 @@ def test_closed_streams_are_no_error(pull, tmp_path):
     assert without("<&-", *send, "-", cwd=tmp_path).returncode == 0
     ran = without("2>&-", "capture", "info", "missing", cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "")
+
+
+def test_a_terminal_that_is_closed_ends_a_recorder_in_order(start, push, tmp_path):
+    words = ("--capture", "c", "--connect", push.endpoint, "--json", "--stats-interval", "0.05")
+    command = start("cdtp", "record", *words)
+    command.ready()
+    push.send(*[spec("D")] * 10)
+    while command.event()["stats"]["received"] < 10:
+        pass
+    # The shell says it, and so does the system.
+    command.signal(signal.SIGHUP)
+    while (event := command.event())["event"] == "stats":
+        command.signal(signal.SIGHUP)
+    assert (event["reason"], event["stats"]["segments"]) == ("signal", 1)
+    command.end()
+    assert pyarrow.parquet.read_table(tmp_path / "c").num_rows == 10
+
+
+def test_a_command_with_an_end_of_its_own_is_cut_off_when_its_terminal_is_closed():
+    code = "import os, signal, sys; from trunkline.cli import ending; "
+    code += "sys.exit(ending.guarded(lambda: (os.kill(os.getpid(), signal.SIGHUP), signal.pause())))"
+    assert ended(code) == (130, "", "")
+
+
+def test_who_is_started_to_outlive_the_terminal_does():
+    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); from trunkline.cli import ending\n"
+    code += "def command():\n    with ending.Stopping() as stopping:\n"
+    code += "        os.kill(os.getpid(), signal.SIGHUP); print(stopping.stopped)\n"
+    code += "sys.exit(ending.guarded(command))"
+    assert ended(code) == (0, "False\n", "")
+
+
+def test_what_nobody_can_be_told_is_no_error(tmp_path):
+    # A terminal that is gone: each write to it is an error of its own.
+    main, terminal = os.openpty()
+    (tmp_path / "file").write_bytes(b"x")
+    words = [sys.executable, "-m", "trunkline", *ROLES["record"]]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, cwd=tmp_path)
+    os.close(terminal)
+    try:
+        assert b"recording to c" in os.read(main, 1000)
+        os.close(main)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()

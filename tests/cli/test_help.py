@@ -212,4 +212,41 @@ def test_a_missing_extra_is_named(run, tmp_path, blocked, arguments, extra):
     )
     assert (ran.returncode, ran.stdout) == (1, "")
     (line,) = ran.stderr.splitlines()
-    assert f"trunkline[{extra}]" in line
+    assert f"trunkline[{extra}] has it: pip install '.[{extra}]' in a checkout" in line
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "what"), [("nowhere", "does not name its transport"), ("tcp://127.0.0.1:99999", "'99999'")]
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cdtp", "send", "--name", "D", "-"],
+        ["cdtp", "receive"],
+        ["cdtp", "record", "--capture", "c"],
+        ["dcp", "broker"],
+        ["dcp", "worker", "echo", "--echo"],
+        ["dcp", "request", "echo"],
+        ["capture", "replay", "c"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_what_is_no_endpoint_is_wrong_usage(run, command, endpoint, what):
+    sides = ["--connect"] if command[1] in ("worker", "request") else ["--bind"]
+    for side in sides if command[0] == "dcp" else ["--bind", "--connect"]:
+        _, err = run(*command, side, endpoint, returncode=2)
+        said = " ".join(err.split())
+        assert side in said
+        assert endpoint in said
+        assert what in said
+
+
+@pytest.mark.parametrize("blocked", ["pyspark", "matplotlib"])
+def test_the_demo_says_what_is_missing_before_it_records(tmp_path, blocked):
+    code = f"import sys; sys.modules[{blocked!r}] = None; from trunkline.__main__ import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "demo"], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(f"trunkline: error: this takes {blocked}: trunkline[spark] has it")

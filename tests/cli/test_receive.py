@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import msgpack
 import pytest
@@ -178,3 +179,38 @@ def test_names_and_tags_do_not_reach_the_terminal_as_they_are(run, push):
     message = spec("D\x1b[2J\n", tags={"\x9b\u202e": "\x7f"})
     out, _ = run("cdtp", "receive", "--connect", push.endpoint, "--count", "1", feed=(push, [message]))
     assert out == 'D\\x1b[2J\\n {"\\x9b\\u202e": "\\x7f"} 1 frame, 7 B\n'
+
+
+def test_idle_runs_from_the_last_message(start, push):
+    command = start("cdtp", "receive", "--connect", push.endpoint, "--idle", "4", "--json")
+    command.ready()
+    # In the middle of the time, so that a look at its end comes long after it.
+    time.sleep(1.5)
+    push.send([b"bad"], spec("D"))
+    sent = time.monotonic()
+    while command.event()["event"] != "stopped":
+        pass
+    assert 3.9 < time.monotonic() - sent < 5.5
+
+
+def test_after_the_count_nothing_more_is_read(start, push):
+    command = start("cdtp", "receive", "--connect", push.endpoint, "--count", "5", "--json")
+    command.ready()
+    two = batch("D", [1, {}, []], [2, {}, []])
+    push.send([b"bad"], two, batch("D"), [b"bad"], two, *[two] * 20)
+    events = [command.event()["event"] for _ in range(5)]
+    stopped = command.event("stopped")
+    assert (events, stopped["reason"]) == (["message"] * 5, "count")
+    # Three wire messages have five messages in them, and three more are none.
+    assert (stopped["stats"]["received"], stopped["stats"]["messages"]) == (6, 6)
+    command.end()
+
+
+def test_it_says_what_it_has_counted(run, push):
+    two = batch("D", [1, {}, []], [2, {}, []])
+    _, err = run("cdtp", "receive", "--connect", push.endpoint, "--count", "1", feed=(push, [two]))
+    assert err.splitlines()[-1].endswith("; 1 message printed")
+    _, told = run("cdtp", "receive", "--connect", push.endpoint, "--count", "2", feed=(push, [two]))
+    assert told.splitlines()[-1].endswith("; 2 messages printed")
+    for command, words in (("receive", "messages are printed"), ("record", "wire messages")):
+        assert words in " ".join(run("cdtp", command, "--help", env={"COLUMNS": "200"})[0].split())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import pyarrow.parquet
-from raw import spec
+from raw import batch, spec
 
 
 def rows(folder):
@@ -142,3 +143,23 @@ def test_a_later_run_goes_on(run, push, tmp_path):
     for _ in range(2):
         run("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "1", feed=(push, [spec("D")]))
     assert [row["seq"] for row in rows(tmp_path / "c")] == [0, 1]
+
+
+def test_idle_runs_from_the_last_message(start, push):
+    command = start("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--idle", "4", "--json")
+    command.ready()
+    # In the middle of the time, so that a look at its end comes long after it.
+    time.sleep(1.5)
+    push.send(spec("D"))
+    sent = time.monotonic()
+    while command.event()["event"] != "stopped":
+        pass
+    assert 3.9 < time.monotonic() - sent < 5.5
+
+
+def test_it_says_what_it_has_counted(run, push):
+    many = batch("D", *([number, {}, []] for number in range(50)))
+    _, err = run(
+        "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "2", feed=(push, [many] * 2)
+    )
+    assert err.splitlines()[-1].endswith("; 2 wire messages recorded")

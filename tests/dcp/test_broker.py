@@ -466,7 +466,7 @@ import logging, zmq
 from trunkline import dcp
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 context = zmq.Context()
-with dcp.Broker(bind="tcp://127.0.0.1:*") as broker:
+with dcp.Broker(bind="tcp://127.0.0.1:*", raise_file_limit=True) as broker:
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (128, 128)
     worker = context.socket(zmq.DEALER)
     worker.connect(broker.endpoints[0])

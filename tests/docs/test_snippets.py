@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,14 @@ SPARK = [pytest.mark.spark, pytest.mark.timeout(600)]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCTESTED = [
+    "trunkline._endpoints",
+    "trunkline._extras",
+    "trunkline._text",
     "trunkline.cdtp",
     "trunkline.cdtp.receiver",
     "trunkline.chirp",
     "trunkline.chirp.datagram",
+    "trunkline.curve",
     "trunkline.dcp",
     "trunkline.dcp.broker",
     "trunkline.msgpack",
@@ -49,3 +54,34 @@ def test_docstrings_run_as_printed(name):
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert results.attempted > 0
     assert results.failed == 0
+
+
+def test_examples_of_the_reference_are_fenced():
+    examples = 0
+    package = ROOT / "python" / "trunkline"
+    for path in sorted(package.rglob("*.py")):
+        if (path.name.startswith("_") and path.name != "__init__.py") or "cli" in path.parts:
+            continue
+        fenced = False
+        for line in path.read_text().splitlines():
+            if line.strip().startswith("```"):
+                fenced = not fenced
+            elif line.strip().startswith(">>> "):
+                examples += 1
+                # Otherwise the page has them as quotations in quotations.
+                assert fenced, f"{path}: {line}"
+    assert examples > 20
+
+
+def test_what_the_hints_say_to_install_can_be_installed():
+    from trunkline._extras import extra_of, how_to_install
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for package in ("typer", "pyarrow", "pyspark", "matplotlib"):
+        extra = extra_of(package)
+        assert any(need.startswith(package) for need in extras[extra])
+        # There is no release on an index: pip takes a folder or a file.
+        assert f"pip install '.[{extra}]'" in how_to_install(extra)
+    said = "\n".join(path.read_text() for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    assert "pip install trunkline" not in said
+    assert "pip install 'trunkline" not in said

@@ -81,3 +81,50 @@ def test_importing_the_core_needs_neither_pyarrow_nor_pyspark():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def native_classes():
+    seen, rooms = set(), [_native]
+    for room in rooms:
+        for value in vars(room).values():
+            if inspect.ismodule(value) and value.__name__.startswith("trunkline._native") and value not in rooms:
+                rooms.append(value)
+            elif inspect.isclass(value):
+                seen.add(value)
+    return sorted(seen, key=lambda kind: (kind.__module__, kind.__qualname__))
+
+
+def test_native_objects_take_no_attributes():
+    classes = native_classes()
+    assert {"Message", "Receiver", "Broker", "Capture", "Guard"} <= {kind.__name__ for kind in classes}
+    for kind in classes:
+        assert kind.__dictoffset__ == 0, kind
+
+
+def test_native_objects_cannot_be_changed(tmp_path):
+    import zmq
+
+    from trunkline import capture, cdtp, dcp
+
+    classes = native_classes()
+    message = cdtp.Message("Det", b"x", timestamp_ns=0)
+    capture.import_([], tmp_path)
+    with (
+        cdtp.Sender("Det", bind="tcp://127.0.0.1:*", curve=trunkline.Curve(zmq.curve_keypair(), allow=[])) as sender,
+        cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver,
+        dcp.Broker(bind="tcp://127.0.0.1:*") as broker,
+    ):
+        objects = [
+            message,
+            dcp.decode([b"", b"DGBX\x01", b"\x02"]),
+            capture.open(tmp_path)._native,
+            sender._native,
+            sender._native.guard,
+            receiver._native,
+            broker._native,
+        ]
+        for thing in objects:
+            assert type(thing) in classes
+            for name in ("added", *[name for name in dir(thing) if not name.startswith("_")]):
+                with pytest.raises(AttributeError):
+                    setattr(thing, name, None)

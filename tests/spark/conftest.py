@@ -8,6 +8,8 @@ HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
 
 
+# Before pytest-xdist looks for groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:

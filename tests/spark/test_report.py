@@ -137,3 +137,15 @@ def test_what_cannot_be_reported_leaves_the_old_page(session, tmp_path):
         spark.report(tmp_path, tmp_path / "nowhere" / "report.html")
     assert page.read_text() == "old"
     assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.usefixtures("session")
+def test_a_file_that_somebody_puts_beside_the_segments_is_passed_over(tmp_path):
+    path = tmp_path / "capture"
+    rows = capture.import_(sorted(wire.DATA.glob("*1.0.2.jsonl.gz")), path)
+    (path / "README.txt").write_text("of the capture")
+    assert spark.report(path, tmp_path / "report.html").rows == rows
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_text("words")
+    with pytest.raises(CaptureError, match=r"is not a capture: it holds a\.txt"):
+        spark.report(tmp_path / "other", tmp_path / "report.html")

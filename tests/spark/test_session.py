@@ -241,7 +241,7 @@ def test_a_missing_extra_is_named(tmp_path, package, call):
     script += "import trunkline.spark._counting; " if package == "matplotlib" else ""
     ran = run(tmp_path, f"{script}spark.{call}")
     assert ran.stderr.splitlines()[-1].endswith(
-        f"LocalProtocolError: this takes {package}: pip install 'trunkline[spark]'"
+        f"LocalProtocolError: this takes {package}: trunkline[spark] has it: pip install '.[spark]'"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import pyarrow as pa
 from typing_extensions import Buffer
 
-__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "recover", "schema"]
+__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "is_capture", "recover", "schema"]
 
 @final
 class Capture:
@@ -70,6 +70,9 @@ class Import:
 
     def abort(self) -> None:
         """Takes the rows back, unless they are moved in."""
+
+def is_capture(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory holds a capture."""
 
 def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None]:
     """Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``."""

@@ -190,6 +190,7 @@ class Receiver(Role):
         strict: bool,
         deliver: bool,
         limit: int | None = None,
+        message_limit: int | None = None,
         beacon: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def receive(self, timeout_s: float | None = None) -> Message:

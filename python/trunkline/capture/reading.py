@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from trunkline import _native as _codec
+from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
     from trunkline.columns import CdtpOptions, DcpOptions, Mode
 
-__all__ = ["Capture", "CaptureInfo", "Run", "open", "schema"]
+__all__ = ["SEGMENTS", "Capture", "CaptureInfo", "Run", "open", "schema"]
+
+# What the names of segments match, and those of other files that somebody puts beside them do not.
+SEGMENTS = "[0-9]*.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class CaptureInfo:
         last_received_at_ns: The latest one.
         protocols: Rows by protocol.
         errors: Rows that do not decode, by kind of error.
+        directions: Rows by direction, "in" or "out".
     """
 
     capture_id: str | None
@@ -43,6 +48,7 @@ class CaptureInfo:
     last_received_at_ns: int | None
     protocols: Mapping[str, int]
     errors: Mapping[str, int]
+    directions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +241,6 @@ def _need_pyarrow() -> Any:
         import pyarrow as pa
         import pyarrow.compute
     except ImportError as error:
-        message = "this takes pyarrow: pip install 'trunkline[capture]'"
+        message = f"this takes pyarrow: {how_to_install('capture')}"
         raise LocalProtocolError(message) from error
     return pa

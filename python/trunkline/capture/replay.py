@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Literal, Unpack
 
 from trunkline import cdtp
@@ -58,8 +59,9 @@ def replay(
         message = f"rate is 'max', 'real' or a number of messages a second, not {rate!r}"
         raise LocalProtocolError(message)
     opened = reading.open(path)
+    info = opened.info()
     one_way = {protocol.name for protocol in protocols() if protocol.one_way}
-    others = {name: count for name, count in opened.info().protocols.items() if name not in one_way}
+    others = {name: count for name, count in info.protocols.items() if name not in one_way}
     if others:
         found = ", ".join(f"{count} messages of {name}" for name, count in sorted(others.items()))
         can = ", ".join(name.upper() for name in sorted(one_way))
@@ -67,18 +69,28 @@ def replay(
             f"only {can} can be replayed: another protocol's messages answer each other. The capture holds {found}"
         )
         raise LocalProtocolError(message)
-    with _Sender("replay", linger_s=linger_s, **options) as sender:
+    with _Sender(info.directions.get("in", 0), linger_s=linger_s, **options) as sender:
         if on_ready is not None:
             on_ready(sender.endpoints)
         return _Replay(sender, timeout_s, on_progress).run(opened.rows(), rate)
 
 
 class _Sender(cdtp.Sender):
-    """One that sends no more once the replay is broken off."""
+    """One that sends no more once the replay is broken off, and then says how much of the whole is left."""
+
+    def __init__(self, messages: int, **options: Any) -> None:
+        self._messages = messages
+        super().__init__("replay", **options)
+
+    def _open(self) -> None:
+        super()._open()
+        self._unsent.all = self._messages
 
     def _abandon(self) -> None:
         self._linger_s = 0.0
-        super()._abandon()
+        with suppress(TimeoutError):
+            self.close()
+        self._tell_unsent()
 
 
 class _Replay:

@@ -1,5 +1,6 @@
 """CDTP: one sender streams data to one receiver over PUSH and PULL.
 
+```pycon
 >>> from trunkline import cdtp
 >>> with cdtp.Sender("Detector.one", bind="tcp://127.0.0.1:*") as sender:
 ...     with cdtp.Receiver(connect=sender.endpoints[0]) as receiver:
@@ -7,6 +8,8 @@
 ...         message = receiver.receive(timeout_s=5)
 >>> message.sender, message.tags, message.payload
 ('Detector.one', {'run': 7}, (b'payload',))
+
+```
 """
 
 from __future__ import annotations

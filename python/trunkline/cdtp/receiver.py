@@ -95,6 +95,7 @@ def open_native(
     on_drop: Callable[[Dropped], object] | None,
     deliver: bool,
     limit: int | None = None,
+    message_limit: int | None = None,
     group: str | None = None,
     senders: Sequence[str] | None = None,
     chirp: Cast = "multicast",
@@ -112,7 +113,14 @@ def open_native(
     options = native_options(given, grace_s=_DRAIN_S, finds=group is not None, **more)
     notices = Notices("cdtp", who, on_drop)
     native = _Receiver(
-        options, notify(notices), accept=accept, strict=strict, deliver=deliver, limit=limit, beacon=beacon
+        options,
+        notify(notices),
+        accept=accept,
+        strict=strict,
+        deliver=deliver,
+        limit=limit,
+        message_limit=message_limit,
+        beacon=beacon,
     )
     return opened(native, given, notices)
 
@@ -134,6 +142,7 @@ class _Receiving(Role):
         strict: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
         limit: int | None = None,
+        message_limit: int | None = None,
         group: str | None = None,
         senders: Sequence[str] | None = None,
         chirp: Cast = "multicast",
@@ -147,6 +156,7 @@ class _Receiving(Role):
             "strict": strict,
             "on_drop": on_drop,
             "limit": limit,
+            "message_limit": message_limit,
             "group": group,
             "senders": senders,
             "chirp": chirp,
@@ -183,6 +193,8 @@ class Receiver(_Receiving, BlockingRole):
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
         limit: Read no more after so many wire messages; see `limit`.
+        message_limit: Read no more once so many messages are there to be handed out: a CDTP2 message counts once a record,
+            and what is no message does not.
         group: Find senders in this group by CHIRP, now and later, in place of ``bind`` and ``connect`` (CDTP-16). Each is
             dialled once and followed when it comes back on another port; one that departs is read until it is quiet for
             250 ms, at most for 1 s, and let go. `endpoints` has those that are dialled now, up to 256.
@@ -196,9 +208,12 @@ class Receiver(_Receiving, BlockingRole):
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
 
+    ```pycon
     >>> with Receiver(bind="tcp://127.0.0.1:*") as receiver:
     ...     receiver.stats.received
     0
+
+    ```
     """
 
     def receive(self, *, timeout_s: float | None = None) -> Message:

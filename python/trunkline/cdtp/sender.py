@@ -19,7 +19,6 @@ from trunkline._roles import (
     Overflow,
     Role,
     RoleOptions,
-    end_on_sigterm,
     endpoints,
     give_up,
     native_options,
@@ -96,7 +95,6 @@ class _Sending(Role):
             if not any(endpoint.startswith("tcp://") for endpoint in endpoints(options.get("bind", ()))):
                 message = "a sender is found at a TCP endpoint it listens on: give bind= one"
                 raise LocalProtocolError(message)
-            end_on_sigterm()
             self._beacon = beacon_options(group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port)
         self._made()
 
@@ -194,12 +192,16 @@ class _Unsent:
         self._native = native
         self._notices = notices
         self.is_told = False
+        # How many there are to be sent in all, where that is known before they are queued.
+        self.all: int | None = None
 
     def tell(self) -> None:
-        unsent = 0 if self.is_told else self._native.stats()["queued"]
-        if unsent:
+        stats = self._native.stats()
+        unsent = stats["queued"] if self.all is None else self.all - stats["sent"]
+        if unsent and not self.is_told:
             self.is_told = True
-            self._notices.log(logging.WARNING, "unsent", f"{unsent} messages were not sent")
+            of_all = "" if self.all is None else f" of {self.all:,}"
+            self._notices.log(logging.WARNING, "unsent", f"{unsent:,}{of_all} messages were not sent")
 
 
 def _read_notices(native: _Sender, notices: Notices) -> None:

@@ -1,5 +1,6 @@
 """CHIRP: hosts of a group tell each other over UDP which services they offer, and where.
 
+```pycon
 >>> from trunkline import chirp
 >>> with chirp.Beacon("lab", "Detector.one") as detector, chirp.Beacon("lab", "Viewer.one") as viewer:
 ...     detector.offer(chirp.Service.DATA, 23999)
@@ -7,6 +8,8 @@
 ...     event = next(event for event in viewer if event.kind == "offer" and event.host == detector.host)
 >>> event.service, event.endpoint
 (<Service.DATA: 4>, 'tcp://127.0.0.1:23999')
+
+```
 """
 
 from __future__ import annotations

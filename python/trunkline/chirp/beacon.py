@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncStream, BlockingRole, Role, end_on_sigterm, native_options
+from trunkline._roles import AsyncStream, BlockingRole, Role, native_options
 from trunkline.chirp.datagram import Kind, Service, hash_name
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 
@@ -97,8 +97,6 @@ class _Beaconing(Role):
         on_drop: Callable[[Dropped], object] | None = None,
         port: int = PORT,
     ) -> None:
-        if name is not None:
-            end_on_sigterm()
         self.group = group
         self.name = name
         self._port = port
@@ -191,8 +189,8 @@ class Beacon(_Beaconing, BlockingRole):
     "offer" of the new one, so that ``endpoints.add`` and ``endpoints.discard`` are all there is to do. What nobody reads is
     lost beyond 65 536 events.
 
-    Offers end with the beacon: at `close`, when the interpreter exits, and with SIGTERM, where that is not handled
-    otherwise: it then ends every role in order before it ends the process.
+    Offers end with the beacon: at `close`, and when the interpreter exits, as after Ctrl-C. SIGTERM kills a process at once
+    unless it is handled: ``signal.signal(signal.SIGTERM, lambda *_: sys.exit())`` makes it an exit like any other.
 
     Args:
         group: The group it belongs to.

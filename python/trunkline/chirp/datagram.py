@@ -62,9 +62,12 @@ def encode(message: Message) -> tuple[bytes]:
     Raises:
         ValueError: A field is not what a datagram can say.
 
+    ```pycon
     >>> (datagram,) = encode(Message("request", hash_name("lab"), hash_name("Viewer.one"), Service.DATA))
     >>> len(datagram), decode(datagram).kind
     (42, 'request')
+
+    ```
     """
     return (_chirp.encode(message.kind, message.group, message.host, message.service, message.port),)
 

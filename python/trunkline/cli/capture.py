@@ -122,6 +122,7 @@ def decode(
         ),
     ] = None,
     tags: Tags = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.parquet if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
@@ -141,7 +142,7 @@ def decode(
 
     rows = 0
     with (
-        whole(out) as part,
+        whole(out, replaces=overwrite) as part,
         Progress("decoding", found.messages) as progress,
         parquet.ParquetWriter(part, reader.schema, compression="zstd") as writer,
     ):
@@ -198,7 +199,7 @@ def replay(
     from trunkline import capture
 
     output = Output(json=as_json)
-    with Progress("replaying", capture.open(directory).info().messages) as progress:
+    with Progress("replaying", capture.open(directory).info().directions.get("in", 0)) as progress:
         sent = capture.replay(
             directory,
             rate=speed,

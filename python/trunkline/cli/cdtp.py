@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -15,13 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trunkline import errors
-from trunkline._text import amount, readable
-from trunkline.cli.ending import Stopped, Stopping
+from trunkline._text import amount, counted, readable
+from trunkline.cli.ending import CUT_OFF, Stopped, Stopping
 from trunkline.cli.groups import Endpoints, Security, Segments, Source, grouped
 from trunkline.cli.options import (
     Chirp,
     ChirpOption,
-    Count,
     DrainSeconds,
     Group,
     Idle,
@@ -124,11 +124,15 @@ def send(
                 _send_all(sender, files, tags, Pace(lambda: output.stats(sender.stats), stats_interval))
         except Stopped:
             reason = "signal"
+        unsent = 0
         try:
             sender.close()
         except errors.TimeoutError as error:
-            output.note(str(error))
+            unsent = error.unsent or 0
+            logging.getLogger("trunkline.cdtp").warning("%s: %s", name, error)
         output.stopped(reason, sender.stats)
+    if unsent:
+        raise typer.Exit(CUT_OFF)
 
 
 def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace: Pace) -> None:
@@ -221,7 +225,15 @@ def _no_json(constant: str) -> NoReturn:
 def receive(
     *,
     source: Source,
-    count: Count = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            min=0,
+            metavar="N",
+            help="End after so many messages are printed: one of CDTP2 counts once a record, bad ones not at all.",
+        ),
+    ] = None,
     idle: Idle = None,
     security: Security,
     as_json: Json = False,
@@ -235,69 +247,44 @@ def receive(
 
     output = Output(json=as_json)
     pace = Pace(lambda: output.stats(receiver.stats), stats_interval, idle)
-    idle_reads = 0
-
-    def on_drop(_: object) -> None:
-        # One that is no message does not count as printed: another one may be read in its place.
-        nonlocal idle_reads
-        idle_reads += 1
-        pace.saw()
-        if count is not None:
-            receiver.limit(count + idle_reads)
-
-    def read_on() -> None:
-        # Nor does one of CDTP2 that has no records, of which nobody hears.
-        nonlocal idle_reads
-        if count is not None:
-            stats = receiver.stats
-            idle_reads = max(idle_reads, stats.received - stats.messages)
-            receiver.limit(count + idle_reads)
-
-    with (
-        Stopping() as stopping,
-        cdtp.Receiver(
-            limit=count,
-            on_drop=on_drop,
-            curve=curve,
-            **source.keywords(),
-        ) as receiver,
-    ):
+    with Stopping() as stopping, cdtp.Receiver(message_limit=count, curve=curve, **source.keywords()) as receiver:
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
-        reason = _print_all(receiver, count, read_on, stopping, drain_seconds, pace, output)
+        printing = _Printing(receiver, output)
+        reason = printing.run(count, stopping, drain_seconds, pace)
         receiver.close()
-        output.stopped(reason, receiver.stats)
+        output.stopped(reason, receiver.stats, f"{counted(printing.printed, 'message')} printed")
 
 
-def _print_all(
-    receiver: Receiver,
-    count: int | None,
-    read_on: Callable[[], None],
-    stopping: Stopping,
-    drain_s: float,
-    pace: Pace,
-    output: Output,
-) -> Reason:
-    printed = 0
-    while count is None or printed < count:
-        if stopping.overdue(drain_s):
-            return "signal"
-        try:
-            message = receiver.receive(timeout_s=pace.wait_s(None if count is None else _LOOK_S))
-        except errors.TimeoutError:
-            read_on()
-            if pace.idle:
-                return "idle"
-        except errors.ClosedError:
-            if not stopping.stopped:
-                raise
-            return "signal"
-        else:
-            pace.saw()
-            _print(message, output)
-            printed += 1
-        pace.look_up()
-    return "count"
+class _Printing:
+    """Messages on their way to standard output."""
+
+    def __init__(self, receiver: Receiver, output: Output) -> None:
+        self._receiver = receiver
+        self._output = output
+        self.printed = 0
+
+    def run(self, count: int | None, stopping: Stopping, drain_s: float, pace: Pace) -> Reason:
+        while count is None or self.printed < count:
+            if stopping.overdue(drain_s):
+                return "signal"
+            try:
+                message = self._receiver.receive(timeout_s=pace.wait_s())
+            except errors.TimeoutError:
+                # What is not printed comes in as well.
+                pace.saw_progress(self._receiver.stats.received)
+                if pace.idle:
+                    return "idle"
+            except errors.ClosedError:
+                if not stopping.stopped:
+                    raise
+                return "signal"
+            else:
+                pace.saw()
+                _print(message, self._output)
+                self.printed += 1
+            pace.look_up()
+        return "count"
 
 
 def _print(message: Message, output: Output) -> None:
@@ -332,7 +319,15 @@ def record(
         Path, typer.Option("--capture", metavar="DIR", help="Where to record; continued if it exists.", file_okay=False)
     ],
     source: Source,
-    count: Count = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            min=0,
+            metavar="N",
+            help="End after so many wire messages, bad ones too; one of CDTP2 has many messages in it.",
+        ),
+    ] = None,
     idle: Idle = None,
     segments: Segments,
     security: Security,
@@ -364,7 +359,8 @@ def record(
         except Stopped:
             reason = "signal"
         recorder.close(drain_s=drain_seconds)
-        output.stopped(reason, recorder.stats)
+        stats = recorder.stats
+        output.stopped(reason, stats, f"{counted(stats.recorded, 'wire message')} recorded")
 
 
 def _wait(recorder: Recorder, count: int | None, pace: Pace) -> Reason:

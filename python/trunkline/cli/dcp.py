@@ -26,7 +26,7 @@ import typer
 from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import Capturing, DialingSecurity, Security, Segments, grouped
-from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, example, span
+from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, dials, example, listens, span
 from trunkline.cli.output import Output, plain
 from trunkline.cli.progress import Progress
 
@@ -46,7 +46,10 @@ _LONGEST_SILENCE_S = (2**31 - 1) // 1000
 Endpoints = Annotated[
     list[str],
     typer.Option(
-        "--connect", metavar="ENDPOINT", help="Where the broker listens, as tcp://127.0.0.1:23990. Repeatable."
+        "--connect",
+        metavar="ENDPOINT",
+        help="Where the broker listens, as tcp://127.0.0.1:23990. Repeatable.",
+        callback=dials,
     ),
 ]
 HeartbeatInterval = Annotated[
@@ -79,7 +82,10 @@ class ClientAddress(StrEnum):
 def broker(
     *,
     bind: Annotated[
-        list[str], typer.Option("--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.")
+        list[str],
+        typer.Option(
+            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+        ),
     ],
     max_queue: Annotated[
         int, typer.Option("--max-queue", min=0, metavar="N", help="Requests that may wait for one service.")
@@ -130,6 +136,7 @@ def broker(
         Stopping() as stopping,
         dcp.Broker(
             bind=bind,
+            raise_file_limit=True,
             curve=curve,
             **recorded,
             max_queue=max_queue,

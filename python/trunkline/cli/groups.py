@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_h
 
 import typer
 
-from trunkline.cli.options import Chirp, ChirpOption, Group, encodable, span
+from trunkline.cli.options import Chirp, ChirpOption, Group, dials, encodable, listens, span
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -61,11 +61,15 @@ class Endpoints:
 
     bind: Annotated[
         list[str] | None,
-        typer.Option("--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable."),
+        typer.Option(
+            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+        ),
     ] = None
     connect: Annotated[
         list[str] | None,
-        typer.Option("--connect", metavar="ENDPOINT", help="Dial this, as tcp://127.0.0.1:23999. Repeatable."),
+        typer.Option(
+            "--connect", metavar="ENDPOINT", help="Dial this, as tcp://127.0.0.1:23999. Repeatable.", callback=dials
+        ),
     ] = None
 
     def check(self) -> None:
@@ -76,7 +80,7 @@ class Endpoints:
 
     def keywords(self) -> dict[str, Any]:
         """As roles take them."""
-        return {"bind": self.bind or (), "connect": self.connect or ()}
+        return {"bind": self.bind or (), "connect": self.connect or (), "raise_file_limit": bool(self.bind)}
 
     def real(self, bound: Sequence[str]) -> list[str]:
         """All of them, those it listens on as they have become."""

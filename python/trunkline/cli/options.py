@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from trunkline._endpoints import Side, what_is_wrong
 from trunkline._native import protocols
 from trunkline.errors import LocalProtocolError
 
@@ -17,7 +18,6 @@ __all__ = [
     "DEFAULT",
     "Chirp",
     "ChirpOption",
-    "Count",
     "DrainSeconds",
     "Group",
     "Idle",
@@ -27,11 +27,16 @@ __all__ = [
     "StatsInterval",
     "Tags",
     "decoding_options",
+    "dials",
     "encodable",
     "example",
+    "listens",
     "need_decodable",
     "span",
 ]
+
+# How late it may be seen that something has come in, where nobody says so.
+_LOOK_S = 0.05
 
 # Thirty years. Beyond, libraries and systems run out of bits one after the other.
 _LONGEST = 1e9
@@ -63,6 +68,25 @@ def encodable(value: str | list[str] | None) -> str | list[str] | None:
     return value
 
 
+def listens(value: list[str] | None) -> list[str] | None:
+    """Refuses what cannot be listened on."""
+    return _endpoints("bind", value)
+
+
+def dials(value: list[str] | None) -> list[str] | None:
+    """Refuses what cannot be dialled."""
+    return _endpoints("connect", value)
+
+
+def _endpoints(side: Side, value: list[str] | None) -> list[str] | None:
+    for endpoint in value or ():
+        wrong = what_is_wrong(side, endpoint)
+        if wrong is not None:
+            message = f"{endpoint!r} {wrong}."
+            raise typer.BadParameter(message)
+    return value
+
+
 ChirpOption = Annotated[
     Chirp,
     typer.Option("--chirp", help="How announcements go out: by broadcast for releases up to 0.4. Both are heard."),
@@ -73,7 +97,6 @@ Group = Annotated[
     typer.Option("--group", metavar="G", help="Find and be found by CHIRP, in this group.", callback=encodable),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Count = Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages.")]
 Idle = Annotated[
     float | None,
     typer.Option("--idle", min=0, metavar="S", help="End when nothing has come in for S seconds.", callback=span),
@@ -167,7 +190,7 @@ class Pace:
         if self._interval_s is not None:
             waits.append(max(self._told + self._interval_s - now, 0))
         if self._idle_s is not None:
-            waits.append(max(self._seen + self._idle_s - now, 0))
+            waits.append(min(max(self._seen + self._idle_s - now, 0), _LOOK_S))
         return min(waits, default=None)
 
     def look_up(self) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from trunkline.cli.ending import PipeClosed
+from trunkline.cli.ending import NO_READER, PipeClosed, tell
 
 __all__ = ["Output", "plain"]
 
@@ -42,8 +42,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Tells people what is no result."""
-        sys.stderr.write(f"trunkline: {text}\n")
-        sys.stderr.flush()
+        tell(text)
 
     def ready(self, role: str, endpoints: Sequence[str], doing: str) -> None:
         """Says that a role runs."""
@@ -60,12 +59,12 @@ class Output:
         else:
             self.note(_counters(stats))
 
-    def stopped(self, reason: Reason, stats: object) -> None:
-        """Says that a role has ended."""
+    def stopped(self, reason: Reason, stats: object, result: str = "") -> None:
+        """Says that a role has ended; to people, in words, also what has come of it."""
         if self.json:
             self.event("stopped", reason=reason, stats=stats)
         else:
-            self.note(f"stopped ({reason}): {_counters(stats)}")
+            self.note("; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
 
     def _write(self, text: str) -> None:
         if sys.stdout is None:
@@ -73,7 +72,9 @@ class Output:
         try:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in NO_READER:
+                raise
             raise PipeClosed from None
 
 

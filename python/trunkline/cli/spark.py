@@ -41,14 +41,16 @@ def decode(
     """Decodes a capture into a Parquet table with Spark."""
     options = decoding_options(tags)
     need_decodable(protocol, options)
-    from trunkline import capture as room
     from trunkline import spark
+    from trunkline.capture import reading
 
     output = Output(json=as_json)
-    room.open(capture)
+    reading.open(capture)
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole(out) as part, spark_session("trunkline spark decode") as session:
-        rows = session.read.schema(spark.capture_schema()).parquet(str(capture))
+        rows = (
+            session.read.schema(spark.capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(str(capture))
+        )
         with watched(session, "decoding (tasks)"):
             spark.decode(rows, protocol, mode=mode.value, **options).write.parquet(str(part))
         messages = session.read.parquet(str(part)).count()

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trunkline._native.capture import is_capture
 from trunkline.errors import LocalProtocolError
 
 __all__ = ["whole"]
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
     """A name to write under; what is there gets its real name at the end, or is removed if anything went wrong.
+
+    Args:
+        path: The real name.
+        replaces: Whether a file of that name is replaced. A folder never is: it may hold anything.
 
     Raises:
         OSError: Nothing can be written there, said before any work is done.
-        LocalProtocolError: It would be in a capture, whose readers would take it for a part of that.
+        LocalProtocolError: Something is there, or it would be in a capture, whose readers would take it for a part of that.
     """
-    if (path.parent / "_capture.json").exists():
+    if is_capture(path.parent):
         message = f"{path} would be a part of the capture {path.parent}: choose another place"
         raise LocalProtocolError(message)
     if path.exists() and not path.is_file():
-        # A file is replaced, as everywhere; a folder may hold anything.
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        message = f"{path} is there already: choose another name"
+        raise LocalProtocolError(message)
+    if path.exists() and not replaces:
+        message = f"{path} is there already: choose another name, or give --overwrite"
+        raise LocalProtocolError(message)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.touch()

@@ -1,5 +1,6 @@
 """DCP: clients ask services of a broker, which keeps a queue for each and gives it to workers as they become free.
 
+```pycon
 >>> from trunkline import dcp
 >>> with dcp.Broker(bind="tcp://127.0.0.1:*") as broker, dcp.Worker(b"echo", connect=broker.endpoints) as worker:
 ...     with dcp.Client(connect=broker.endpoints) as client:
@@ -8,6 +9,8 @@
 ...         request.reply(request.data)
 ...         future.result(timeout=5).data
 (b'hello',)
+
+```
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
@@ -127,7 +126,6 @@ class Brokering(Role):
         self._made()
 
     def _open(self) -> None:
-        _raise_file_limit()
         native = _Broker(native_options(self._options, grace_s=0.0), self._settings)
         notices = Notices("dcp", "broker", self._on_drop)
         _notices.watch(native, lambda: _read_notices(native, notices))
@@ -148,17 +146,6 @@ class Brokering(Role):
     def services(self) -> Sequence[ServiceStats]:
         """The services that are offered, asked for or remembered, with their counters; at most 1000."""
         return self.stats.services
-
-
-def _raise_file_limit() -> None:
-    """A connection is a file: as many as the system allows."""
-    try:
-        import resource
-    except ImportError:  # Windows, where there is no such limit
-        return
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _read_notices(native: _Broker, notices: Notices) -> None:
@@ -196,7 +183,7 @@ class Broker(Brokering, BlockingRole):
 
     It runs on a thread of its own until it is closed. What it cannot use, and what it has to drop, is silent on the wire
     (DCP has no message for it), counted in `stats`, logged and handed to `on_drop`. Peers that do not read cost the others
-    nothing. The limit of open files is raised to what the system allows: a connection is a file.
+    nothing. A connection is a file, of which a process may have 1024 on many systems: ``raise_file_limit=True`` asks for more.
 
     Args:
         max_queue: Requests that may wait for one service.
@@ -219,9 +206,12 @@ class Broker(Brokering, BlockingRole):
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
 
+    ```pycon
     >>> with Broker(bind=["tcp://127.0.0.1:*", "tcp://127.0.0.1:*"], queue_ttl_s=5) as broker:
     ...     len(broker.endpoints), broker.services()
     (2, ())
+
+    ```
     """
 
     def wait(self, *, timeout_s: float | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import select
 import shutil
@@ -23,6 +24,7 @@ from trunkline.cli.sparking import spark_session, watched
 from trunkline.cli.whole import whole
 from trunkline.demo.traffic import PLAYERS, Player, Tally
 from trunkline.errors import TrunklineError
+from trunkline.spark._missing import needs_extra
 
 if TYPE_CHECKING:
     from trunkline.spark import Report
@@ -44,6 +46,7 @@ def run(keep: Path | None, output: Output) -> None:
         keep: Where capture and report are to stay; if None, the report goes into the working directory.
         output: Where results go.
     """
+    _need_spark()
     began = time.monotonic()
     with _folder(keep) as folder:
         capture = folder / "capture"
@@ -60,6 +63,13 @@ def run(keep: Path | None, output: Output) -> None:
     if not output.json:
         for line in _next_steps(keep):
             output.line(line)
+
+
+@needs_extra
+def _need_spark() -> None:
+    """Says that something is missing before a million messages are recorded in vain."""
+    for package in ("pyspark", "pyarrow", "pandas", "matplotlib"):
+        importlib.import_module(package)
 
 
 @contextmanager

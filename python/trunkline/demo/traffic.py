@@ -9,16 +9,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from trunkline import cdtp
+from trunkline.demo import DATA
 from trunkline.errors import DecodeError
 
 __all__ = ["PLAYERS", "Player", "Tally", "frames_of"]
 
 Frames = tuple[bytes, ...]
-
-_DATA = Path(__file__).with_name("data")
 
 # A message of a recording that is left out, so that there is something to miss; and one that is damaged.
 _SKIP_EVERY = 211
@@ -93,7 +91,7 @@ def frames_of(player: Player, tally: Tally) -> Iterator[Frames]:
 
 
 def _recorded(name: str) -> list[Frames]:
-    with gzip.open(_DATA / name) as lines:
+    with gzip.open(DATA / name) as lines:
         return [tuple(map(base64.b64decode, json.loads(line)["frames"])) for line in lines]
 
 

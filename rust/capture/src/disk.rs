@@ -27,6 +27,8 @@ pub(crate) trait Disk: Send + Sync {
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)>;
     /// Creates a directory, unless it is there.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory with nothing in it.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory survive a power failure.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
     /// The bytes an unprivileged writer has left; `None` where the system does not say.
@@ -76,6 +78,10 @@ impl Disk for LocalDisk {
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
     }
 
     #[cfg(unix)]

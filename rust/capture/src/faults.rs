@@ -171,6 +171,10 @@ impl Disk for FaultyDisk {
         self.call().map(drop)
     }
 
+    fn remove_directory(&self, _path: &Path) -> io::Result<()> {
+        self.call().map(drop)
+    }
+
     fn sync_directory(&self, _directory: &Path) -> io::Result<()> {
         let mut state = self.call()?;
         state.synced_names = state.names.clone();

@@ -1,32 +1,55 @@
 //! The names of a capture's files. Whatever is not a segment starts with a dot or an underscore, which Spark and
-//! pyarrow skip.
+//! pyarrow skip; for those who do not, what stays when nobody writes is [`sealed`](crate::sealed), or empty.
 
+/// Where a capture keeps what it knows of itself.
+pub(crate) const META: &str = "_capture";
 /// The last word on the capture's id and numbering.
-pub(crate) const MANIFEST: &str = "_capture.json";
+pub(crate) const MANIFEST: &str = "_capture/manifest.parquet";
 /// Its next version, until it is renamed.
-pub(crate) const NEXT_MANIFEST: &str = "._capture.json";
+pub(crate) const NEXT_MANIFEST: &str = "_capture/.manifest";
+/// The runs of the next segment, until they are renamed.
+pub(crate) const NEXT_RUNS: &str = "_capture/.runs";
+
+/// The manifest as an earlier version has it, plain.
+pub(crate) const PLAIN_MANIFEST: &str = "_capture.json";
+/// Where an earlier version keeps the runs, plain.
+pub(crate) const PLAIN_RUNS: &str = "_runs";
+
 /// What a writer locks.
 pub(crate) const LOCK: &str = ".lock";
 
 /// Where an import writes until it is whole.
 pub(crate) const IMPORT: &str = "_import";
 
-/// Where the runs are written down.
-pub(crate) const RUNS: &str = "_runs";
-/// The runs of the next segment, until it is renamed.
-pub(crate) const NEXT_RUNS: &str = "_runs/.next";
-
 /// The runs as they were when a segment was published.
 pub(crate) fn runs(number: u64) -> String {
-    format!("{RUNS}/{number:010}.jsonl")
+    format!("{META}/{number:010}.parquet")
 }
 
-/// The segments of these names in the directory of runs, in order.
-pub(crate) fn runs_listed(names: impl IntoIterator<Item = String>) -> Vec<u64> {
-    let number = |name: String| name.strip_suffix(".jsonl").and_then(|number| number.parse().ok());
+/// The same in an earlier version.
+pub(crate) fn plain_runs(number: u64) -> String {
+    format!("{PLAIN_RUNS}/{number:010}.jsonl")
+}
+
+/// The segments of files of runs with these names, in order.
+pub(crate) fn runs_listed(names: impl IntoIterator<Item = String>, ending: &str) -> Vec<u64> {
+    let number = |name: String| name.strip_suffix(ending).and_then(|number| number.parse().ok());
     let mut numbers: Vec<u64> = names.into_iter().filter_map(number).collect();
     numbers.sort_unstable();
     numbers
+}
+
+/// Whether a directory with these names holds a capture.
+pub(crate) fn hold_capture(names: &[String]) -> bool {
+    let has_manifest = names.iter().any(|name| name == META || name == PLAIN_MANIFEST);
+    let Listing { segments, journals, .. } = Listing::new(names.iter().cloned());
+    has_manifest || !segments.is_empty() || !journals.is_empty()
+}
+
+/// The first of these names that is no part of a capture, and that readers of the directory would see.
+pub(crate) fn foreign(names: &[String]) -> Option<&String> {
+    let is_segment = |name: &String| !Listing::new([name.clone()]).segments.is_empty();
+    names.iter().filter(|name| !name.starts_with(['.', '_']) && !is_segment(name)).min()
 }
 
 /// A published segment.
@@ -90,7 +113,7 @@ mod tests {
             segment(7),
             partial(43),
             journal(43),
-            MANIFEST.into(),
+            META.into(),
             LOCK.into(),
             "part-0000.parquet".into(),
             "0000000042.parquet.crc".into(),

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use crate::disk::LocalDisk;
 use crate::files;
 use crate::lock::Lock;
+use crate::reader::need_room;
 use crate::store::Store;
 use crate::{CaptureError, Progress, Row, Settings, Writer};
 
@@ -28,6 +29,7 @@ pub struct Import {
 impl Import {
     /// Locks a capture, created if absent, for rows to come.
     pub fn open(directory: &Path, settings: Settings) -> Result<Self, CaptureError> {
+        need_room(directory)?;
         let is_new = !directory.exists();
         fs::create_dir_all(directory).map_err(|error| CaptureError::writing(directory, error))?;
         let lock = Lock::acquire(directory)?;
@@ -78,7 +80,7 @@ impl Drop for Import {
         // What cannot be cleared now is at the next start.
         let _ = clear(&self.directory);
         if self.is_new {
-            let _ = fs::remove_file(self.directory.join(files::MANIFEST));
+            let _ = fs::remove_dir_all(self.directory.join(files::META));
             let _ = fs::remove_file(self.directory.join(files::LOCK));
             let _ = fs::remove_dir(&self.directory);
         }

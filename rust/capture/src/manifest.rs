@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::CaptureError;
 
-/// What `_capture.json` says: the capture's id and the numbers that the next segment and row get.
+/// What the manifest says: the capture's id and the numbers that the next segment and row get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) capture_id: String,

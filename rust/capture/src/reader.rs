@@ -1,7 +1,7 @@
 //! A capture read back: its segments, and the whole batches of its journal.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,11 +21,10 @@ use crate::disk::{Disk as _, LocalDisk};
 use crate::files::{self, Listing};
 use crate::journal::JournalReader;
 use crate::lock::Lock;
-use crate::manifest::Manifest;
 use crate::runs::{self, RUN_COLUMNS};
 use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
-use crate::store::{Recovery, Store, list_runs};
+use crate::store::{Recovery, Store, list_runs, read_manifest, read_run_lines};
 use crate::{CaptureError, CaptureErrorKind, RunRecord, import};
 
 /// Rows of a batch read from a segment.
@@ -71,6 +70,8 @@ pub struct Info {
     pub protocols: BTreeMap<String, u64>,
     /// Rows that do not decode, by error kind.
     pub errors: BTreeMap<String, u64>,
+    /// Rows by direction.
+    pub directions: BTreeMap<String, u64>,
 }
 
 impl Capture {
@@ -114,7 +115,7 @@ impl Capture {
     /// Counts the rows, reading just the columns it takes.
     pub fn info(&self) -> Result<Info, CaptureError> {
         let mut info = Info { segments: self.segments.len() as u64, ..Info::default() };
-        for batch in self.columns(&["received_at_ns", "protocol", "n_bytes", "error"])? {
+        for batch in self.columns(&["received_at_ns", "protocol", "direction", "n_bytes", "error"])? {
             info.add(&batch?);
         }
         info.capture_id = self.capture_id()?;
@@ -142,9 +143,8 @@ impl Capture {
         let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
         // The file of a segment comes before the segment, and what the segment is to hold may not.
         for number in files.into_iter().filter(|number| !is_unpublished(*number)) {
-            let path = self.directory.join(files::runs(number));
-            let bytes = fs::read(&path).map_err(|error| CaptureError::reading(&path, error))?;
-            let (over, latest) = runs::from_lines(&path, &bytes)?;
+            let (path, lines) = read_run_lines(&LocalDisk, &self.directory, number)?;
+            let (over, latest) = runs::from_lines(&path, &lines)?;
             all.extend(over);
             (book, last) = (latest, Some(number));
         }
@@ -173,11 +173,8 @@ impl Capture {
     }
 
     fn capture_id(&self) -> Result<Option<String>, CaptureError> {
-        let manifest = self.directory.join(files::MANIFEST);
-        match fs::read(&manifest) {
-            Ok(bytes) => return Manifest::from_json(&manifest, &bytes).map(|manifest| Some(manifest.capture_id)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(CaptureError::reading(&manifest, error)),
+        if let Some(manifest) = read_manifest(&LocalDisk, &self.directory)? {
+            return Ok(Some(manifest.capture_id));
         }
         let Some(path) = self.segments.last() else { return Ok(None) };
         let file = File::open(path).map_err(|error| CaptureError::reading(path, error))?;
@@ -348,6 +345,7 @@ impl Info {
         self.bytes += n_bytes.values().iter().filter_map(|n| u64::try_from(*n).ok()).sum::<u64>();
         count(&mut self.protocols, batch["protocol"].as_string());
         count(&mut self.errors, batch["error"].as_string());
+        count(&mut self.directions, batch["direction"].as_string());
     }
 }
 
@@ -379,12 +377,32 @@ fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<R
 
 fn look_for_capture(directory: &Path) -> Result<(), CaptureError> {
     let names = LocalDisk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-    let has_manifest = names.iter().any(|name| name == files::MANIFEST);
-    let Listing { segments, journals, .. } = Listing::new(names);
-    if has_manifest || !segments.is_empty() || !journals.is_empty() {
+    if files::hold_capture(&names) {
         return Ok(());
     }
-    Err(CaptureError::new(CaptureErrorKind::Missing, directory, "holds no capture"))
+    let what = match files::foreign(&names) {
+        Some(name) => format!("is not a capture: it holds {name}"),
+        None => "holds no capture".to_owned(),
+    };
+    Err(CaptureError::new(CaptureErrorKind::Missing, directory, what))
+}
+
+/// Whether a directory holds a capture.
+pub fn is_capture(directory: &Path) -> bool {
+    LocalDisk.list(directory).is_ok_and(|names| files::hold_capture(&names))
+}
+
+/// Refuses a directory that holds something else and no capture.
+pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
+    // What cannot be listed is not there yet, or somebody else's to complain of.
+    let names = LocalDisk.list(directory).unwrap_or_default();
+    match files::foreign(&names) {
+        Some(name) if !files::hold_capture(&names) => {
+            let what = format!("is not a capture: it holds {name}; choose an empty directory, or one to be made");
+            Err(CaptureError::new(CaptureErrorKind::Unwritable, directory, what))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn list(directory: &Path) -> Result<Listing, CaptureError> {

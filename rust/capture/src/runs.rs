@@ -1,6 +1,6 @@
 //! The runs of a capture, written down as JSON lines.
 //!
-//! `_runs/<segment>.jsonl` says how things stood when that segment was published: the runs that came to their end in it,
+//! `_capture/<segment>.parquet` has them sealed. It says how things stood when that segment was published: the runs that came to their end in it,
 //! which no later file repeats, and the latest run of each sender. It is written before its segment has its name, so
 //! every published segment is accounted for in a file of its number or a later one; rows after the last file are
 //! counted anew from the rows themselves.

@@ -14,8 +14,9 @@ use crate::files::{self, Listing};
 use crate::journal::{Header, Journal, JournalReader};
 use crate::manifest::{Manifest, random_id};
 use crate::reader;
+use crate::sealed::{seal, unseal};
 use crate::segment::{SegmentSummary, SegmentWriter};
-use crate::{CaptureError, Keep};
+use crate::{CaptureError, CaptureErrorKind, Keep};
 
 /// A segment is published early when so much of its account is over: that is in memory until then.
 const MANY_OVER: usize = 1 << 16;
@@ -61,17 +62,10 @@ impl Store {
     /// Opens a capture, new or not, and publishes what a writer that was killed left in its journal.
     pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path) -> Result<(Self, Recovery), CaptureError> {
         let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-        let has_manifest = names.iter().any(|name| name == files::MANIFEST);
         let listing = Listing::new(names);
-        let manifest = if has_manifest {
-            let path = directory.join(files::MANIFEST);
-            Some(Manifest::from_json(&path, &read(&*disk, &path)?)?)
-        } else {
-            None
-        };
-        let manifest = match manifest {
-            Some(manifest) => manifest,
-            None => Manifest::new(random_id(directory)?),
+        let (manifest, has_manifest) = match read_manifest(&*disk, directory)? {
+            Some(manifest) => (manifest, true),
+            None => (Manifest::new(random_id(directory)?), false),
         };
         let mut store = Self {
             disk,
@@ -232,25 +226,25 @@ impl Store {
     /// Moves the segments of such a capture in, in order.
     pub(crate) fn adopt(&mut self, aside: &Path) -> Result<(), CaptureError> {
         let names = self.disk.list(aside).map_err(|error| CaptureError::reading(aside, error))?;
-        let path = aside.join(files::MANIFEST);
-        let manifest = Manifest::from_json(&path, &read(&*self.disk, &path)?)?;
+        let manifest = read_manifest(&*self.disk, aside)?
+            .ok_or_else(|| CaptureError::corrupt(aside, "lacks what is known of the import"))?;
         let move_in = |name: String| {
             let to = self.directory.join(&name);
             self.disk.rename(&aside.join(&name), &to).map_err(|error| CaptureError::writing(&to, error))
         };
-        self.create_runs_directory()?;
+        self.create_meta()?;
         for number in list_runs(&*self.disk, aside)? {
             if number >= self.manifest.next_segment {
                 move_in(files::runs(number))?;
             }
         }
-        self.sync_runs_directory()?;
+        self.sync_meta()?;
         for number in Listing::new(names).segments {
             move_in(files::segment(number))?;
         }
+        self.sync_directory()?;
         self.manifest = manifest;
-        self.write_manifest()?;
-        self.sync_directory()
+        self.write_manifest()
     }
 
     fn begin(&mut self) -> Result<Current, CaptureError> {
@@ -267,9 +261,9 @@ impl Store {
         let passed = self.passing_runs.take();
         self.write_runs(number)?;
         self.rename(&files::partial(number), &files::segment(number))?;
+        self.sync_directory()?;
         self.manifest.next_segment = number + 1;
         self.write_manifest()?;
-        self.sync_directory()?;
         self.durable_seq = self.manifest.next_seq;
         self.segments += 1;
         self.remove_runs(passed)
@@ -277,9 +271,9 @@ impl Store {
 
     /// Writes down how the runs stand after a segment.
     fn write_runs(&mut self, number: u64) -> Result<(), CaptureError> {
-        self.create_runs_directory()?;
+        self.create_meta()?;
         self.replace(files::NEXT_RUNS, &files::runs(number), &self.account.to_file(number))?;
-        self.sync_runs_directory()?;
+        self.sync_meta()?;
         self.passing_runs = (self.account.over() == 0).then_some(number);
         self.account.forget_over();
         Ok(())
@@ -296,7 +290,7 @@ impl Store {
         let last = good.last().copied();
         if let Some(last) = last {
             let path = self.directory.join(files::runs(last));
-            let over = self.account.go_on_from(&path, &read(&*self.disk, &path)?)?;
+            let over = self.account.go_on_from(&path, unseal(&path, &read(&*self.disk, &path)?)?)?;
             self.passing_runs = (over == 0).then_some(last);
         }
         for number in segments.iter().copied().filter(|number| last.is_none_or(|last| *number > last)) {
@@ -317,17 +311,49 @@ impl Store {
         }
     }
 
-    fn create_runs_directory(&self) -> Result<(), CaptureError> {
-        let path = self.directory.join(files::RUNS);
+    fn create_meta(&self) -> Result<(), CaptureError> {
+        let path = self.directory.join(files::META);
         self.disk.create_directory(&path).map_err(|error| CaptureError::writing(&path, error))
     }
 
-    fn sync_runs_directory(&self) -> Result<(), CaptureError> {
-        let path = self.directory.join(files::RUNS);
+    fn sync_meta(&self) -> Result<(), CaptureError> {
+        let path = self.directory.join(files::META);
         self.disk.sync_directory(&path).map_err(|error| CaptureError::writing(&path, error))
     }
 
+    /// Takes over what an earlier version has left plain. Each file stays until what replaces it is safe.
+    fn take_over(&self) -> Result<(), CaptureError> {
+        let plain = list_plain_runs(&*self.disk, &self.directory)?;
+        if !plain.is_empty() {
+            self.create_meta()?;
+            let sealed = list_sealed_runs(&*self.disk, &self.directory)?;
+            for number in plain.iter().filter(|number| sealed.binary_search(number).is_err()) {
+                let lines = read(&*self.disk, &self.directory.join(files::plain_runs(*number)))?;
+                self.replace(files::NEXT_RUNS, &files::runs(*number), &lines)?;
+            }
+            self.sync_meta()?;
+            self.sync_directory()?;
+            for number in plain {
+                self.remove(&self.directory.join(files::plain_runs(number)))?;
+            }
+        }
+        let names = self.disk.list(&self.directory).map_err(|error| CaptureError::reading(&self.directory, error))?;
+        if names.iter().any(|name| name == files::PLAIN_MANIFEST) {
+            self.write_manifest()?;
+            self.sync_directory()?;
+            self.remove(&self.directory.join(files::PLAIN_MANIFEST))?;
+        }
+        if names.iter().any(|name| name == files::PLAIN_RUNS) {
+            let path = self.directory.join(files::PLAIN_RUNS);
+            // There may be a file that was never whole. Whatever else is there is none of ours, and stays.
+            let _ = self.disk.remove(&path.join(".next"));
+            let _ = self.disk.remove_directory(&path);
+        }
+        Ok(())
+    }
+
     fn recover(&mut self, listing: &Listing, has_manifest: bool) -> Result<Recovery, CaptureError> {
+        self.take_over()?;
         for number in &listing.partials {
             self.remove(&self.directory.join(files::partial(*number)))?;
         }
@@ -395,15 +421,18 @@ impl Store {
     }
 
     fn write_manifest(&self) -> Result<(), CaptureError> {
-        self.replace(files::NEXT_MANIFEST, files::MANIFEST, &self.manifest.to_json())
+        self.create_meta()?;
+        self.replace(files::NEXT_MANIFEST, files::MANIFEST, &self.manifest.to_json())?;
+        self.sync_meta()
     }
 
-    /// Writes a file that is never seen in part.
-    fn replace(&self, next: &str, name: &str, contents: &[u8]) -> Result<(), CaptureError> {
+    /// Seals a text in a file that is never seen in part.
+    fn replace(&self, next: &str, name: &str, text: &[u8]) -> Result<(), CaptureError> {
         let path = self.directory.join(next);
+        let contents = seal(&path, text)?;
         let written = (|| {
             let mut file = self.disk.create(&path)?;
-            file.write_all(contents)?;
+            file.write_all(&contents)?;
             file.sync()
         })();
         written.map_err(|error| CaptureError::writing(&path, error))?;
@@ -424,13 +453,61 @@ impl Store {
     }
 }
 
-/// The segments that have a file of runs, in order.
+/// What a capture knows of itself, as this version has it or an earlier one had.
+pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
+    let sealed = directory.join(files::MANIFEST);
+    if let Some(file) = read_if_there(disk, &sealed)? {
+        return Manifest::from_json(&sealed, unseal(&sealed, &file)?).map(Some);
+    }
+    let plain = directory.join(files::PLAIN_MANIFEST);
+    read_if_there(disk, &plain)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
+}
+
+/// The lines of a file of runs, as this version has it or an earlier one had, and its name.
+pub(crate) fn read_run_lines(
+    disk: &dyn Disk,
+    directory: &Path,
+    number: u64,
+) -> Result<(PathBuf, Vec<u8>), CaptureError> {
+    let sealed = directory.join(files::runs(number));
+    if let Some(file) = read_if_there(disk, &sealed)? {
+        let lines = unseal(&sealed, &file)?.to_vec();
+        return Ok((sealed, lines));
+    }
+    let plain = directory.join(files::plain_runs(number));
+    let lines = read(disk, &plain)?;
+    Ok((plain, lines))
+}
+
+/// The segments that have a file of runs, of this version or of an earlier one, in order.
 pub(crate) fn list_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    let path = directory.join(files::RUNS);
-    match disk.list(&path) {
-        Ok(names) => Ok(files::runs_listed(names)),
+    let mut all = list_sealed_runs(disk, directory)?;
+    all.extend(list_plain_runs(disk, directory)?);
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+fn list_sealed_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    list_if_there(disk, &directory.join(files::META)).map(|names| files::runs_listed(names, ".parquet"))
+}
+
+fn list_plain_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    list_if_there(disk, &directory.join(files::PLAIN_RUNS)).map(|names| files::runs_listed(names, ".jsonl"))
+}
+
+fn list_if_there(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, CaptureError> {
+    match disk.list(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(CaptureError::reading(&path, error)),
+        names => names.map_err(|error| CaptureError::reading(path, error)),
+    }
+}
+
+fn read_if_there(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, CaptureError> {
+    match read(disk, path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -457,7 +534,7 @@ mod tests {
     use crate::columns::Columns;
     use crate::faults::{Fault, FaultyDisk, Loss};
     use crate::runs;
-    use crate::{CaptureErrorKind, Direction, Row, Rows};
+    use crate::{Direction, Row, Rows};
 
     const DIRECTORY: &str = "capture";
     /// The rows of [`record`].
@@ -586,7 +663,7 @@ mod tests {
         let (mut over, mut latest) = (vec![], RunBook::default());
         for number in list_runs(disk, directory).unwrap() {
             let path = directory.join(files::runs(number));
-            let (more, book) = runs::from_lines(&path, &disk.contents(&path)).unwrap();
+            let (more, book) = runs::from_lines(&path, unseal(&path, &disk.contents(&path)).unwrap()).unwrap();
             over.extend(more);
             latest = book;
         }
@@ -650,6 +727,54 @@ mod tests {
                 let (durable, ended) = record(&disk);
                 assert!(ended.is_err());
                 holds_after_restart(&disk.after(loss), durable.max(3));
+            }
+        }
+    }
+
+    /// The disk as an earlier version would have left it.
+    fn unsealed(disk: &FaultyDisk) -> FaultyDisk {
+        let directory = Path::new(DIRECTORY);
+        let runs = list_runs(disk, directory).unwrap();
+        let names = runs.into_iter().map(|number| (files::runs(number), files::plain_runs(number)));
+        for (sealed, plain) in names.chain([(files::MANIFEST.into(), files::PLAIN_MANIFEST.into())]) {
+            let [sealed, plain] = [sealed, plain].map(|name: String| directory.join(name));
+            let file = disk.contents(&sealed);
+            disk.remove(&sealed).unwrap();
+            disk.create(&plain).unwrap();
+            disk.set_contents(&plain, unseal(&sealed, &file).unwrap().to_vec());
+        }
+        disk.after(Loss::Process)
+    }
+
+    fn plain_names(disk: &FaultyDisk) -> Vec<String> {
+        let names = disk.list(Path::new(DIRECTORY)).unwrap().into_iter();
+        names.filter(|name| name == files::PLAIN_MANIFEST || name.starts_with(files::PLAIN_RUNS)).collect()
+    }
+
+    #[test]
+    fn a_capture_of_an_earlier_version_is_taken_over_whatever_comes_between() {
+        let before = second_run();
+        let (runs, known) =
+            (list_runs(&before, Path::new(DIRECTORY)).unwrap(), read_manifest(&before, Path::new(DIRECTORY)));
+        assert!(!runs.is_empty());
+        let taken_over = unsealed(&before);
+        assert_eq!(read_manifest(&taken_over, Path::new(DIRECTORY)).unwrap(), known.unwrap());
+        open(&taken_over).unwrap();
+        assert_eq!(plain_names(&taken_over), Vec::<String>::new());
+        let calls = taken_over.calls();
+        for call in 0..calls {
+            for loss in Loss::ALL {
+                let disk = unsealed(&second_run());
+                disk.set_fault(call, Fault::Stop);
+                assert!(open(&disk).is_err(), "call {call}");
+                let disk = disk.after(loss);
+                assert_eq!(
+                    list_runs(&disk, Path::new(DIRECTORY)).unwrap().first(),
+                    runs.first(),
+                    "call {call}, {loss:?}"
+                );
+                holds_after_restart(&disk, 3);
+                assert_eq!(plain_names(&disk), Vec::<String>::new(), "call {call}, {loss:?}");
             }
         }
     }
@@ -899,8 +1024,10 @@ mod tests {
         let last = *list_runs(&disk, Path::new(DIRECTORY)).unwrap().last().unwrap();
         let path = Path::new(DIRECTORY).join(files::runs(last));
         for contents in ["", "{}", "{\"version\":2}", "{\"version\":1}\n{}", "{\"version\":1}\n{", "\u{fffd}"] {
-            disk.set_contents(&path, contents.as_bytes().to_vec());
-            assert_eq!(open(&disk).err().unwrap().kind(), CaptureErrorKind::Corrupt, "{contents}");
+            for file in [contents.as_bytes().to_vec(), seal(&path, contents.as_bytes()).unwrap()] {
+                disk.set_contents(&path, file);
+                assert_eq!(open(&disk).err().unwrap().kind(), CaptureErrorKind::Corrupt, "{contents}");
+            }
         }
     }
 

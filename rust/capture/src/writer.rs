@@ -15,6 +15,7 @@ use trunkline_wire::FRAME_COST;
 use crate::columns::{Batch, Columns};
 use crate::disk::{Disk, LocalDisk};
 use crate::lock::Lock;
+use crate::reader::need_room;
 use crate::store::{Recovery, Store};
 use crate::{CaptureError, Row, Settings, import};
 
@@ -98,6 +99,7 @@ impl Writer {
     }
 
     fn open_on(disk: Arc<dyn Disk>, directory: &Path, settings: Settings, wake: Wake) -> Result<Self, CaptureError> {
+        need_room(directory)?;
         fs::create_dir_all(directory).map_err(|error| CaptureError::writing(directory, error))?;
         let lock = Lock::acquire(directory)?;
         import::clear(directory)?;
@@ -699,6 +701,10 @@ mod tests {
         }
         fn create_directory(&self, path: &Path) -> io::Result<()> {
             self.disk.create_directory(path)
+        }
+
+        fn remove_directory(&self, path: &Path) -> io::Result<()> {
+            self.disk.remove_directory(path)
         }
         fn sync_directory(&self, directory: &Path) -> io::Result<()> {
             self.disk.sync_directory(directory)

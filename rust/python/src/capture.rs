@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
     Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord,
-    recover as recover_capture, schema as capture_schema,
+    is_capture as is_capture_directory, recover as recover_capture, schema as capture_schema,
 };
 use trunkline_wire::Framing;
 
@@ -51,6 +51,7 @@ impl PyCapture {
         counts.set_item("last_received_at_ns", info.last_received_at_ns)?;
         counts.set_item("protocols", info.protocols)?;
         counts.set_item("errors", info.errors)?;
+        counts.set_item("directions", info.directions)?;
         Ok(counts)
     }
 
@@ -310,6 +311,13 @@ fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T) -> &'stat
         .copied()
         .find(|one| name(*one) == given)
         .ok_or_else(|| PyValueError::new_err(format!("{given:?} is no {what} of a capture")))
+}
+
+/// Whether a directory holds a capture.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // as Python gives it
+pub(crate) fn is_capture(directory: PathBuf) -> bool {
+    is_capture_directory(&directory)
 }
 
 /// Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``.

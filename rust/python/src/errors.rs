@@ -28,13 +28,33 @@ pub(crate) fn start_error(error: StartError) -> PyErr {
         | StartError::Open { error: TransportError::Unsupported(_) | TransportError::WrongSocket { .. }, .. } => {
             LocalProtocolError::new_err(text)
         }
+        StartError::Open {
+            endpoint,
+            error: TransportError::Failed { errno: libc::EINVAL | libc::EPROTONOSUPPORT, .. },
+        } if !endpoint.is_empty() => LocalProtocolError::new_err(format!(
+            "{text}: an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data"
+        )),
         StartError::Transport(TransportError::Terminated) => ClosedError::new_err(text),
         StartError::Open { error: TransportError::Failed { errno, .. }, .. } => {
+            let text = match advice(errno) {
+                Some(advice) => format!("{text}: {advice}"),
+                None => text,
+            };
             pyo3::exceptions::PyOSError::new_err((errno, text))
         }
         StartError::Transport(_) | StartError::Open { .. } => pyo3::exceptions::PyOSError::new_err(text),
         StartError::System(error) => error.into(),
         StartError::Panicked(words) => panicked(&words),
+    }
+}
+
+/// What to do about an endpoint that cannot be had.
+fn advice(errno: i32) -> Option<&'static str> {
+    match errno {
+        libc::EADDRINUSE => Some("choose another port, or * for a free one"),
+        libc::EADDRNOTAVAIL => Some("bind to an address of this machine, or to 0.0.0.0 for all of them"),
+        libc::ENODEV => Some("bind to an address or interface of this machine, or to 0.0.0.0 for all of them"),
+        _ => None,
     }
 }
 

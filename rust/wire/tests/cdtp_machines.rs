@@ -154,6 +154,18 @@ fn a_receiver_reads_no_more_than_its_limit() {
 }
 
 #[test]
+fn a_receiver_reads_no_more_once_it_has_messages_enough() {
+    let mut receiver = receiver(None);
+    receiver.set_message_limit(Some(2));
+    let two = b"\xa5CDTP\x02\xa1D\x00\x92\x93\x01\x80\x90\x93\x02\x80\x90";
+    for (message, reads_on) in [(b"bad".as_slice(), true), (b"\xa5CDTP\x02\xa1D\x00\x90", true), (two, false)] {
+        receiver.handle_message(Nanos(0), incoming(smallvec![Bytes::from_static(message)]));
+        assert_eq!(receiver.reads(Data(0)), reads_on, "{message:?}");
+    }
+    assert_eq!(receiver.stats().messages, 2);
+}
+
+#[test]
 fn a_stopping_receiver_reads_until_it_is_quiet() {
     let mut receiver = receiver(None);
     receiver.handle_socket(Nanos(0), Data(0), SocketEvent::Connected("a".into()));

@@ -193,7 +193,7 @@ impl PyReceiver {
     #[new]
     #[allow(clippy::needless_pass_by_value)] // as Python gives it
     #[allow(clippy::too_many_arguments)] // as Python gives them, by name
-    #[pyo3(signature = (options, on_notice, *, accept, strict, deliver, limit = None, beacon = None))]
+    #[pyo3(signature = (options, on_notice, *, accept, strict, deliver, limit = None, message_limit = None, beacon = None))]
     fn new(
         py: Python<'_>,
         options: RoleOptions,
@@ -202,9 +202,10 @@ impl PyReceiver {
         strict: bool,
         deliver: bool,
         limit: Option<u64>,
+        message_limit: Option<u64>,
         beacon: Option<BeaconOptions>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let machine = Receiver::new(ReceiverSettings {
+        let mut machine = Receiver::new(ReceiverSettings {
             bind: options.bind.clone(),
             connect: options.connect.clone(),
             finds: beacon.is_some(),
@@ -213,6 +214,7 @@ impl PyReceiver {
             deliver,
             limit,
         });
+        machine.set_message_limit(message_limit);
         let name = if deliver { "trunkline-cdtp-receiver" } else { "trunkline-cdtp-recorder" };
         let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
             None => {

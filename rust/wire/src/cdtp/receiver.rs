@@ -151,6 +151,7 @@ enum State {
 #[derive(Debug)]
 pub struct Receiver {
     settings: ReceiverSettings,
+    message_limit: Option<u64>,
     /// By the number of their sockets, which are never used again.
     endpoints: BTreeMap<u32, Endpoint>,
     next: u32,
@@ -199,6 +200,7 @@ impl Receiver {
             parting: 0,
             pressed: false,
             settings,
+            message_limit: None,
             state: State::Open,
             stats: ReceiverStats::default(),
             senders: vec![],
@@ -214,8 +216,14 @@ impl Receiver {
         self.settings.limit = limit;
     }
 
+    /// Stops reading for good once there are so many messages for the user; `None` reads on.
+    pub fn set_message_limit(&mut self, limit: Option<u64>) {
+        self.message_limit = limit;
+    }
+
     fn limit_reached(&self) -> bool {
         self.settings.limit.is_some_and(|limit| self.stats.received >= limit)
+            || self.message_limit.is_some_and(|limit| self.stats.messages >= limit)
     }
 
     fn accept(&mut self, frames: Frames, layout: Layout, bytes: u64) {

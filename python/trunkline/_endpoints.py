@@ -1,0 +1,56 @@
+"""Endpoints as users give them, looked at before ZeroMQ does: it takes port 99999 for 34463, and 80x for 80."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from trunkline.errors import LocalProtocolError
+
+__all__ = ["Side", "need_endpoints", "what_is_wrong"]
+
+Side = Literal["bind", "connect"]
+
+_LOOKS_LIKE = "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data"
+
+_LAST_PORT = 65535
+
+
+def need_endpoints(side: Side, given: Iterable[str]) -> None:
+    """Refuses what is no endpoint.
+
+    Args:
+        side: The argument they were given as.
+        given: The endpoints.
+
+    Raises:
+        LocalProtocolError: One is none; it says which, and of which argument.
+    """
+    for endpoint in given:
+        wrong = what_is_wrong(side, endpoint)
+        if wrong is not None:
+            message = f"{side}={endpoint!r} {wrong}"
+            raise LocalProtocolError(message)
+
+
+def what_is_wrong(side: Side, endpoint: str) -> str | None:
+    """Why this is no endpoint to listen on, or to dial; None if it may be one.
+
+    >>> what_is_wrong("connect", "tcp://127.0.0.1:99999")
+    "has '99999' for a port, not a number from 1 to 65535"
+    """
+    transport, separator, address = endpoint.partition("://")
+    if not separator or not transport:
+        return f"does not name its transport: {_LOOKS_LIKE}"
+    if transport != "tcp":
+        return None
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return f"has no port: {_LOOKS_LIKE}"
+    if not host:
+        return f"has no host: {_LOOKS_LIKE}"
+    is_port = port.isascii() and port.isdigit() and 1 <= int(port) <= _LAST_PORT
+    if is_port or (side == "bind" and port in ("*", "0")):
+        return None
+    free = ", or * for a free one" if side == "bind" else ""
+    return f"has {port!r} for a port, not a number from 1 to {_LAST_PORT}{free}"
