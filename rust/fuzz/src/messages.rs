@@ -1,0 +1,103 @@
+//! Messages as their protocols have them, with numbers at their limits.
+
+use bytes::Bytes;
+use trunkline_wire::Frames;
+use trunkline_wire::cdtp::{MessageType, Variant, encode_batch, encode_header};
+use trunkline_wire::chirp::{Datagram, Id, Kind, Service};
+use trunkline_wire::dcp::{MessageType as Type, Width, encode_header as encode_dcp, encode_reply, encode_request};
+use trunkline_wire::msgpack::Timestamp;
+
+use crate::Input;
+
+/// The group that beacons are in.
+pub const GROUP: &str = "group";
+
+const EMPTY_MAP: &[u8] = b"\x80";
+const TAGS: [&[u8]; 3] = [EMPTY_MAP, b"\x81\xa1k\xcf\xff\xff\xff\xff\xff\xff\xff\xff", b"\x82\xa1k\xc0\xa1k\xc3"];
+const TYPES: [MessageType; 3] = [MessageType::Dat, MessageType::Bor, MessageType::Eor];
+const NAMES: [&str; 3] = ["Det", "", "another"];
+
+/// A time at a limit.
+pub fn timestamp(input: &mut Input<'_>) -> Option<Timestamp> {
+    let seconds = input.number()?.cast_signed();
+    Some(Timestamp::new(seconds, u32::try_from(input.number()? % 1_000_000_000).ok()?).unwrap_or_default())
+}
+
+/// A message of CDTP; one in a while is none.
+pub fn cdtp(input: &mut Input<'_>) -> Option<Frames> {
+    let (name, message_type) = (input.pick(&NAMES)?, input.pick(&TYPES)?);
+    let variant = input.pick(&[Variant::S, Variant::A, Variant::B, Variant::Two])?;
+    let mut frames = Frames::new();
+    if variant == Variant::Two {
+        let records = input.several(|input| Some((input.number()?, input.pick(&TAGS)?, input.several(Input::bytes)?)))?;
+        let records: Vec<_> = records.iter().map(|(sequence, tags, blocks)| (*sequence, *tags, &blocks[..])).collect();
+        frames.push(encode_batch(name, message_type, &records).ok()?.into());
+    } else {
+        let mut header = vec![];
+        let (time, sequence, tags) = (timestamp(input)?, input.number()?, input.pick(&TAGS)?);
+        encode_header(&mut header, variant, name, time, message_type, sequence, tags).ok()?;
+        frames.push(header.into());
+        frames.push(Bytes::from_static(EMPTY_MAP));
+        frames.extend(input.several(Input::bytes)?);
+    }
+    if input.byte()? == 0xff {
+        let header = frames[0].to_vec();
+        frames[0] = header[..usize::from(input.byte()?) % header.len()].to_vec().into();
+    }
+    Some(frames)
+}
+
+/// A service of a few.
+pub fn service(input: &mut Input<'_>) -> Option<Bytes> {
+    input.pick(&[&b"echo"[..], b"other", b"", b"trunkline.leaving"]).map(Bytes::from_static)
+}
+
+/// A message of DCP, from anybody to anybody; one in a while is none.
+pub fn dcp(input: &mut Input<'_>) -> Option<Frames> {
+    let address = |input: &mut Input<'_>| Some(Bytes::copy_from_slice(&[input.byte()? & 7]));
+    let types = [Type::Register, Type::Ping, Type::Pong, Type::Request, Type::Reply, Type::Reconnect];
+    let mut frames: Frames = match input.pick(&types)? {
+        Type::Request => {
+            let client = if input.byte()? & 1 == 0 { None } else { Some(address(input)?) };
+            let metadata = input.several(address)?;
+            encode_request(service(input)?, client, &metadata, &input.several(Input::bytes)?)
+        }
+        Type::Reply => {
+            // A client knows its requests again by a number, which is often the first one's.
+            let number = Bytes::copy_from_slice(&u64::from(input.byte()? & 7).to_be_bytes());
+            let mut metadata = vec![number];
+            metadata.extend(input.several(address)?);
+            encode_reply(address(input)?, &metadata, &input.several(Input::bytes)?)
+        }
+        other => encode_dcp(other, Width::One).into_iter().collect(),
+    };
+    let register = frames.get(2).is_some_and(|kind| kind == &b"\x01"[..]);
+    if register {
+        frames.push(service(input)?);
+    }
+    if input.byte()? == 0xff {
+        frames.truncate(usize::from(input.byte()?) % frames.len());
+    }
+    Some(frames)
+}
+
+/// A service of CHIRP.
+pub fn chirp_service(input: &mut Input<'_>) -> Option<Service> {
+    input.pick(&[Service::Control, Service::Heartbeat, Service::Monitoring, Service::Data])
+}
+
+/// A datagram of CHIRP; one in a while is none.
+pub fn chirp(input: &mut Input<'_>) -> Option<Frames> {
+    let datagram = Datagram {
+        kind: input.pick(&[Kind::Request, Kind::Offer, Kind::Depart])?,
+        group: Id::of(input.pick(&[GROUP, GROUP, GROUP, "another"])?),
+        host: Id::of(input.pick(&["host", "a", "b", "c"])?),
+        service: chirp_service(input)?,
+        port: u16::try_from(input.number()? % 65536).ok()?,
+    };
+    let mut bytes = datagram.encode().to_vec();
+    if input.byte()? == 0xff {
+        bytes.truncate(usize::from(input.byte()?) % bytes.len());
+    }
+    Some([Bytes::from(bytes)].into_iter().collect())
+}
