@@ -10,6 +10,7 @@ pub mod chirp;
 pub mod dcp;
 mod error;
 mod frames;
+mod lifecycle;
 mod machine;
 pub mod mc0;
 pub mod msgpack;
@@ -20,6 +21,7 @@ pub mod zap;
 
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use frames::{FRAME_COST, Frames, MAX_FRAMES, cost};
+pub use lifecycle::Lifecycle;
 pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
     SocketEvent, SocketKind, SocketOptions, Unsent, Weight,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::runs::{Follower, numbers};
 use super::{Layout, Settings, decode};
 use crate::{
-    Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind,
-    SocketOptions, Weight, cost,
+    Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
+    SocketKind, SocketOptions, Weight, cost,
 };
 
 /// A socket that has been empty this long has given up what had arrived.
@@ -140,13 +140,6 @@ enum Hold {
     Closing,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    Draining { quiet: Nanos, until: Nanos },
-    Closing,
-}
-
 /// The receiving role of CDTP.
 #[derive(Debug)]
 pub struct Receiver {
@@ -159,7 +152,9 @@ pub struct Receiver {
     parting: usize,
     /// Whether messages wait unread because the user or the disk is slow.
     pressed: bool,
-    state: State,
+    state: Lifecycle,
+    /// When a receiver that drains has been quiet for long enough.
+    quiet: Nanos,
     stats: ReceiverStats,
     senders: Vec<Sender>,
     by_name: HashMap<Box<[u8]>, usize>,
@@ -201,7 +196,8 @@ impl Receiver {
             pressed: false,
             settings,
             message_limit: None,
-            state: State::Open,
+            state: Lifecycle::Open,
+            quiet: Nanos(0),
             stats: ReceiverStats::default(),
             senders: vec![],
             by_name: HashMap::new(),
@@ -261,7 +257,7 @@ impl Receiver {
 
     /// Dials a sender that was found; one that had departed is back.
     fn connect(&mut self, address: String) {
-        if self.state != State::Open {
+        if !self.state.is_open() {
             return;
         }
         if let Some(known) = self.endpoints.values_mut().find(|known| known.is_found(&address)) {
@@ -328,7 +324,7 @@ impl Receiver {
     }
 
     fn close(&mut self) {
-        self.state = State::Closing;
+        self.state = Lifecycle::Closing;
         for number in self.endpoints.keys().copied().collect::<Vec<_>>() {
             self.drop_socket(number);
         }
@@ -360,9 +356,7 @@ impl Machine for Receiver {
         let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
         self.stats.received += 1;
         self.stats.bytes += bytes;
-        if let State::Draining { quiet, .. } = &mut self.state {
-            *quiet = now + QUIET;
-        }
+        self.quiet = now + QUIET;
         if self.parting > 0
             && let Some(Endpoint { hold: Hold::Parting { quiet, .. }, .. }) = self.endpoints.get_mut(&socket.0)
         {
@@ -412,9 +406,7 @@ impl Machine for Receiver {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        if let State::Draining { quiet, until } = self.state
-            && now >= quiet.min(until)
-        {
+        if self.state.close(now, now >= self.quiet).is_some() {
             self.close();
         }
         if self.parting > 0 && !self.is_paused() {
@@ -444,14 +436,12 @@ impl Machine for Receiver {
     /// Reads what has arrived first: ZeroMQ throws it away when a connection is closed, and the sender counts it as sent.
     /// It goes on listening meanwhile, since letting go of the endpoint would close its connections at once.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        if self.state == State::Closing {
-            return;
-        }
-        if grace.is_zero() || self.limit_reached() || !self.endpoints.values().any(|endpoint| endpoint.active) {
+        self.state.drain(now, grace);
+        self.quiet = now + QUIET;
+        let is_done = self.limit_reached() || !self.endpoints.values().any(|endpoint| endpoint.active);
+        if self.state.close(now, is_done).is_some() {
             self.close();
-            return;
         }
-        self.state = State::Draining { quiet: now + QUIET, until: now + grace };
     }
 
     fn poll_output(&mut self) -> Option<Output<Data>> {
@@ -469,14 +459,14 @@ impl Machine for Receiver {
             _ => self.endpoints.values().filter_map(Endpoint::parts_at).min(),
         };
         match self.state {
-            State::Draining { quiet, until } => parting.into_iter().chain([quiet, until]).min(),
-            State::Open => parting,
-            State::Closing => None,
+            Lifecycle::Draining(until) => parting.into_iter().chain([self.quiet, until]).min(),
+            Lifecycle::Open => parting,
+            Lifecycle::Closing | Lifecycle::Closed => None,
         }
     }
 
     fn reads(&self, _socket: Data) -> bool {
-        self.state != State::Closing && !self.limit_reached()
+        !self.state.is_closing() && !self.limit_reached()
     }
 
     fn progress(&self) -> u64 {
@@ -489,15 +479,16 @@ impl Machine for Receiver {
             let end = sender.name.len().min(NAME_BYTES);
             let name = String::from_utf8_lossy(&sender.name[..end]).into_owned();
             let count = stats.senders.entry(name).or_default();
-            count.messages += sender.count.messages;
-            count.bytes += sender.count.bytes;
-            count.missed += sender.count.missed;
+            // Names that begin alike are one here.
+            count.messages = count.messages.saturating_add(sender.count.messages);
+            count.bytes = count.bytes.saturating_add(sender.count.bytes);
+            count.missed = count.missed.saturating_add(sender.count.missed);
         }
         stats
     }
 
     fn is_closed(&self) -> bool {
-        self.state == State::Closing && self.endpoints.is_empty()
+        self.state.is_closing() && self.endpoints.is_empty()
     }
 }
 

@@ -10,8 +10,8 @@ use super::encode::record_bytes;
 use super::{MessageType, Variant, encode_batch, encode_header};
 use crate::msgpack::{Oversize, Timestamp};
 use crate::{
-    Backlog, Connection, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent,
-    SocketKind, SocketOptions, Weight, cost,
+    Backlog, Connection, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId,
+    SocketEvent, SocketKind, SocketOptions, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can be counted and kept.
@@ -156,19 +156,11 @@ struct PendingRecord {
     payload: SmallVec<[Bytes; 2]>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    Draining { until: Nanos },
-    Closing,
-    Closed,
-}
-
 /// The sending role of CDTP.
 #[derive(Debug)]
 pub struct Sender {
     settings: SenderSettings,
-    state: State,
+    state: Lifecycle,
     opening: Option<Open<DataOut>>,
     closing: Option<Output<DataOut>>,
     pending: Pending,
@@ -200,7 +192,7 @@ impl Sender {
         };
         Self {
             settings,
-            state: State::Open,
+            state: Lifecycle::Open,
             opening: Some(opening),
             closing: None,
             pending: Pending::default(),
@@ -356,11 +348,9 @@ impl Sender {
     }
 
     fn close_if_done(&mut self, now: Nanos) {
-        let State::Draining { until } = self.state else { return };
-        let empty = self.queue.is_empty() && self.in_flight.is_empty();
-        if empty || now >= until {
-            self.state = State::Closing;
-            self.closing = Some(Output::Close { socket: DataOut, linger: until - now });
+        let is_done = self.queue.is_empty() && self.in_flight.is_empty();
+        if let Some(linger) = self.state.close(now, is_done) {
+            self.closing = Some(Output::Close { socket: DataOut, linger });
         }
     }
 }
@@ -400,11 +390,11 @@ impl Machine for Sender {
             }
             SocketEvent::Sent(_) => self.settle(true),
             SocketEvent::Unsent(..) => {
-                if self.state == State::Open {
+                if self.state.is_open() {
                     self.settle(false);
                 }
             }
-            SocketEvent::Closed => self.state = State::Closed,
+            SocketEvent::Closed => self.state = Lifecycle::Closed,
         }
         self.close_if_done(now);
     }
@@ -434,17 +424,11 @@ impl Machine for Sender {
 
     /// Ends the run, sends what is queued for as long as `grace`, and counts what could not be sent (CDTP-19).
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        let until = now + grace;
-        match self.state {
-            State::Open => {
-                let flushed = self.flush();
-                self.refuse(flushed);
-                // An empty map is never too large.
-                let _ = self.end(self.last_timestamp, &Bytes::from_static(EMPTY_MAP));
-                self.state = State::Draining { until };
-            }
-            State::Draining { until: before } => self.state = State::Draining { until: before.min(until) },
-            State::Closing | State::Closed => {}
+        if self.state.drain(now, grace) {
+            let flushed = self.flush();
+            self.refuse(flushed);
+            // An empty map is never too large.
+            let _ = self.end(self.last_timestamp, &Bytes::from_static(EMPTY_MAP));
         }
         self.close_if_done(now);
     }
@@ -456,7 +440,7 @@ impl Machine for Sender {
         if let Some(close) = self.closing.take() {
             return Some(close);
         }
-        if self.in_flight.len() >= WINDOW || matches!(self.state, State::Closing | State::Closed) {
+        if self.in_flight.len() >= WINDOW || self.state.is_closing() {
             return None;
         }
         let Queued { frames, messages } = self.queue.pop_front()?;
@@ -470,11 +454,7 @@ impl Machine for Sender {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        let closing = match self.state {
-            State::Draining { until } => Some(until),
-            State::Open | State::Closing | State::Closed => None,
-        };
-        closing.into_iter().chain(self.batch_deadline()).min()
+        self.state.poll_timeout().into_iter().chain(self.batch_deadline()).min()
     }
 
     fn backlog(&self) -> Backlog {
@@ -487,6 +467,6 @@ impl Machine for Sender {
     }
 
     fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state.is_closed()
     }
 }

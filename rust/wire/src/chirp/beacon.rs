@@ -10,8 +10,8 @@ use smallvec::{SmallVec, smallvec};
 use super::{Datagram, Id, Kind, Service, decode};
 use crate::error::{DecodeError, DropKind, ErrorKind};
 use crate::{
-    Event, Frames, Incoming, Machine, Multicast, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Weight,
-    cost,
+    Event, Frames, Incoming, Lifecycle, Machine, Multicast, Nanos, Open, Output, SocketEvent, SocketKind,
+    SocketOptions, Weight, cost,
 };
 
 /// The UDP port of CHIRP (CHIRP-04).
@@ -170,18 +170,11 @@ impl Remote {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    Closing,
-    Closed,
-}
-
 /// The role of CHIRP.
 #[derive(Debug)]
 pub struct Beacon {
     settings: BeaconSettings,
-    state: State,
+    state: Lifecycle,
     /// Group and own host as others may have them: as releases from 0.7 do, and as those before where that differs.
     forms: SmallVec<[(Id, Id); 2]>,
     names: HashMap<Id, String>,
@@ -229,7 +222,7 @@ impl Beacon {
         });
         Self {
             settings,
-            state: State::Open,
+            state: Lifecycle::Open,
             forms,
             names,
             offers: BTreeMap::new(),
@@ -427,7 +420,7 @@ impl Machine for Beacon {
         };
         let address = peer.as_deref().and_then(|peer| str::from_utf8(peer).ok()?.parse().ok());
         let address = address.map_or(Ipv4Addr::UNSPECIFIED, |address: SocketAddrV4| *address.ip());
-        if self.state != State::Open || !self.is_heard(&datagram) {
+        if !self.state.is_open() || !self.is_heard(&datagram) {
             self.stats.ignored += 1;
             return None;
         }
@@ -445,12 +438,12 @@ impl Machine for Beacon {
 
     fn handle_socket(&mut self, _now: Nanos, _socket: Udp, event: SocketEvent) {
         if event == SocketEvent::Closed {
-            self.state = State::Closed;
+            self.state = Lifecycle::Closed;
         }
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        if self.state != State::Open {
+        if !self.state.is_open() {
             return;
         }
         self.look(now);
@@ -465,7 +458,7 @@ impl Machine for Beacon {
     }
 
     fn handle_verb(&mut self, _now: Nanos, verb: BeaconVerb) {
-        if self.state != State::Open {
+        if !self.state.is_open() {
             return;
         }
         match verb {
@@ -477,11 +470,11 @@ impl Machine for Beacon {
 
     /// Takes every offer back.
     fn handle_close(&mut self, _now: Nanos, _grace: Duration) {
-        if self.state == State::Open {
+        if self.state.is_open() {
             for service in Service::ALL {
                 self.depart(service);
             }
-            self.state = State::Closing;
+            self.state = Lifecycle::Closing;
             self.outputs.push_back(Output::Close { socket: Udp, linger: Duration::ZERO });
         }
     }
@@ -495,7 +488,7 @@ impl Machine for Beacon {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        if self.state != State::Open {
+        if !self.state.is_open() {
             return None;
         }
         let asks = self.sought.values().map(|(at, _)| *at);
@@ -511,6 +504,6 @@ impl Machine for Beacon {
     }
 
     fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state.is_closed()
     }
 }

@@ -7,8 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request};
 use crate::{
-    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
+    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output,
+    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can time out unsent.
@@ -147,19 +147,11 @@ struct Call {
     retries: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    Draining { until: Nanos },
-    Closing,
-    Closed,
-}
-
 /// The client of DCP.
 #[derive(Debug)]
 pub struct Client {
     settings: ClientSettings,
-    state: State,
+    state: Lifecycle,
     /// The first half of every correlation id: replies to somebody else's calls are not taken for ours.
     prefix: [u8; 8],
     calls: HashMap<CallId, Call>,
@@ -193,7 +185,7 @@ impl Client {
         prefix.copy_from_slice(&seed[..8]);
         Self {
             settings,
-            state: State::Open,
+            state: Lifecycle::Open,
             prefix,
             calls: HashMap::new(),
             queue: BTreeSet::new(),
@@ -246,7 +238,7 @@ impl Client {
         {
             self.deadlines.pop_first();
             let Some(call) = self.calls.get_mut(&id) else { continue };
-            if call.retries == 0 || self.state != State::Open {
+            if call.retries == 0 || !self.state.is_open() {
                 self.end(id);
                 self.stats.timeouts += 1;
                 self.events.push_back(ClientEvent::TimedOut(id));
@@ -282,9 +274,7 @@ impl Client {
     }
 
     fn close_if_done(&mut self, now: Nanos) {
-        let State::Draining { until } = self.state else { return };
-        if self.calls.is_empty() || now >= until {
-            self.state = State::Closing;
+        if self.state.close(now, self.calls.is_empty()).is_some() {
             self.queue.clear();
             self.waiting_bytes = 0;
             self.deadlines.clear();
@@ -332,7 +322,7 @@ impl Machine for Client {
                 self.on_timeouts(now);
                 self.settle(send, Some(unsent));
             }
-            SocketEvent::Closed => self.state = State::Closed,
+            SocketEvent::Closed => self.state = Lifecycle::Closed,
         }
         self.close_if_done(now);
     }
@@ -344,7 +334,7 @@ impl Machine for Client {
 
     fn handle_verb(&mut self, now: Nanos, verb: ClientVerb) {
         match verb {
-            ClientVerb::Request { call, .. } if self.state != State::Open => {
+            ClientVerb::Request { call, .. } if !self.state.is_open() => {
                 self.events.push_back(ClientEvent::Unanswered(call));
             }
             ClientVerb::Request { call: id, service, mut metadata, data, timeout, retries } => {
@@ -372,10 +362,8 @@ impl Machine for Client {
 
     /// Waits for the replies to what was asked, for as long as `grace`.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        if self.state == State::Open {
-            self.state = State::Draining { until: now + grace };
-            self.close_if_done(now);
-        }
+        self.state.drain(now, grace);
+        self.close_if_done(now);
     }
 
     fn poll_output(&mut self) -> Option<Output<Asking>> {
@@ -398,13 +386,11 @@ impl Machine for Client {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        let closing = match self.state {
-            State::Draining { until } => Some(until),
-            State::Open => None,
-            State::Closing | State::Closed => return None,
-        };
+        if self.state.is_closing() {
+            return None;
+        }
         let due = self.deadlines.first().map(|(due, _)| *due);
-        [due, closing].into_iter().flatten().min()
+        [due, self.state.poll_timeout()].into_iter().flatten().min()
     }
 
     fn backlog(&self) -> Backlog {
@@ -420,6 +406,6 @@ impl Machine for Client {
     }
 
     fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state.is_closed()
     }
 }

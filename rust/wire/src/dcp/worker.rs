@@ -13,8 +13,8 @@ use super::{
     encode_request,
 };
 use crate::{
-    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
+    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output,
+    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
@@ -192,23 +192,13 @@ enum Link {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    /// It leaves; `is_free` once the broker has nothing more for it.
-    Draining {
-        until: Nanos,
-        is_free: bool,
-    },
-    Closing,
-    Closed,
-}
-
 /// The worker of DCP.
 #[derive(Debug)]
 pub struct Worker {
     settings: WorkerSettings,
-    state: State,
+    state: Lifecycle,
+    /// Whether the broker has nothing more for one who leaves.
+    is_free: bool,
     link: Link,
     /// The endpoint that is dialled, by its place.
     dialled: usize,
@@ -257,7 +247,8 @@ impl Worker {
         let mut worker = Self {
             credit: Credit::new(settings.concurrency),
             settings,
-            state: State::Open,
+            state: Lifecycle::Open,
+            is_free: false,
             link: Link::Up,
             dialled: 0,
             patience: None,
@@ -292,10 +283,7 @@ impl Worker {
     /// A registration goes before anything else; what goes after that of one who leaves brings no new work.
     fn register(&mut self, now: Nanos) {
         self.queue.retain(|frames| !is_of(frames, &[MessageType::Register, MessageType::Ping, MessageType::Pong]));
-        let service = match self.state {
-            State::Open => self.settings.service.clone(),
-            State::Draining { .. } | State::Closing | State::Closed => Bytes::from_static(LEAVING),
-        };
+        let service = if self.state.is_open() { self.settings.service.clone() } else { Bytes::from_static(LEAVING) };
         self.queue.push_front(encode_register(service));
         self.queued_bytes =
             self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames)).map(|frames| cost(frames)).sum();
@@ -338,7 +326,7 @@ impl Worker {
         }
         self.waiting.push_back((frames, body));
         let wants_more = self.credit.take(now, self.held());
-        if wants_more && self.state == State::Open {
+        if wants_more && self.state.is_open() {
             self.ping(now);
         }
         self.hand_out();
@@ -358,7 +346,7 @@ impl Worker {
 
     /// Lets other workers do what one who leaves has no hand free for.
     fn give_back(&mut self, now: Nanos) {
-        if let State::Draining { .. } = self.state {
+        if self.state.is_draining() {
             while let Some((frames, body)) = self.waiting.pop_front() {
                 self.forward(now, Job::of(&frames, &body), frames[SERVICE].clone(), &frames[body.data()]);
             }
@@ -366,9 +354,10 @@ impl Worker {
     }
 
     fn on_registered(&mut self, service: &[u8]) {
-        match &mut self.state {
-            State::Draining { is_free, .. } => *is_free |= service == LEAVING,
-            State::Open | State::Closing | State::Closed => self.events.push_back(WorkerEvent::Registered),
+        if self.state.is_draining() {
+            self.is_free |= service == LEAVING;
+        } else {
+            self.events.push_back(WorkerEvent::Registered);
         }
     }
 
@@ -389,7 +378,7 @@ impl Worker {
     /// Nobody will answer a job: its place is free, which the broker cannot know.
     fn abandon(&mut self, now: Nanos) {
         self.forsaken = true;
-        if self.state != State::Open || self.link != Link::Up || self.held() >= self.settings.concurrency {
+        if !self.state.is_open() || self.link != Link::Up || self.held() >= self.settings.concurrency {
             return;
         }
         if self.held() == 0 && self.credit.is_spent() {
@@ -451,14 +440,16 @@ impl Worker {
     }
 
     fn close_if_done(&mut self, now: Nanos) {
-        let State::Draining { until, is_free } = self.state else { return };
+        if !self.state.is_draining() {
+            return;
+        }
         // Nobody misses the last heartbeat.
         let mut unsent = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames));
         let is_owed = unsent.any(|frames| is_of(frames, &[MessageType::Reply, MessageType::Request]));
-        let is_left_alone = is_free || !self.is_known;
-        if (self.held() == 0 && !is_owed && is_left_alone) || now >= until {
-            self.state = State::Closing;
-            self.outputs.push_back(Output::Close { socket: Back, linger: until - now });
+        let is_left_alone = self.is_free || !self.is_known;
+        let is_done = self.held() == 0 && !is_owed && is_left_alone;
+        if let Some(linger) = self.state.close(now, is_done) {
+            self.outputs.push_back(Output::Close { socket: Back, linger });
         }
     }
 
@@ -535,7 +526,7 @@ impl Machine for Worker {
                     self.queue.push_back(frames);
                 }
             }
-            SocketEvent::Closed => self.state = State::Closed,
+            SocketEvent::Closed => self.state = Lifecycle::Closed,
         }
         self.close_if_done(now);
     }
@@ -556,9 +547,9 @@ impl Machine for Worker {
             self.spoke(now);
             // What the transport has not taken yet says as much.
             if self.link == Link::Up && self.queue.is_empty() && self.in_flight.is_empty() {
-                if self.forsaken && self.held() == 0 && self.state == State::Open {
+                if self.forsaken && self.held() == 0 && self.state.is_open() {
                     self.begin_anew(now);
-                } else if self.state == State::Open && self.held() < self.settings.concurrency {
+                } else if self.state.is_open() && self.held() < self.settings.concurrency {
                     self.ping(now);
                 } else {
                     self.push(now, encode_header(MessageType::Pong, Width::One));
@@ -593,19 +584,18 @@ impl Machine for Worker {
 
     /// Leaves its service, and finishes what is in hand or comes until the broker knows.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        if self.state == State::Open {
-            self.state = State::Draining { until: now + grace, is_free: false };
+        if self.state.drain(now, grace) {
             self.register(now);
             self.give_back(now);
-            self.close_if_done(now);
         }
+        self.close_if_done(now);
     }
 
     fn poll_output(&mut self) -> Option<Output<Back>> {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        let is_closing = matches!(self.state, State::Closing | State::Closed);
+        let is_closing = self.state.is_closing();
         if self.link != Link::Up || self.in_flight.len() >= WINDOW || is_closing {
             return None;
         }
@@ -621,17 +611,15 @@ impl Machine for Worker {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        let closing = match self.state {
-            State::Draining { until, .. } => Some(until),
-            State::Open => None,
-            State::Closing | State::Closed => return None,
-        };
+        if self.state.is_closing() {
+            return None;
+        }
         let silent = self.unanswered.map(|since| since + self.silence_limit());
         let away = match self.link {
             Link::Away { until } => Some(until),
             Link::Up | Link::Lost => None,
         };
-        [Some(self.heartbeat_at), silent, self.patience, away, closing].into_iter().flatten().min()
+        [Some(self.heartbeat_at), silent, self.patience, away, self.state.poll_timeout()].into_iter().flatten().min()
     }
 
     fn backlog(&self) -> Backlog {
@@ -647,7 +635,7 @@ impl Machine for Worker {
     }
 
     fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state.is_closed()
     }
 }
 

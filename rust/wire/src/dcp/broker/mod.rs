@@ -15,7 +15,7 @@ use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::slab::{Slab, Slot};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
 use crate::{
-    DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
+    DropKind, ErrorKind, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
     SocketOptions, Unsent,
 };
 
@@ -33,20 +33,12 @@ pub struct Front;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokerVerb {}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    Draining { until: Nanos },
-    Closing,
-    Closed,
-}
-
 /// The broker of DCP.
 #[derive(Debug)]
 pub struct Broker {
     settings: BrokerSettings,
     decode: Settings,
-    state: State,
+    state: Lifecycle,
     board: Board,
     /// The clients of replies the transport has not taken yet.
     replies: Slab<Bytes>,
@@ -72,7 +64,7 @@ impl Broker {
         Self {
             decode: Settings { role: Some(Role::Broker), compat_dagbox: settings.compat_dagbox },
             settings,
-            state: State::Open,
+            state: Lifecycle::Open,
             board: Board::new(),
             replies: Slab::new(),
             former: Addresses::default(),
@@ -161,7 +153,7 @@ impl Broker {
     /// Gives a new request to a worker at once, or lets it wait, or drops it.
     fn admit(&mut self, now: Nanos, peer: Bytes, frames: Frames, key: u64) {
         let service = self.board.service(&frames[SERVICE]);
-        let is_open = self.state == State::Open;
+        let is_open = self.state.is_open();
         let entry = self.board.service_mut(service);
         entry.requests += 1;
         let worker = entry.free.first().filter(|_| is_open && entry.queue.is_empty());
@@ -209,7 +201,7 @@ impl Broker {
 
     /// Gives requests that wait to workers that are free, the oldest of both first.
     fn dispatch(&mut self, now: Nanos, service: Slot) {
-        if self.state != State::Open {
+        if !self.state.is_open() {
             return;
         }
         loop {
@@ -332,11 +324,8 @@ impl Broker {
     }
 
     fn close_if_done(&mut self, now: Nanos) {
-        if let State::Draining { until } = self.state
-            && (self.board.held() == 0 || now >= until)
-        {
-            self.state = State::Closing;
-            self.outputs.push_back(Output::Close { socket: Front, linger: until - now });
+        if let Some(linger) = self.state.close(now, self.board.held() == 0) {
+            self.outputs.push_back(Output::Close { socket: Front, linger });
         }
     }
 }
@@ -396,7 +385,7 @@ impl Machine for Broker {
                 }
             }
             SocketEvent::Unsent(send, unsent) => self.on_unsent(now, send, unsent),
-            SocketEvent::Closed => self.state = State::Closed,
+            SocketEvent::Closed => self.state = Lifecycle::Closed,
         }
         self.close_if_done(now);
     }
@@ -423,10 +412,8 @@ impl Machine for Broker {
 
     /// Waits for the replies of what workers have in hand; what is queued stays there, to be counted.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        if self.state == State::Open {
-            self.state = State::Draining { until: now + grace };
-            self.close_if_done(now);
-        }
+        self.state.drain(now, grace);
+        self.close_if_done(now);
     }
 
     fn poll_output(&mut self) -> Option<Output<Front>> {
@@ -444,12 +431,10 @@ impl Machine for Broker {
     fn poll_timeout(&self) -> Option<Nanos> {
         let silent = self.board.most_silent().map(|(_, seen)| seen + self.silence_limit());
         let expired = self.board.oldest().map(|(_, due)| due);
-        let closing = match self.state {
-            State::Draining { until } => Some(until),
-            State::Open => None,
-            State::Closing | State::Closed => return None,
-        };
-        [silent, expired, closing].into_iter().flatten().min()
+        if self.state.is_closing() {
+            return None;
+        }
+        [silent, expired, self.state.poll_timeout()].into_iter().flatten().min()
     }
 
     fn progress(&self) -> u64 {
@@ -470,7 +455,7 @@ impl Machine for Broker {
     }
 
     fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state.is_closed()
     }
 }
 
