@@ -64,7 +64,8 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path):
         (14 * SECOND, "two", wire.s(sender="s")),
     )
     report = spark.report(path, tmp_path / "report.html")
-    a, c, s, nobody = report.senders
+    cdtp = report.section(spark.CdtpSection)
+    a, c, s, nobody = cdtp.senders
     assert (a.sender, a.variants, a.messages, a.missing, a.malformed) == ("a", ("B",), 7, 2, {"bad_header": 1})
     assert (a.first_received_at_ns, a.last_received_at_ns, a.rate) == (10 * SECOND, 15 * SECOND, 7 / 5)
     assert (c.sender, c.messages, c.missing, c.rate) == ("c", 2, 3, None)
@@ -76,14 +77,15 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path):
         None,
     )
     assert (nobody.sender, nobody.messages, nobody.malformed) == (None, 0, {"bad_header": 1, "missing_payload": 1})
-    assert (report.rows, report.messages, report.missing, report.malformed) == (12, 10, 5, 3)
-    assert report.bytes == sum(sender.bytes for sender in report.senders) == capture.open(path).info().bytes
-    lines = report.table().splitlines()
+    assert (report.rows, cdtp.messages, cdtp.missing) == (12, 10, 5)
+    assert report.malformed == cdtp.malformed == {"bad_header": 2, "missing_payload": 1}
+    assert report.bytes == sum(sender.bytes for sender in cdtp.senders) == capture.open(path).info().bytes
+    lines = cdtp.table().splitlines()
     assert lines[0].split()[:4] == ["sender", "header", "messages", "bytes"]
     assert lines[-1].startswith("(sender not known)")
     assert lines[-1].endswith("1 bad_header, 1 missing_payload")
-    assert report.run_count == 3
-    assert [(run.sender, run.ordinal, run.messages, run.missed, run.condition) for run in report.runs] == [
+    assert cdtp.run_count == 3
+    assert [(run.sender, run.ordinal, run.messages, run.missed, run.condition) for run in cdtp.runs] == [
         ("a", 1, 3, 2, "INCOMPLETE"),
         ("c", 0, 2, 3, "INCOMPLETE|ABORTED"),
         ("a", 2, 0, 0, "GOOD"),
@@ -100,10 +102,11 @@ def test_names_from_the_network_are_only_text(captured, tmp_path):
     names = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "\x1b[2Jevil\n", "\u202edesrever", "日本", "x" * 5000, ""]
     path = captured(*((at * SECOND, "e", wire.s(sender=name), b"x" * 3**at) for at, name in enumerate(names)))
     report = spark.report(path, tmp_path / "report.html")
-    assert {sender.sender for sender in report.senders} == {name[:200] for name in names}
+    cdtp = report.section(spark.CdtpSection)
+    assert {sender.sender for sender in cdtp.senders} == {name[:200] for name in names}
     text = report.path.read_text()
     assert "<script" not in text
-    assert not {"\x1b", "\u202e"} & set(text + report.table())
+    assert not {"\x1b", "\u202e"} & set(text + cdtp.table())
     assert "$\\frac{1}{2}$" in "".join(Page(text).words)
 
 
@@ -111,18 +114,20 @@ def test_names_from_the_network_are_only_text(captured, tmp_path):
 def test_senders_without_number_are_folded(captured, tmp_path):
     path = captured(*((at, "e", wire.b(at % 3, sender=f"s{at // 3:03}"), b"x") for at in range(660)))
     report = spark.report(path, tmp_path / "report.html")
-    *known, others = report.senders
+    cdtp = report.section(spark.CdtpSection)
+    *known, others = cdtp.senders
     assert [sender.sender for sender in known] == [f"s{at:03}" for at in range(200)]
     assert (others.sender, others.others, others.messages, others.missing) == (None, 20, 60, 0)
-    assert "20 more senders" in report.table()
-    assert (len(report.runs), report.run_count) == (200, 220)
+    assert "20 more senders" in cdtp.table()
+    assert (len(cdtp.runs), cdtp.run_count) == (200, 220)
     assert "20 earlier runs are not listed" in report.path.read_text()
 
 
 def test_a_report_of_nothing(session, tmp_path):
     rows = session.createDataFrame([], spark.capture_schema())
     report = spark.report(rows, tmp_path / "report.html")
-    assert (report.senders, report.rows, report.first_received_at_ns) == ((), 0, None)
+    assert (report.section(spark.CdtpSection).senders, report.rows, report.first_received_at_ns) == ((), 0, None)
+    assert [section.protocol for section in report.shown] == ["cdtp"]
     assert "Nothing was recorded" in report.path.read_text()
 
 

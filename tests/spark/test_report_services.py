@@ -77,7 +77,8 @@ def test_a_report_of_services(captured, tmp_path):
     messages += [(MS, "dcp", "in", b"c", request(b"none", None))] * 2
     messages += [(MS, "dcp", "in", b"c", [b"", H, b"\x09"])] * 3
     report = spark.report(captured(*messages), tmp_path / "report.html")
-    echo, none, odd = report.services
+    dcp = report.section(spark.DcpSection)
+    echo, none, odd = dcp.services
     assert (echo.service, echo.seen_by, echo.requests, echo.replies, echo.unanswered) == (
         b"echo",
         "broker",
@@ -88,8 +89,8 @@ def test_a_report_of_services(captured, tmp_path):
     assert (echo.p50_ns, echo.p90_ns, echo.p99_ns, echo.max_ns) == (50 * MS, 90 * MS, 99 * MS, 100 * MS)
     assert (none.service, none.requests, none.replies, none.unanswered, none.p50_ns) == (b"none", 2, 0, 2, None)
     assert (odd.service, odd.title, odd.max_ns) == (b"<b>\xff", "<b>\\xff", 7 * MS)
-    assert (report.malformed, dict(report.dcp_malformed)) == (3, {"bad_type": 3})
-    assert (report.service_count, report.senders, report.rows) == (3, (), 409)
+    assert report.malformed == dcp.malformed == {"bad_type": 3}
+    assert (dcp.service_count, report.section(spark.CdtpSection).senders, report.rows) == (3, (), 409)
     text = report.path.read_text()
     assert "<b>" not in text
     assert ["echo", "broker", "100", "100", "0", "0", "50 ms", "90 ms", "99 ms", "100 ms"] in Text(text).rows
@@ -110,11 +111,11 @@ def test_both_protocols_have_their_sections(captured, tmp_path):
         (5 * MS, "dcp", "in", None, [b"", H]),
     )
     report = spark.report(path, tmp_path / "report.html")
-    assert [(each.seen_by, each.requests, each.p50_ns) for each in report.services] == [
+    assert [(each.seen_by, each.requests, each.p50_ns) for each in report.section(spark.DcpSection).services] == [
         ("broker", 1, MS),
         ("client", 1, 2 * MS),
     ]
-    assert report.malformed == 2
+    assert sum(report.malformed.values()) == 2
     names = re.findall(r'<h2 id="(\w+)"', report.path.read_text())
     assert names == ["senders", "services", "rate", "sizes", "gaps", "latencies", "errors", "runs"]
 
@@ -123,8 +124,9 @@ def test_both_protocols_have_their_sections(captured, tmp_path):
 def test_services_without_number_are_not_all_listed(captured, tmp_path):
     messages = [(at, "dcp", "in", b"c", request(f"s{at // 2:03}".encode() * 99, None, b"m")) for at in range(404)]
     report = spark.report(captured(*messages), tmp_path / "report.html")
-    assert (len(report.services), report.service_count) == (200, 202)
-    assert {len(service.service) for service in report.services} == {200}
+    dcp = report.section(spark.DcpSection)
+    assert (len(dcp.services), dcp.service_count) == (200, 202)
+    assert {len(service.service) for service in dcp.services} == {200}
     text = report.path.read_text()
     assert "2 services with fewer requests are not listed" in text
     assert "No request was replied to" in text

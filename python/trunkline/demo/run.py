@@ -24,6 +24,7 @@ from trunkline.cli.sparking import spark_session, watched
 from trunkline.cli.whole import whole
 from trunkline.demo.traffic import PLAYERS, Player, Tally
 from trunkline.errors import TrunklineError
+from trunkline.spark import CdtpSection
 from trunkline.spark._missing import needs_extra
 
 if TYPE_CHECKING:
@@ -154,12 +155,13 @@ def _report(capture: Path, page: Path) -> Report:
 
 def _verify(sent: Tally, found: Report) -> None:
     """Compares what was sent with what Spark has found."""
-    named = {sender.sender: sender for sender in found.senders if sender.sender is not None}
+    senders = found.section(CdtpSection).senders
+    named = {sender.sender: sender for sender in senders if sender.sender is not None}
     seen = Tally(
         wire=found.rows,
         messages=Counter({name: sender.messages for name, sender in named.items()}),
         missing=Counter({name: sender.missing for name, sender in named.items() if sender.missing}),
-        malformed=sum((Counter(sender.malformed) for sender in found.senders), Counter()),
+        malformed=sum((Counter(sender.malformed) for sender in senders), Counter()),
     )
     if seen != sent:
         message = f"{sent} was sent and {seen} was found: this is a bug in trunkline"
@@ -168,12 +170,12 @@ def _verify(sent: Tally, found: Report) -> None:
 
 def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
     if output.json:
-        for sender in found.senders:
+        for sender in found.section(CdtpSection).senders:
             output.event("sender", **{name: getattr(sender, name) for name in sender.__dataclass_fields__})
         output.event("report", path=str(page), seconds=round(took_s, 1))
         return
     output.line("")
-    output.line(found.table())
+    output.line(found.section(CdtpSection).table())
     output.line("")
     output.line(f"All {found.rows:,} messages that were sent have been found, in {took_s:.0f} s.")
     output.line(f"Plots: {page}")

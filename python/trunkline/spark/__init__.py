@@ -18,12 +18,22 @@ from __future__ import annotations
 
 from trunkline.spark import pandas_udfs
 from trunkline.spark.columns import capture_schema, decode, from_cdtp, from_dcp
-from trunkline.spark.report import Report, RunReport, SenderReport, ServiceReport, report
+from trunkline.spark.report import (
+    CdtpSection,
+    DcpSection,
+    Report,
+    RunReport,
+    SenderReport,
+    ServiceReport,
+    report,
+)
 from trunkline.spark.requests import pair_requests
 from trunkline.spark.runs import runs
 from trunkline.spark.session import session
 
 __all__ = [
+    "CdtpSection",
+    "DcpSection",
     "Report",
     "RunReport",
     "SenderReport",

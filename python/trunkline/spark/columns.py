@@ -293,6 +293,8 @@ def decode_keeping(
     """Decodes, and keeps of each row the columns `kept`, where there; of all these it gives those that are wanted."""
     from pyspark.sql.types import StructType
 
+    # Without pyarrow there is no schema, and no function for Spark to call.
+    names = decoder.row_schema().names
     fields = {field.name.lower(): field for field in df.schema}
     _check(fields)
     if "protocol" in fields:
@@ -300,16 +302,16 @@ def decode_keeping(
     decoded = StructType.fromDDL(decoder.row_ddl())
     assert isinstance(decoded, StructType)
     there = [name for name in kept if name in fields]
-    wanted = {*there, *decoded.names} if columns is None else set(columns)
+    wanted = {*there, *names} if columns is None else set(columns)
     if isinstance(columns, str) or not wanted:
         message = f"columns={columns!r}: the names of at least one column, in a sequence"
         raise LocalProtocolError(message)
-    unknown = wanted.difference(there, decoded.names)
+    unknown = wanted.difference(there, names)
     if unknown:
-        message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *decoded.names])}"
+        message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *names])}"
         raise LocalProtocolError(message)
     stay = {name: df[fields[name].name] for name in there if name in wanted}
-    only = [name for name in decoded.names if name in wanted]
+    only = [name for name in names if name in wanted]
     frames = sent(decoder, {name: df[field.name] for name, field in fields.items()}, wanted.intersection(only))
     schema = StructType()
     for name in stay:

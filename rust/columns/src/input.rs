@@ -89,7 +89,8 @@ pub(crate) struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// The message of a row, its frames in `frames` in place of those there. None where there is no message.
-    #[inline]
+    #[allow(clippy::inline_always)] // the loop is its one caller; what a protocol has no use for goes away there
+    #[inline(always)]
     pub(crate) fn message<'f>(&self, row: usize, frames: &'f mut Vec<&'a [u8]>) -> Option<Message<'f>> {
         frames.clear();
         let envelope = self.envelope.as_ref().and_then(|column| column.get(row));
@@ -99,9 +100,15 @@ impl<'a> Inputs<'a> {
         if !is_there {
             return None;
         }
-        frames.extend(envelope.iter().flat_map(ListedFrames::iter));
-        frames.extend(header);
-        frames.extend(payload.iter().flat_map(ListedFrames::iter));
+        if let Some(envelope) = &envelope {
+            frames.extend(envelope.iter());
+        }
+        if let Some(header) = header {
+            frames.push(header);
+        }
+        if let Some(payload) = &payload {
+            frames.extend(payload.iter());
+        }
         Some(Message {
             row,
             frames,

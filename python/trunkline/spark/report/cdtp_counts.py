@@ -1,4 +1,4 @@
-"""Counts what a capture holds, in Spark."""
+"""Counts what senders of CDTP sent, in Spark."""
 
 from __future__ import annotations
 
@@ -7,35 +7,76 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trunkline._text import amount, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping, need_columns
-from trunkline.spark.report import RunReport, SenderReport, ServiceReport
-from trunkline.spark.requests import pair_requests
-from trunkline.spark.runs import runs, skipped
+from trunkline.spark.report.model import COLOURS, NAME, Total, largest_first
+from trunkline.spark.runs import skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-__all__ = ["BUCKETS", "COLOURS", "OTHERS", "Counts", "RequestCounts", "count", "count_requests", "latest_runs"]
-
-# How finely time is divided.
-BUCKETS = 120
+__all__ = ["OTHERS", "Counts", "SenderReport", "count"]
 
 # How many senders have a row of their own. Names come from the network: what they are told apart by is bounded.
 SENDERS = 200
-NAME = 200
 
-# How many runs are listed.
-RUNS = 200
-
-# How many services are listed.
-SERVICES = 200
-
-# How many of the senders have a colour of their own, and the index of all others together.
-COLOURS = 7
+# The index of all senders together that have no colour of their own.
 OTHERS = -1
 
 _NEEDED = ("capture_id", "seq", "received_at_ns", "endpoint", "n_frames", "n_bytes", "header")
+
+
+@dataclass(frozen=True, slots=True)
+class SenderReport:
+    """What was recorded of one sender.
+
+    Attributes:
+        sender: Its name, cut at 200 characters; None for malformed messages of nobody knows whom, and for all senders
+            that have no row of their own.
+        others: How many senders this row stands for, beside the first 200; 0 for a row of one sender.
+        variants: The headers it used.
+        messages: Its messages, a CDTP2 one once a record.
+        bytes: Bytes of all their frames.
+        rate: Messages a second from the first to the last; None if that is no time.
+        first_received_at_ns: When the first was received, in nanoseconds since 1970; None without one.
+        last_received_at_ns: When the last was.
+        missing: Sequence numbers that were skipped; None for a sender without sequence numbers (header S).
+        malformed: What did not decode, by kind of error. A message that does not decode does not say who sent it: it
+            counts for the one sender whose messages came by the same endpoint, if it was one.
+    """
+
+    sender: str | None
+    variants: tuple[str, ...] = ()
+    messages: int = 0
+    bytes: int = 0
+    rate: float | None = None
+    first_received_at_ns: int | None = None
+    last_received_at_ns: int | None = None
+    missing: int | None = None
+    malformed: Mapping[str, int] = field(default_factory=dict)
+    others: int = 0
+
+    @property
+    def title(self) -> str:
+        """The sender's name, or what it is if there is none, to read."""
+        if self.others:
+            return f"{self.others:,} more senders"
+        return "(sender not known)" if self.sender is None else readable(self.sender)
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `CdtpSection.COLUMNS`."""
+        return (
+            self.title,
+            " ".join(self.variants),
+            f"{self.messages:,}",
+            amount(self.bytes),
+            "" if self.rate is None else f"{self.rate:,.1f}",
+            moment(self.first_received_at_ns),
+            moment(self.last_received_at_ns),
+            "" if self.missing is None else f"{self.missing:,}",
+            ", ".join(f"{count:,} {kind}" for kind, count in self.malformed.items()) or "0",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +85,34 @@ class Counts:
 
     Attributes:
         senders: A row a sender, the one with most messages first.
-        rows: Rows of the capture.
-        bytes: Bytes of all frames.
-        first_ns: The first receipt; None without one.
-        last_ns: The last one.
+        errors: What does not decode, by kind.
         bucket_ns: What time is divided into.
         rates: Messages by sender and bucket. A sender is its index in `senders`; those without a colour are `OTHERS`.
         sizes: Messages by sender and the number of binary digits of their payload's bytes.
         gaps: Sequence numbers that were skipped, by sender and bucket.
-        errors: What does not decode, by kind.
     """
 
     senders: tuple[SenderReport, ...]
-    rows: int
-    bytes: int
-    first_ns: int | None
-    last_ns: int | None
+    errors: Mapping[str, int]
     bucket_ns: int
     rates: Mapping[int, Mapping[int, int]]
     sizes: Mapping[int, Mapping[int, int]]
     gaps: Mapping[int, Mapping[int, int]]
-    errors: Mapping[str, int]
 
 
-def count(rows: DataFrame) -> Counts:
+def count(rows: DataFrame, total: Total) -> Counts:
     """Counts what these rows of a capture hold."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     need_columns(rows, _NEEDED, "a report takes")
-    total = rows.agg(
-        F.count("*").alias("rows"),
-        F.sum("n_bytes").alias("bytes"),
-        F.min("received_at_ns").alias("first"),
-        F.max("received_at_ns").alias("last"),
-    ).first()
-    assert total is not None
-    first, last = total["first"] or 0, total["last"] or 0
-    bucket_ns = max(1, -(-(last - first + 1) // BUCKETS))
 
     def bucket(moment: str) -> Column:
-        return F.floor((F.col(moment) - first) / bucket_ns).cast("int").alias("bucket")
+        return F.floor((F.col(moment) - (total.first_ns or 0)) / total.bucket_ns).cast("int").alias("bucket")
 
     # It is small, and a session may well make hundreds of partitions of it.
     parts = _parts(rows, bucket("received_at_ns")).coalesce(4).persist()
     try:
-        return _gather(parts, _gaps(rows, bucket("received_at_ns")), total.asDict(), bucket_ns)
+        return _gather(parts, _gaps(rows, bucket("received_at_ns")), total.bucket_ns)
     finally:
         parts.unpersist()
 
@@ -136,79 +160,7 @@ def _gaps(rows: DataFrame, bucket: Column) -> DataFrame:
     return missed.groupBy("sender", bucket).agg(F.sum("missed").alias("skipped"))
 
 
-def latest_runs(rows: DataFrame) -> tuple[tuple[RunReport, ...], int]:
-    """The runs that began last, in the order they began, and how many there are in all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    found = runs(rows).drop("capture_id", "config", "metadata", "bor_seq", "eor_seq", "condition_code")
-    for name in ("sender", "run_id"):
-        found = found.withColumn(name, F.left(name, F.lit(NAME)))
-    found = found.persist()
-    try:
-        order = ("first_received_at_ns", "sender", "ordinal")
-        latest = found.orderBy(*(F.desc(name) for name in order)).limit(RUNS).collect()
-        number = len(latest) if len(latest) < RUNS else found.count()
-    finally:
-        found.unpersist()
-    return tuple(RunReport(**row.asDict()) for row in reversed(latest)), number
-
-
-@dataclass(frozen=True, slots=True)
-class RequestCounts:
-    """What was counted of DCP.
-
-    Attributes:
-        services: A row a service and role that saw it, the one with most requests first.
-        service_count: How many such rows there would be.
-        errors: What does not decode, by kind.
-    """
-
-    services: tuple[ServiceReport, ...] = ()
-    service_count: int = 0
-    errors: Mapping[str, int] = field(default_factory=dict)
-
-
-def count_requests(rows: DataFrame) -> RequestCounts:
-    """Counts the requests of DCP in these rows of a capture."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    if "protocol" not in {name.lower() for name in rows.columns}:
-        return RequestCounts()
-    spoken = rows.where(F.col("protocol") == "dcp")
-    if spoken.isEmpty():
-        return RequestCounts()
-    latency = F.percentile_approx("latency_ns", [0.5, 0.9, 0.99], 10_000)
-    services = (
-        pair_requests(spoken)
-        .groupBy(F.substring("service", 1, NAME).alias("service"), "seen_by")
-        .agg(
-            F.count("*").alias("requests"),
-            F.count_if(F.col("outcome") == "reply").alias("replies"),
-            F.count_if(F.col("outcome") == "forward").alias("forwards"),
-            latency.alias("latency"),
-            F.max("latency_ns").alias("max_ns"),
-        )
-        .persist()
-    )
-    try:
-        largest = services.orderBy(F.desc("requests"), "service", "seen_by").limit(SERVICES).collect()
-        number = len(largest) if len(largest) < SERVICES else services.count()
-    finally:
-        services.unpersist()
-    decoded = decode_keeping(spoken, Decoder("dcp"), (), ("error",))
-    errors = {
-        row["error"]: row["count"] for row in decoded.where("error IS NOT NULL").groupBy("error").count().collect()
-    }
-    return RequestCounts(tuple(map(_service, largest)), number, _largest_first(errors))
-
-
-def _service(row: Row) -> ServiceReport:
-    p50, p90, p99 = row["latency"] or (None, None, None)
-    counts = {name: row[name] for name in ("seen_by", "requests", "replies", "forwards", "max_ns")}
-    return ServiceReport(bytes(row["service"]), p50_ns=p50, p90_ns=p90, p99_ns=p99, **counts)
-
-
-def _gather(parts: DataFrame, gaps: DataFrame, total: Mapping[str, int | None], bucket_ns: int) -> Counts:
+def _gather(parts: DataFrame, gaps: DataFrame, bucket_ns: int) -> Counts:
     """Brings the counts here, with the senders there is no room for folded into one."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -235,11 +187,11 @@ def _gather(parts: DataFrame, gaps: DataFrame, total: Mapping[str, int | None], 
         F.max("last").alias("last"),
         F.sort_array(F.collect_set("variant")).alias("variants"),
     )
-    skipped: dict[int, dict[int, int]] = defaultdict(dict)
+    missed: dict[int, dict[int, int]] = defaultdict(dict)
     for at, bucket, number in (
         gaps.groupBy(place("sender", SENDERS).alias("at"), "bucket").agg(F.sum("skipped")).collect()
     ):
-        skipped[at][bucket] = number
+        missed[at][bucket] = number
     by_sender: dict[int | None, list[Row]] = defaultdict(list)
     rates: dict[int, dict[int, int]] = defaultdict(dict)
     sizes: dict[int, dict[int, int]] = defaultdict(dict)
@@ -254,16 +206,12 @@ def _gather(parts: DataFrame, gaps: DataFrame, total: Mapping[str, int | None], 
         elif row["good"] is not None and row["size"] is not None:
             sizes[row["colour"]][row["size"]] = row["good"]
     return Counts(
-        senders=_senders(by_sender, names, known, skipped),
-        rows=total["rows"] or 0,
-        bytes=total["bytes"] or 0,
-        first_ns=total["first"],
-        last_ns=total["last"],
+        senders=_senders(by_sender, names, known, missed),
+        errors=largest_first(errors),
         bucket_ns=bucket_ns,
         rates=rates,
         sizes=sizes,
-        gaps=_fold(skipped),
-        errors=_largest_first(errors),
+        gaps=_fold(missed),
     )
 
 
@@ -277,7 +225,7 @@ def _fold(rows: Mapping[int, Mapping[int, int]]) -> dict[int, dict[int, int]]:
 
 
 def _senders(
-    rows: Mapping[int | None, list[Row]], names: list[str], known: int, skipped: Mapping[int, Mapping[int, int]]
+    rows: Mapping[int | None, list[Row]], names: list[str], known: int, missed: Mapping[int, Mapping[int, int]]
 ) -> tuple[SenderReport, ...]:
     def order(at: int | None) -> tuple[bool, bool, int]:
         """The known first, then those beyond, then what nobody is known for."""
@@ -287,20 +235,20 @@ def _senders(
         _sender(
             None if at is None or at == OTHERS else names[at],
             rows[at],
-            None if at is None else skipped.get(at),
+            None if at is None else missed.get(at),
             known - len(names) if at == OTHERS else 0,
         )
         for at in sorted(rows, key=order)
     )
 
 
-def _sender(name: str | None, rows: list[Row], skipped: Mapping[int, int] | None, others: int) -> SenderReport:
+def _sender(name: str | None, rows: list[Row], missed: Mapping[int, int] | None, others: int) -> SenderReport:
     """A sender from its row of good messages, if any, and those of each kind of bad ones."""
     malformed = {row["kind"]: row["messages"] for row in rows if row["kind"] is not None}
     byte_count = sum(row["bytes"] or 0 for row in rows)
     good = next((row for row in rows if row["kind"] is None), None)
     if good is None:
-        return SenderReport(name, bytes=byte_count, malformed=_largest_first(malformed), others=others)
+        return SenderReport(name, bytes=byte_count, malformed=largest_first(malformed), others=others)
     passed_ns = good["last"] - good["first"]
     return SenderReport(
         name,
@@ -310,11 +258,7 @@ def _sender(name: str | None, rows: list[Row], skipped: Mapping[int, int] | None
         rate=good["messages"] / passed_ns * 1e9 if passed_ns else None,
         first_received_at_ns=good["first"],
         last_received_at_ns=good["last"],
-        missing=None if skipped is None else sum(skipped.values()),
-        malformed=_largest_first(malformed),
+        missing=None if missed is None else sum(missed.values()),
+        malformed=largest_first(malformed),
         others=others,
     )
-
-
-def _largest_first(counts: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,113 @@
+"""A page that shows what was recorded, with a section for each protocol."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trunkline.errors import CaptureError
+from trunkline.spark._missing import needs_extra
+from trunkline.spark.columns import need_columns
+from trunkline.spark.report import cdtp, dcp
+from trunkline.spark.report.cdtp import CdtpSection, RunReport
+from trunkline.spark.report.cdtp_counts import SenderReport
+from trunkline.spark.report.dcp import DcpSection, ServiceReport
+from trunkline.spark.report.html import page
+from trunkline.spark.report.model import Report, Section, Total
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["CdtpSection", "DcpSection", "Report", "RunReport", "Section", "SenderReport", "ServiceReport", "report"]
+
+# Counts the section of each protocol, in the order they have on the page.
+_SECTIONS = (cdtp.count, dcp.count)
+
+
+@needs_extra
+def report(
+    capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathLike[str], *, name: str | None = None
+) -> Report:
+    """Writes a page with tables and plots of what was recorded: of CDTP rates, payload sizes, gaps and errors; of DCP
+    the requests of each service, with percentiles of their latency.
+
+    Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
+    alone: it needs no network. It replaces an older one once it is complete.
+
+    Args:
+        capture: A capture directory, or a table that has the columns of one.
+        out_html: The file to write.
+        name: What the page calls the capture; its path if None.
+
+    Returns:
+        What the page shows.
+
+    Raises:
+        CaptureError: There is no capture.
+        LocalProtocolError: A column of a capture is missing.
+        OSError: The file cannot be written.
+    """
+    # Whether plots can be made is to be known before anything is counted.
+    importlib.import_module("trunkline.spark.report.plots")
+    out = Path(out_html)
+    if not out.parent.is_dir():
+        raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))
+    if isinstance(capture, str | os.PathLike):
+        rows, name = _read(capture), name or os.fspath(capture)
+    else:
+        rows = capture
+    total = _total(rows)
+    sections = [count(rows, total) for count in _SECTIONS]
+    result = Report(
+        path=out,
+        rows=total.rows,
+        bytes=total.bytes,
+        first_received_at_ns=total.first_ns,
+        last_received_at_ns=total.last_ns,
+        sections={section.protocol: section for section in sections},
+    )
+    _write(out, page(result, name))
+    return result
+
+
+def _total(rows: DataFrame) -> Total:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    need_columns(rows, ("received_at_ns", "n_bytes"), "a report takes")
+    counted = rows.agg(F.count("*"), F.sum("n_bytes"), F.min("received_at_ns"), F.max("received_at_ns")).first()
+    assert counted is not None
+    number, bytes_, first, last = counted
+    return Total(number, bytes_ or 0, first, last)
+
+
+def _read(capture: str | os.PathLike[str]) -> DataFrame:
+    from trunkline.capture import reading
+    from trunkline.spark.columns import capture_schema
+    from trunkline.spark.session import session
+
+    path = os.fspath(capture)
+    # What has a scheme is not on this machine's disk, and Spark's to find.
+    if "://" not in path:
+        reading.open(path)
+    return session().read.schema(capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(path)
+
+
+def _write(out: Path, text: str) -> None:
+    """Writes a file that is never seen in part."""
+    handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        # A new file has the permissions it would have had without the detour.
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(out)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise

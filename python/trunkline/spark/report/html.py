@@ -1,0 +1,118 @@
+"""The page of a report, and the pieces that sections are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from trunkline._native import __version__
+from trunkline._text import amount, moment, readable, span
+from trunkline.spark.report.model import Tile
+
+if TYPE_CHECKING:
+    from trunkline.spark.report.model import Report
+
+__all__ = ["figure", "key", "line", "page", "table"]
+
+_PAGE = Path(__file__).with_name("page.html")
+
+
+def page(report: Report, name: str | None) -> str:
+    """The page, complete in itself."""
+    from trunkline.spark.report import plots
+
+    sections = report.shown
+    errors = dict(sorted(report.malformed.items(), key=lambda kind: -kind[1]))
+    figures = [drawn for section in sections for drawn in section.figures()]
+    caption = "Messages that do not decode, by kind"
+    figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message decodes."))
+    return Template(_PAGE.read_text("utf-8")).substitute(
+        title=escape("Recorded messages" if name is None else f"Recorded in {readable(name)}"),
+        subtitle=escape(_period(report)),
+        tiles="\n".join(map(_tile, _tiles(report))),
+        sections="".join(section.tables() for section in sections),
+        plots="\n".join(figures),
+        details="".join(section.details() for section in sections),
+        version=escape(__version__),
+    )
+
+
+def _period(report: Report) -> str:
+    first, last = report.first_received_at_ns, report.last_received_at_ns
+    if first is None or last is None:
+        return "Nothing was recorded."
+    return f"{moment(first)} to {moment(last)} UTC, {span(last - first)}"
+
+
+def _tiles(report: Report) -> list[Tile]:
+    malformed = sum(report.malformed.values())
+    return [
+        *(tile for section in report.shown for tile in section.headline()),
+        Tile("Bytes", amount(report.bytes)),
+        *(tile for section in report.shown for tile in section.tiles()),
+        Tile("Malformed", f"{malformed:,}", not malformed),
+    ]
+
+
+def _tile(tile: Tile) -> str:
+    tone = "" if tile.good is None else ' class="good"' if tile.good else ' class="bad"'
+    return f'<div class="card"><dt>{tile.title}</dt><dd{tone}>{escape(tile.value)}</dd></div>'
+
+
+def table(key: str, title: str, columns: Sequence[str], left: Collection[str], rows: Iterable[str], notes: str) -> str:
+    """A table with its title and what there is to know of its columns, of which `left` are not numbers."""
+    heads = "".join(f'<th scope="col"{_class(left=column in left)}>{escape(column)}</th>' for column in columns)
+    return (
+        f'<section class="card" aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>'
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>"
+        + "\n".join(rows)
+        + f"</tbody></table></div><p>{escape(notes)}</p></section>"
+    )
+
+
+def line(
+    cells: Sequence[str],
+    columns: Sequence[str],
+    left: Collection[str] = (),
+    bad: Collection[str] = (),
+    mark: str = "",
+) -> str:
+    """A row of a table: the cells of `columns`, of which `left` are not numbers, and `bad` not what one wants."""
+    title, *others = cells
+    return (
+        f'<tr><th scope="row">{mark}{escape(title)}</th>'
+        + "".join(
+            f"<td{_class(left=column in left, bad=column in bad)}>{_cell(cell)}</td>"
+            for column, cell in zip(columns[1:], others, strict=True)
+        )
+        + "</tr>"
+    )
+
+
+def _cell(text: str) -> str:
+    """A cell that breaks between the kinds it lists, if anywhere."""
+    return ", ".join(f"<span>{escape(part)}</span>" for part in text.split(", "))
+
+
+def _class(*, left: bool = False, bad: bool = False) -> str:
+    classes = [*(["left"] if left else []), *(["bad"] if bad else [])]
+    return f' class="{" ".join(classes)}"' if classes else ""
+
+
+def key(colour: int) -> str:
+    """The mark of what has this colour in plots."""
+    return f'<i style="background: var(--s{colour})"></i>'
+
+
+def figure(key: str, title: str, caption: str, svg: str | None, legend: str, none: str) -> str:
+    """A plot with its title, which is its accessible name too; words where there is nothing to plot."""
+    drawn = f'<p class="none">{escape(none or "Nothing was recorded.")}</p>' if svg is None else svg
+    legend = f'<div class="legend">{legend}</div>' if svg is not None and legend else ""
+    return (
+        f'<figure class="card" aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>'
+        f"<figcaption><p>{escape(caption)}</p></figcaption>{legend}{drawn}</figure>"
+    )
