@@ -5,9 +5,9 @@ use std::{hint::black_box, sync::Arc};
 
 use arrow_array::{ArrayRef, BinaryArray, Int32Array};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use trunkline_columns::{Parts, TagType, Tags, cdtp::Options, decode_rows, decode_structs};
+use trunkline_columns::{PROTOCOLS, Parts, TagType, Tags, Value};
 use trunkline_wire::{
-    cdtp::{Cdtp, MessageType, Settings, Variant, decode_header, encode_header},
+    cdtp::{MessageType, Settings, Variant, decode_header, encode_header},
     msgpack::{Timestamp, write_bool, write_f64, write_map, write_string, write_unsigned},
 };
 
@@ -41,8 +41,9 @@ fn benches(criterion: &mut Criterion) {
     let typed =
         [("run", TagType::BigInt), ("dtype", TagType::String), ("ok", TagType::Boolean), ("x", TagType::Double)]
             .map(|(name, tag_type)| (name.to_owned(), tag_type));
-    let typed =
-        |count: usize, rest| Options { tags: Tags::new(typed[..count].to_vec(), rest).unwrap(), ..Options::default() };
+    // As the package calls it: a decoder made of options that are known at run time only.
+    let decoder = |tags| PROTOCOLS[0].decoder(vec![("tags", Value::Tags(tags))]).unwrap();
+    let typed = |count: usize, rest| decoder(Tags::new(typed[..count].to_vec(), rest).unwrap());
 
     let mut group = criterion.benchmark_group(format!("cdtp-{mean}-bytes"));
     group.throughput(Throughput::Elements(ROWS));
@@ -52,19 +53,18 @@ fn benches(criterion: &mut Criterion) {
             headers.iter().filter(|header| decode_header(black_box(header), Some(2), &settings).is_ok()).count()
         });
     });
-    for (name, options) in [
-        ("rows/no-tags", Options { tags: Tags::NONE, ..Options::default() }),
+    for (name, decoder) in [
+        ("rows/no-tags", decoder(Tags::NONE)),
         ("rows/one-typed-tag", typed(1, false)),
         ("rows/four-typed-tags", typed(4, false)),
-        ("rows/variant", Options::default()),
+        ("rows/variant", decoder(Tags::default())),
         ("rows/one-typed-tag-and-variant", typed(1, true)),
     ] {
-        group
-            .bench_function(name, |bencher| bencher.iter(|| decode_rows::<Cdtp>(&options, black_box(&input)).unwrap()));
+        group.bench_function(name, |bencher| bencher.iter(|| decoder.decode_rows(black_box(&input)).unwrap()));
     }
-    let options = typed(1, false);
+    let decoder = typed(1, false);
     group.bench_function("structs/one-typed-tag", |bencher| {
-        bencher.iter(|| decode_structs::<Cdtp>(&options, black_box(&input)).unwrap());
+        bencher.iter(|| decoder.decode_structs(black_box(&input)).unwrap());
     });
     group.finish();
 }
