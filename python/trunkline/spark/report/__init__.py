@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trunkline.errors import CaptureError
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
 from trunkline.spark.report import cdtp, dcp
