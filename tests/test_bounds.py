@@ -1,5 +1,10 @@
 """What bounds memory, against messages whose bytes say nothing of what they cost."""
 
+import contextlib
+import os
+import subprocess
+import sys
+
 import packed
 import pytest
 import zmq
@@ -90,3 +95,112 @@ def test_the_most_parts_pass_a_broker():
             request.reply([b""] * 9_993)
         request.reply(request.data[:-1])
         assert len(future.result(20).data) == 9_991
+
+
+# What a process may take beyond the bounds of its queues: allocators, buffers of libzmq, the system's share of sockets.
+SLACK = 48 << 20
+
+GROWTH = """
+import os, sys, zmq
+from trunkline import cdtp, dcp
+import packed, wire
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+role = {role}
+print(role.endpoints[0], flush=True)
+for line in sys.stdin:
+    if line == "measure\\n":
+        print(resident(), role.stats, sep="|", flush=True)
+    else:
+        break
+"""
+
+
+class Measured:
+    """A role in a process of its own, which tells how much memory it takes."""
+
+    def __init__(self, role):
+        code = GROWTH.format(role=role)
+        path = os.pathsep.join(sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self.endpoint = self.process.stdout.readline().strip()
+        self.before = self.look()[0]
+
+    def look(self):
+        self.process.stdin.write("measure\n")
+        self.process.stdin.flush()
+        resident, _, stats = self.process.stdout.readline().partition("|")
+        return int(resident), stats
+
+    def growth(self):
+        return self.look()[0] - self.before
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def measure():
+    measured = []
+
+    def measure(role):
+        measured.append(Measured(role))
+        return measured[-1]
+
+    yield measure
+    for one in measured:
+        one.end()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_a_queue_of_empty_frames_takes_no_more_than_it_may(open_socket, measure):
+    bound, each, held = 32 << 20, 2000, 10
+    options = f"options={{zmq.RCVHWM: {held}, zmq.RCVBUF: 1 << 16}}"
+    role = measure(f'cdtp.Receiver(bind="tcp://127.0.0.1:*", queue_bytes={bound}, {options})')
+    push = open_socket(zmq.PUSH, connect=role.endpoint, sndhwm=1, sndbuf=1 << 16, sndtimeo=1000)
+    frames, sent = empty_frames(each), 0
+    with contextlib.suppress(zmq.Again):
+        for _ in range(3000):
+            push.send_multipart(frames)
+            sent += 1
+    assert sent < 1000, "the sender never felt that the queue was full"
+    assert role.growth() < bound + held * each * FRAME_COST + SLACK
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.req("DCP-44")
+def test_peers_that_take_nothing_cost_no_more_than_they_may_together(open_socket, measure):
+    bound, clients, replies, size = 32 << 20, 40, 40, 1 << 17
+    role = measure(
+        f'dcp.Broker(bind="tcp://127.0.0.1:*", outbox_bytes={bound}, max_queue=100_000, '
+        "options={zmq.SNDHWM: 2, zmq.SNDBUF: 1 << 16})"
+    )
+    worker = open_socket(zmq.DEALER, connect=role.endpoint, sndhwm=10)
+    worker.send_multipart(packed.register(b"echo"))
+    deaf = [open_socket(zmq.DEALER, connect=role.endpoint, rcvhwm=1, rcvbuf=1 << 16) for _ in range(clients)]
+    for client in deaf:
+        client.send_multipart(packed.request(b"echo", b"x"))
+    body = bytes(size)
+    answered = 0
+    while answered < clients:
+        asked = worker.recv_multipart()
+        if asked[2] == b"\x04":
+            # Many replies where one is due: a broker passes on whatever has an address.
+            for _ in range(replies):
+                worker.send_multipart(packed.answer(asked, body))
+            answered += 1
+        elif asked[2] == b"\x02":
+            worker.send_multipart(packed.PONG)
+    until(lambda: "peer_full" in role.look()[1])
+    assert clients * replies * size > 6 * bound
+    assert role.growth() < bound + clients * 4 * size + SLACK
