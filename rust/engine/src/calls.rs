@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use trunkline_wire::dcp::{Asking, Body, CallId, Client, ClientEvent, ClientStats, ClientVerb};
-use trunkline_wire::{Backlog, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SocketEvent, cost};
+use trunkline_wire::{Backlog, Frames, Incoming, Machine, Nanos, Output, SocketEvent, Verdict, cost};
 
 use crate::shared::Bounds;
 use crate::signal::Signal;
@@ -158,7 +158,7 @@ impl Machine for Calls {
     type Verb = CallVerb;
     type Stats = ClientStats;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Asking>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Asking>) -> Verdict {
         self.client.handle_message(now, incoming)
     }
 

@@ -307,9 +307,9 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let Received { peer, user_id, frames } = received;
         let record = self.core.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
         let size = cost(&frames);
-        let error = self.core.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
+        let verdict = self.core.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
         if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.core.tap, record) {
-            tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, error);
+            tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, &verdict);
         }
         let seen = self.events.len();
         self.take_events();

@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use trunkline_capture::{CaptureError, Direction, LowSpace, Progress, Row, Ticket, Writer};
-use trunkline_wire::{ErrorKind, Frames, Framing};
+use trunkline_wire::{ErrorKind, Frames, Framing, Verdict};
 
 /// What a role does when its capture cannot keep up, or fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Tap {
         endpoint: Option<&str>,
         peer: Option<&Bytes>,
         frames: &Frames,
-        error: Option<ErrorKind>,
+        verdict: &Verdict,
     ) {
         let writer = match &mut self.writer {
             Some(writer) if self.overflow != CaptureOverflow::Count || writer.has_room() => writer,
@@ -87,14 +87,14 @@ impl Tap {
         let elapsed = i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX);
         writer.append(&Row {
             received_at_ns: self.wall_ns.saturating_add(elapsed),
-            framing: self.framing,
+            framing: verdict.label.framing.unwrap_or(self.framing),
             endpoint,
             peer: peer.map(|peer| &peer[..]),
             direction,
-            topic: None,
+            topic: verdict.label.topic.as_deref().and_then(|topic| str::from_utf8(topic).ok()),
             reply_to: None,
             frames,
-            error: error.map(ErrorKind::slug),
+            error: verdict.error.map(ErrorKind::slug),
         });
     }
 

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use trunkline_wire::{
-    Backlog, ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, Weight,
+    Backlog, Event, Frames, Incoming, Label, Machine, Nanos, Open, Output, SendId, SocketEvent, Verdict, Weight,
 };
 
 /// One of two.
@@ -109,14 +110,14 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     type Verb = Either<A::Verb, B::Verb>;
     type Stats = (A::Stats, B::Stats);
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Verdict {
         let Incoming { socket, peer, user_id, frames } = incoming;
-        let error = match socket {
+        let verdict = match socket {
             Either::First(socket) => self.first.handle_message(now, Incoming { socket, peer, user_id, frames }),
             Either::Second(socket) => self.second.handle_message(now, Incoming { socket, peer, user_id, frames }),
         };
         self.settle(now);
-        error
+        verdict
     }
 
     fn handle_socket(&mut self, now: Nanos, socket: Self::Socket, event: SocketEvent) {
@@ -163,6 +164,13 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
         match socket {
             Either::First(socket) => self.first.lent(socket, send),
             Either::Second(socket) => self.second.lent(socket, send),
+        }
+    }
+
+    fn label(&self, socket: Self::Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
+        match socket {
+            Either::First(socket) => self.first.label(socket, to, frames),
+            Either::Second(socket) => self.second.label(socket, to, frames),
         }
     }
 

@@ -4,6 +4,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use common::{
     Ask, Echo, PATIENCE, Tested, Told, cdtp, close, frame, is_unreachable, libzmq, messages, number, read_until, start,
@@ -53,6 +55,7 @@ over_both! {
     sends_and_receives_cdtp
     counts_what_a_closed_sender_could_not_send
     records_what_it_receives
+    rows_say_what_the_machine_alone_knows
     refuses_what_the_transport_lacks
 }
 
@@ -389,6 +392,48 @@ fn records_what_it_receives<T: Tested>() {
     close(&sender);
     close(&receiver);
     assert_eq!(receiver.stats().capture.map(|capture| capture.segments), Some(1));
+}
+
+fn rows_say_what_the_machine_alone_knows<T: Tested>() {
+    let directory = tempfile::tempdir().expect("as the test made it");
+    let path = directory.path().to_owned();
+    let capture = Capture {
+        open: Box::new(move |wake| Writer::open(&path, trunkline_capture::Settings::default(), wake)),
+        framing: Framing::Dcp,
+        overflow: CaptureOverflow::End,
+    };
+    let settings = Settings { capture: Some(capture), ..Settings::default() };
+    let options = SocketOptions { mandatory: true, ..SocketOptions::default() };
+    let server = start_in::<T, _>(Echo::server(ANY, options), Context::Process, settings);
+    let client = start::<T, _>(Echo::client(&server.endpoints()[0], SocketOptions::default()));
+    let several = |last: &'static [u8]| vec![Bytes::new(), Bytes::from_static(b"x"), Bytes::from_static(last)];
+    for frames in [vec![Bytes::from_static(b"x")], several(b"news"), several(b"\xff")] {
+        client.ask(Ask::Send { to: None, frames, id: None });
+    }
+    read_until(&client, |events| messages(events) == 3);
+    close(&client);
+    close(&server);
+    let capture = trunkline_capture::Capture::open(directory.path()).expect("a capture");
+    let mut seen = vec![];
+    for batch in capture.batches().expect("batches") {
+        let batch = batch.expect("a batch");
+        let text = |name: &str, row: usize| {
+            let column = batch[name].as_string::<i32>();
+            column.is_valid(row).then(|| column.value(row).to_owned())
+        };
+        seen.extend(
+            (0..batch.num_rows()).map(|row| (text("direction", row), text("protocol", row), text("topic", row))),
+        );
+    }
+    let row = |way: &str, protocol: &str, topic: Option<&str>| {
+        (Some(way.to_owned()), Some(protocol.to_owned()), topic.map(str::to_owned))
+    };
+    for way in ["in", "out"] {
+        // What is no text is no topic: the frames say it, if anything does.
+        let expected = [row(way, "dcp", None), row(way, "mc0", Some("news")), row(way, "mc0", None)];
+        let of_way: Vec<_> = seen.iter().filter(|(seen, ..)| seen.as_deref() == Some(way)).cloned().collect();
+        assert_eq!(of_way, expected);
+    }
 }
 
 fn refuses_what_the_transport_lacks<T: Tested>() {

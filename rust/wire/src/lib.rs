@@ -23,7 +23,7 @@ pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use frames::{FRAME_COST, Frames, MAX_FRAMES, cost};
 pub use lifecycle::Lifecycle;
 pub use machine::{
-    Backlog, Connection, Curve, Event, Incoming, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Weight,
+    Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
 };
 pub use protocol::{Framing, Protocol, Split};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{ErrorKind, Frames};
+use crate::{ErrorKind, Frames, Framing};
 
 /// Monotonic nanoseconds since an origin of the driver's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,8 +47,8 @@ pub trait Machine {
     /// Counters, as the user sees them.
     type Stats: Clone + Default + Send + 'static;
 
-    /// Takes one whole message. The kind is set when the bytes were not a message of the protocol.
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Option<ErrorKind>;
+    /// Takes one whole message, and tells what it was.
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Verdict;
 
     /// Takes what happened to a socket.
     fn handle_socket(&mut self, now: Nanos, socket: Self::Socket, event: SocketEvent);
@@ -84,6 +84,11 @@ pub trait Machine {
             }
         }
         None
+    }
+
+    /// What the row of a message that goes out is to say, where its frames alone do not.
+    fn label(&self, _socket: Self::Socket, _to: Option<&Bytes>, _frames: &[Bytes]) -> Label {
+        Label::default()
     }
 
     /// The next thing to tell the user, until there is none.
@@ -153,6 +158,30 @@ pub struct Incoming<S> {
     pub user_id: Option<Bytes>,
     /// The frames, without routing id.
     pub frames: Frames,
+}
+
+/// What the machine alone knows of a message, for its row in a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// Its framing, where the role has several; else it is the role's.
+    pub framing: Option<Framing>,
+    /// Its topic, where that does not stand in its frames.
+    pub topic: Option<Bytes>,
+}
+
+/// What a message that came in was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why its bytes are no message of the protocol.
+    pub error: Option<ErrorKind>,
+    /// What else its row is to say.
+    pub label: Label,
+}
+
+impl From<ErrorKind> for Verdict {
+    fn from(error: ErrorKind) -> Self {
+        Self { error: Some(error), label: Label::default() }
+    }
 }
 
 /// The machine's own number of a send whose fate it wants to know.

@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use crate::question::{Questions, Token};
 use crate::{
-    ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Weight,
+    Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
 };
 
 /// Where a context's sockets ask.
@@ -187,9 +187,9 @@ impl Machine for Authenticator {
     /// How many were refused.
     type Stats = u64;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Zap>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Zap>) -> Verdict {
         self.decide(now, incoming.peer, &incoming.frames);
-        None
+        Verdict::default()
     }
 
     fn handle_socket(&mut self, _now: Nanos, _socket: Zap, event: SocketEvent) {

@@ -12,7 +12,8 @@ use trunkline_wire::cdtp::{
 };
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{
-    Connection, Event, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent, Weight,
+    Connection, Event, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketOptions, Unsent, Verdict,
+    Weight,
 };
 
 const MILLISECOND: u64 = 1_000_000;
@@ -495,14 +496,14 @@ proptest! {
             }
             prop_assert!(sender.poll_timeout().is_none_or(|at| at > now));
             for (id, frames) in sends(&mut sender) {
-                prop_assert_eq!(receiver.handle_message(now, incoming(frames)), None);
+                prop_assert_eq!(receiver.handle_message(now, incoming(frames)), Verdict::default());
                 sender.handle_socket(now, DataOut, SocketEvent::Sent(id));
             }
             prop_assert_eq!(sender.stats().sent + sender.stats().queued, asked);
         }
         sender.handle_verb(now, SenderVerb::Flush);
         for (id, frames) in sends(&mut sender) {
-            prop_assert_eq!(receiver.handle_message(now, incoming(frames)), None);
+            prop_assert_eq!(receiver.handle_message(now, incoming(frames)), Verdict::default());
             sender.handle_socket(now, DataOut, SocketEvent::Sent(id));
         }
         prop_assert_eq!((sender.stats().sent, sender.backlog().bytes), (asked, 0));
@@ -525,7 +526,7 @@ proptest! {
                 1 => held.extend(sends(&mut sender)),
                 _ => {
                     if let Some((id, frames)) = held.pop_front() {
-                        prop_assert_eq!(receiver.handle_message(Nanos(0), incoming(frames)), None);
+                        prop_assert_eq!(receiver.handle_message(Nanos(0), incoming(frames)), Verdict::default());
                         sender.handle_socket(Nanos(0), DataOut, SocketEvent::Sent(id));
                     }
                 }

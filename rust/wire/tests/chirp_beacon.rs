@@ -68,7 +68,7 @@ fn from_other(kind: Kind, name: &str, port: u16) -> Datagram {
 fn hear_from(beacon: &mut Beacon, now: u64, address: &str, datagram: &Datagram) {
     let frames = smallvec![Bytes::copy_from_slice(&datagram.encode())];
     let peer = Some(Bytes::copy_from_slice(address.as_bytes()));
-    assert_eq!(beacon.handle_message(Nanos(now), Incoming { socket: Udp, peer, user_id: None, frames }), None);
+    assert_eq!(beacon.handle_message(Nanos(now), Incoming { socket: Udp, peer, user_id: None, frames }).error, None);
 }
 
 fn hear(beacon: &mut Beacon, now: u64, datagram: &Datagram) {

@@ -66,7 +66,7 @@ impl Desk {
             .broker
             .handle_message(self.now, Incoming { socket: Front, peer: Some(bytes(peer)), user_id: None, frames });
         self.drain();
-        kind
+        kind.error
     }
 
     fn register(&mut self, worker: &str, service: &str) {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use trunkline_capture::Direction;
-use trunkline_wire::{ErrorKind, Frames, Machine, Nanos, SendId, SocketEvent, Unsent};
+use trunkline_wire::{Frames, Machine, Nanos, SendId, SocketEvent, Unsent, Verdict};
 
 use super::{Engine, Slot};
 use crate::outbox::{Pending, To};
@@ -157,8 +157,10 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         match result {
             Ok(Taken::Yes) => {
                 let slot = &self.slots[at];
-                if let Some(tap) = &mut self.core.tap {
-                    tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, None::<ErrorKind>);
+                let core = &mut *self.core;
+                if let Some(tap) = &mut core.tap {
+                    let verdict = Verdict { error: None, label: core.machine.label(slot.id, to, frames) };
+                    tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, &verdict);
                 }
                 if let Some(id) = id {
                     self.core.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));

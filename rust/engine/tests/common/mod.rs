@@ -11,8 +11,8 @@ use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, load};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{Handle, Settings, Transport, TransportError};
 use trunkline_wire::{
-    ErrorKind, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions,
-    Unsent, Weight,
+    Event, Frames, Framing, Incoming, Label, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
+    SocketOptions, Unsent, Verdict, Weight,
 };
 
 /// Every wait of a test ends here.
@@ -166,6 +166,12 @@ impl Echo {
         }
     }
 
+    /// What it alone knows: messages of several frames are of another framing, and about what the last one says.
+    fn label_of(frames: &[Bytes]) -> Label {
+        let last = frames.last().filter(|_| frames.len() > 1);
+        Label { framing: last.map(|_| Framing::Mc0), topic: last.cloned() }
+    }
+
     fn listen(&mut self, socket: u32, endpoint: &str) {
         self.open(socket, vec![endpoint.to_owned()], vec![]);
     }
@@ -183,8 +189,9 @@ impl Machine for Echo {
     type Verb = Ask;
     type Stats = u64;
 
-    fn handle_message(&mut self, _now: Nanos, incoming: Incoming<u32>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, _now: Nanos, incoming: Incoming<u32>) -> Verdict {
         self.messages += 1;
+        let label = Self::label_of(&incoming.frames);
         if self.tells {
             self.events.push_back(Told::Message(incoming.frames.to_vec()));
         }
@@ -192,7 +199,7 @@ impl Machine for Echo {
             let Incoming { socket, peer: to, frames, .. } = incoming;
             self.outputs.push_back(Output::Send { id: None, socket, to, frames, until: None });
         }
-        None
+        Verdict { error: None, label }
     }
 
     fn handle_socket(&mut self, _now: Nanos, socket: u32, event: SocketEvent) {
@@ -236,6 +243,10 @@ impl Machine for Echo {
 
     fn lent(&self, _socket: u32, send: SendId) -> Option<&Frames> {
         self.kept.get(&send)
+    }
+
+    fn label(&self, _socket: u32, _to: Option<&Bytes>, frames: &[Bytes]) -> Label {
+        Self::label_of(frames)
     }
 
     fn poll_event(&mut self) -> Option<Told> {

@@ -7,7 +7,7 @@ use super::runs::{Follower, numbers};
 use super::{Layout, Settings, decode};
 use crate::{
     Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
-    SocketKind, SocketOptions, Weight, cost,
+    SocketKind, SocketOptions, Verdict, Weight, cost,
 };
 
 /// A socket that has been empty this long has given up what had arrived.
@@ -351,7 +351,7 @@ impl Machine for Receiver {
     type Verb = ReceiverVerb;
     type Stats = ReceiverStats;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Data>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Data>) -> Verdict {
         let Incoming { socket, frames, .. } = incoming;
         let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
         self.stats.received += 1;
@@ -365,12 +365,12 @@ impl Machine for Receiver {
         match decode(&frames, &self.settings.decode) {
             Ok(layout) => {
                 self.accept(frames, layout, bytes);
-                None
+                Verdict::default()
             }
             Err(error) => {
                 *self.stats.dropped.entry(error.kind).or_default() += 1;
                 self.events.push_back(ReceiverEvent::Dropped { error, frames });
-                Some(error.kind)
+                error.kind.into()
             }
         }
     }

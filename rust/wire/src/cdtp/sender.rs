@@ -10,8 +10,8 @@ use super::encode::record_bytes;
 use super::{MessageType, Variant, encode_batch, encode_header};
 use crate::msgpack::{Oversize, Timestamp};
 use crate::{
-    Backlog, Connection, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Weight, cost,
+    Backlog, Connection, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent,
+    SocketKind, SocketOptions, Verdict, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can be counted and kept.
@@ -362,8 +362,8 @@ impl Machine for Sender {
     type Stats = SenderStats;
 
     /// A PUSH socket receives nothing.
-    fn handle_message(&mut self, _now: Nanos, _incoming: Incoming<DataOut>) -> Option<ErrorKind> {
-        None
+    fn handle_message(&mut self, _now: Nanos, _incoming: Incoming<DataOut>) -> Verdict {
+        Verdict::default()
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: DataOut, event: SocketEvent) {

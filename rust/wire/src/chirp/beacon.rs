@@ -8,10 +8,10 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Datagram, Id, Kind, Service, decode};
-use crate::error::{DecodeError, DropKind, ErrorKind};
+use crate::error::{DecodeError, DropKind};
 use crate::{
     Event, Frames, Incoming, Lifecycle, Machine, Multicast, Nanos, Open, Output, SocketEvent, SocketKind,
-    SocketOptions, Weight, cost,
+    SocketOptions, Verdict, Weight, cost,
 };
 
 /// The UDP port of CHIRP (CHIRP-04).
@@ -408,21 +408,21 @@ impl Machine for Beacon {
     type Verb = BeaconVerb;
     type Stats = BeaconStats;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Udp>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Udp>) -> Verdict {
         let Incoming { peer, frames, .. } = incoming;
         self.stats.received += 1;
         let datagram = match decode(&frames) {
             Ok(datagram) => datagram,
             Err(error) => {
                 self.drop(error.kind.slug(), Some(error), frames, peer);
-                return Some(error.kind);
+                return error.kind.into();
             }
         };
         let address = peer.as_deref().and_then(|peer| str::from_utf8(peer).ok()?.parse().ok());
         let address = address.map_or(Ipv4Addr::UNSPECIFIED, |address: SocketAddrV4| *address.ip());
         if !self.state.is_open() || !self.is_heard(&datagram) {
             self.stats.ignored += 1;
-            return None;
+            return Verdict::default();
         }
         match datagram.kind {
             Kind::Request => self.requested(now, datagram.host, datagram.service),
@@ -433,7 +433,7 @@ impl Machine for Beacon {
             }
             Kind::Depart => self.departed(&datagram),
         }
-        None
+        Verdict::default()
     }
 
     fn handle_socket(&mut self, _now: Nanos, _socket: Udp, event: SocketEvent) {

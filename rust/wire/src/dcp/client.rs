@@ -7,8 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request};
 use crate::{
-    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output,
-    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
+    Backlog, Connection, DecodeError, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can time out unsent.
@@ -292,7 +292,7 @@ impl Machine for Client {
     type Verb = ClientVerb;
     type Stats = ClientStats;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Asking>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Asking>) -> Verdict {
         let frames = incoming.frames;
         match decode(&frames, Settings { role: Some(Role::Client), compat_dagbox: false }) {
             Ok(Layout::Reply(body)) => self.on_reply(frames, body),
@@ -301,11 +301,11 @@ impl Machine for Client {
             Err(error) => {
                 *self.stats.dropped.entry(error.kind.slug()).or_default() += 1;
                 self.events.push_back(ClientEvent::Dropped { error, frames });
-                return Some(error.kind);
+                return error.kind.into();
             }
         }
         self.close_if_done(now);
-        None
+        Verdict::default()
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Asking, event: SocketEvent) {

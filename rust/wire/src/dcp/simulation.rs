@@ -13,7 +13,7 @@ use super::{
     Asking, Back, Broker, BrokerEvent, BrokerSettings, Client, ClientEvent, ClientSettings, ClientVerb, Front, Worker,
     WorkerEvent, WorkerSettings, Working, WorkingEvent, WorkingVerb,
 };
-use crate::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Unsent};
+use crate::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Unsent, Verdict};
 
 /// The broker's endpoint.
 pub const ENDPOINT: &str = "simulated";
@@ -624,7 +624,7 @@ impl Member {
             Role::Broker(broker) => broker.handle_message(now, Incoming { socket: Front, peer, user_id, frames }),
             Role::Worker(worker) => worker.handle_message(now, Incoming { socket: Back, peer, user_id, frames }),
             Role::Client(client) => client.handle_message(now, Incoming { socket: Asking, peer, user_id, frames }),
-            Role::Peer(_) => None,
+            Role::Peer(_) => Verdict::default(),
         };
     }
 

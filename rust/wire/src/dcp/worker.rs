@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output,
-    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Weight, cost,
+    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
@@ -466,7 +466,7 @@ impl Machine for Worker {
     type Verb = WorkerVerb;
     type Stats = WorkerStats;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Verdict {
         let frames = incoming.frames;
         self.stats.received += 1;
         self.unanswered = None;
@@ -477,16 +477,16 @@ impl Machine for Worker {
             Ok(Layout::Reconnect) => self.register(now),
             Ok(Layout::Request(Body { client: None, .. })) => {
                 let error = DecodeError { kind: ErrorKind::MissingClient, frame: REQUEST_CLIENT, offset: 0 };
-                return Some(self.drop(error, frames));
+                return self.drop(error, frames).into();
             }
             Ok(Layout::Request(body)) => self.on_request(now, frames, body),
             Ok(Layout::Reply(body)) => self.events.push_back(WorkerEvent::Reply { frames, body }),
             // The codec lets no ping through to a worker.
             Ok(Layout::Ping) => {}
-            Err(error) => return Some(self.drop(error, frames)),
+            Err(error) => return self.drop(error, frames).into(),
         }
         self.close_if_done(now);
-        None
+        Verdict::default()
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Back, event: SocketEvent) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Asking, Back, Client, ClientEvent, ClientStats, Worker, WorkerEvent, WorkerStats, WorkerVerb};
-use crate::{Backlog, ErrorKind, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Weight};
+use crate::{Backlog, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Verdict, Weight};
 
 /// Marks the number of a send of the client's.
 const CALL: u64 = 1 << 63;
@@ -97,11 +97,11 @@ impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Mach
     type Verb = WorkingVerb<C::Verb>;
     type Stats = WorkingStats;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Verdict {
         self.now = now;
-        let error = self.worker.handle_message(now, incoming);
+        let verdict = self.worker.handle_message(now, incoming);
         self.sort();
-        error
+        verdict
     }
 
     fn handle_socket(&mut self, now: Nanos, socket: Back, event: SocketEvent) {

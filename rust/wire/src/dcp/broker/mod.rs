@@ -15,8 +15,8 @@ use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::slab::{Slab, Slot};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
 use crate::{
-    DropKind, ErrorKind, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
-    SocketOptions, Unsent,
+    DropKind, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
+    SocketOptions, Unsent, Verdict,
 };
 
 /// Addresses that are remembered beyond a worker's life, and those of peers with wide types.
@@ -336,7 +336,7 @@ impl Machine for Broker {
     type Verb = BrokerVerb;
     type Stats = BrokerStats;
 
-    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Front>) -> Option<ErrorKind> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Front>) -> Verdict {
         let Incoming { frames, peer, .. } = incoming;
         let peer = peer.unwrap_or_default();
         self.stats.received += 1;
@@ -348,7 +348,7 @@ impl Machine for Broker {
             Ok(layout) => layout,
             Err(error) => {
                 self.drop(DropReason::Malformed(error), Some(peer), frames);
-                return Some(error.kind);
+                return error.kind.into();
             }
         };
         if self.settings.compat_dagbox {
@@ -367,7 +367,7 @@ impl Machine for Broker {
             Layout::Reply(body) => self.on_reply(now, peer, worker, frames, &body),
         }
         self.close_if_done(now);
-        None
+        Verdict::default()
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Front, event: SocketEvent) {
