@@ -1,11 +1,18 @@
 //! Laws of the codec, on generated messages and on bytes that are none.
 
 use proptest::{collection::vec, prelude::*};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_bytes::ByteBuf;
 use trunkline_wire::{
     ErrorKind,
     cdtp::{Layout, MessageType, Settings, Variant, decode, encode_batch, encode_header},
     msgpack::{self, Reader, Timestamp},
 };
+
+/// A MessagePack extension, as `rmp-serde` has it.
+#[derive(Debug, Deserialize)]
+#[serde(rename = "_ExtStruct")]
+struct Extension((i8, ByteBuf));
 
 /// Any MessagePack object, encoded canonically.
 fn object() -> impl Strategy<Value = Vec<u8>> {
@@ -132,6 +139,40 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// A library that knows nothing of ours finds in a header what was written, and nothing after it.
+    #[test] // req: CDTP-02 CDTP-03 CDTP-05 CDTP-22
+    fn what_is_written_is_messagepack_to_others(message in message()) {
+        let frames = message.encode();
+        let mut left = &frames[0][..];
+        let mut oracle = rmp_serde::Deserializer::new(&mut left);
+        let version = if message.variant == Variant::Two { 2 } else { 1 };
+        prop_assert_eq!(String::deserialize(&mut oracle).expect("the name"), format!("CDTP{}", char::from(version)));
+        prop_assert_eq!(String::deserialize(&mut oracle).expect("the sender"), message.sender.clone());
+        if matches!(message.variant, Variant::S | Variant::A) {
+            let Extension((kind, bytes)) = Extension::deserialize(&mut oracle).expect("a timestamp");
+            let written = written(|out| msgpack::write_timestamp(out, message.timestamp));
+            prop_assert_eq!((kind, &bytes[..]), (-1, &written[written.len() - bytes.len()..]));
+        }
+        let number = message.kind.number();
+        if message.variant == Variant::Two {
+            prop_assert_eq!(u64::deserialize(&mut oracle).expect("the type"), number);
+            let records = Vec::<(u64, IgnoredAny, Vec<ByteBuf>)>::deserialize(&mut oracle).expect("the records");
+            let records: Vec<_> = records.into_iter().map(|(sequence, _, blocks)| (sequence, blocks)).collect();
+            let blocks = |blocks: &[Vec<u8>]| blocks.iter().cloned().map(ByteBuf::from).collect();
+            let expected: Vec<_> =
+                message.records.iter().map(|(sequence, _, given)| (*sequence, blocks(given))).collect();
+            prop_assert_eq!(records, expected);
+        } else {
+            if message.variant != Variant::S {
+                prop_assert_eq!(u64::deserialize(&mut oracle).expect("the type"), number);
+                prop_assert_eq!(u64::deserialize(&mut oracle).expect("the sequence"), message.records[0].0);
+            }
+            IgnoredAny::deserialize(&mut oracle).expect("the tags");
+        }
+        drop(oracle);
+        prop_assert!(left.is_empty());
     }
 
     #[test] // req: CDTP-11
