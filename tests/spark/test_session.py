@@ -240,7 +240,8 @@ def test_a_missing_extra_is_named(tmp_path, package, call):
     script = f"import sys; sys.modules[{package!r}] = None; from trunkline import spark; "
     ran = run(tmp_path, f"{script}spark.{call}")
     assert ran.stderr.splitlines()[-1].endswith(
-        f"LocalProtocolError: this takes {package}: trunkline[spark] has it: pip install '.[spark]'"
+        f"LocalProtocolError: this takes {package}: trunkline[spark] has it: pip install '.[spark]' in a checkout, "
+        "or 'PATH/TO/WHEEL[spark]'"
     )
 
 

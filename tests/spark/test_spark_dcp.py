@@ -83,7 +83,7 @@ def test_every_vector_is_a_row(session, captured):
     kinds = {row["error"] for _, row in expected}
     assert len(expected) > 60
     assert {row["type"] for _, row in expected} >= {"register", "ping", "pong", "request", "reply", "reconnect"}
-    assert len(kinds) == 8, "every kind but that of a role, and none"
+    assert len(kinds) == 9, "every kind but that of a role, and none"
     path = captured([("in", b"p", frames) for frames, _ in expected], segment_bytes=2000)
     rows = session.read.parquet(path)
     found = spark.decode(rows, "dcp", payload=True).orderBy("seq").collect()

@@ -88,11 +88,11 @@ def _read(capture: str | os.PathLike[str]) -> DataFrame:
     from trunkline.spark.columns import capture_schema
     from trunkline.spark.session import session
 
-    path = os.fspath(capture)
+    path, schema = os.fspath(capture), capture_schema()
     # What has a scheme is not on this machine's disk, and Spark's to find.
     if "://" not in path:
         reading.open(path)
-    return session().read.schema(capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(path)
+    return session().read.schema(schema).option("pathGlobFilter", reading.SEGMENTS).parquet(path)
 
 
 def _write(out: Path, text: str) -> None:
