@@ -11,9 +11,9 @@ from typing import Any, Literal, Unpack
 
 from trunkline import cdtp
 from trunkline._native import protocols
-from trunkline._roles import RoleOptions
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["Rate", "replay"]
 
@@ -22,6 +22,7 @@ Rate = Literal["max", "real"] | float
 _LOOK_S = 0.02
 
 
+@spelled_out(RoleOptions)
 def replay(
     path: str | os.PathLike[str],
     *,
@@ -44,7 +45,7 @@ def replay(
         linger_s: How long what the transport holds in the end may take.
         on_ready: Called with the endpoints it listens on, before anything is sent.
         on_progress: Called now and then with the messages sent so far.
-        **options: See `trunkline._roles.RoleOptions`; ``bind=`` or ``connect=`` at least.
+        **options: Those of the sender, each in `trunkline.RoleOptions`; ``bind=`` or ``connect=`` at least.
 
     Returns:
         How many messages were sent.

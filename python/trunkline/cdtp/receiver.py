@@ -9,9 +9,10 @@ from typing import Any, Literal, Unpack
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncStream, BlockingRole, Role, RoleOptions, native_options, opened
+from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import DecodeError, LocalProtocolError
+from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["Accept", "AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
 
@@ -135,6 +136,7 @@ def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
 class _Receiving(Role):
     _native: _Receiver | None = None
 
+    @spelled_out(RoleOptions)
     def __init__(
         self,
         *,
@@ -201,7 +203,8 @@ class Receiver(_Receiving, BlockingRole):
         senders: Their names, by which they are chosen; all of the group if None.
         chirp: As for a sender; a receiver announces nothing, and hears and asks both ways.
         chirp_port: The UDP port.
-        **options: See `trunkline._roles.RoleOptions`.
+        **options: Where it listens or dials, how much waits, what it records: ``bind``, ``connect``, ``curve``, ``queue_messages``,
+            ``capture`` and more, each in `trunkline.RoleOptions`.
 
     Raises:
         OSError: An endpoint cannot be bound or connected.

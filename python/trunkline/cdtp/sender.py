@@ -16,9 +16,7 @@ from trunkline._notices import Notices
 from trunkline._roles import (
     AsyncRole,
     BlockingRole,
-    Overflow,
     Role,
-    RoleOptions,
     endpoints,
     give_up,
     native_options,
@@ -27,6 +25,7 @@ from trunkline._roles import (
 from trunkline.cdtp.receiver import Header
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["AsyncSender", "Sender", "SenderStats"]
 
@@ -62,6 +61,7 @@ class _Sending(Role):
     _native: _Sender | None = None
     _in_run = False
 
+    @spelled_out(RoleOptions)
     def __init__(
         self,
         name: str,
@@ -239,7 +239,8 @@ class Sender(_Sending, BlockingRole):
         chirp: How the offer goes out, by "multicast" or "broadcast".
         chirp_lower_case: Whether it carries the hashes of the names in lower case.
         chirp_port: The UDP port.
-        **options: See `trunkline._roles.RoleOptions`.
+        **options: Where it listens or dials, how much waits, what it records: ``bind``, ``connect``, ``curve``, ``queue_messages``,
+            ``capture`` and more, each in `trunkline.RoleOptions`.
 
     Raises:
         OSError: An endpoint cannot be bound or connected.

@@ -10,8 +10,9 @@ from typing import Any, Literal, Unpack
 from trunkline import _notices
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened
+from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import RoleOptions, spelled_out
 
 __all__ = [
     "AsyncBroker",
@@ -85,6 +86,7 @@ class Brokering(Role):
 
     _native: _Broker | None = None
 
+    @spelled_out(RoleOptions, without="connect")
     def __init__(
         self,
         *,
@@ -199,7 +201,8 @@ class Broker(Brokering, BlockingRole):
         compat_dagbox: Whether to understand the types of four bytes that the original implementation writes (DCP-11).
         allowed_services: The services that may be registered; all if None (DCP-14).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
-        **options: See `trunkline._roles.RoleOptions`; a broker has no ``connect``.
+        **options: Where it listens, how much waits, what it records: ``bind``, ``curve``, ``queue_messages``, ``capture`` and more,
+            each in `trunkline.RoleOptions`; a broker has no ``connect``.
 
     Raises:
         OSError: An endpoint cannot be bound.

@@ -13,9 +13,10 @@ from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOptions, native_options, opened
+from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
 from trunkline.dcp._calls import AsyncCalls, Calls
 from trunkline.errors import LocalProtocolError
+from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "tell"]
 
@@ -52,6 +53,7 @@ class Asking(Role):
 
     _native: _Client | None = None
 
+    @spelled_out(RoleOptions, without="bind")
     def __init__(
         self,
         *,
@@ -127,7 +129,8 @@ class Client(Asking, BlockingRole):
         heartbeat_interval_s: How often the transport looks whether the broker is there.
         liveness: Intervals after which a silent broker is dialled again.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
-        **options: See `trunkline._roles.RoleOptions`; a client has no ``bind``.
+        **options: Where it dials, how much waits, what it records: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
+            each in `trunkline.RoleOptions`; a client has no ``bind``.
 
     Raises:
         OSError: An endpoint cannot be connected.
