@@ -40,7 +40,7 @@ $(DONE)/build: $(DONE)/venv pyproject.toml $(RUST)
 	maturin develop --release --locked --quiet
 	touch $@
 
-lint: $(DONE)/lint-rust $(DONE)/lint-python ## rustfmt, clippy, ruff, mypy, stubtest
+lint: $(DONE)/lint-rust $(DONE)/lint-python ## rustfmt, clippy, ruff, mypy, pyright, stubtest
 
 $(DONE)/lint-rust: $(DONE)/venv $(RUST)
 	cargo fmt --check
@@ -51,6 +51,7 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 	ruff format --check --quiet python tests tools benches
 	ruff check --quiet python tests tools benches
 	mypy
+	basedpyright --project tests/typing --warnings
 	python -m mypy.stubtest trunkline._native --mypy-config-file pyproject.toml
 	touch $@
 
