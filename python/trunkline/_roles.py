@@ -8,15 +8,26 @@ import functools
 import os
 import threading
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_args
 
 from trunkline import _native, _notices
+from trunkline._arguments import (
+    need_choice,
+    need_flag,
+    need_names,
+    need_number,
+    need_path,
+    need_seconds,
+    refuse,
+)
 from trunkline._door import Door
-from trunkline._endpoints import need_endpoints
+from trunkline._endpoints import Side, need_endpoints
 from trunkline._waits import Waits
+from trunkline.curve import Curve
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
-from trunkline.options import DEFAULTS, Endpoints, RoleOptions
+from trunkline.options import DEFAULTS, CaptureOverflow, Endpoints, RoleOptions
 
 if TYPE_CHECKING:
     from trunkline._native import Role as _Engine
@@ -32,6 +43,9 @@ Native = TypeVar("Native", bound="_Engine")
 Received = TypeVar("Received")
 
 _DAY_S = 24 * 60 * 60
+
+# The largest message of a CURVE handshake: the client's second, with the longest routing id there is, 255 bytes.
+_CURVE_HANDSHAKE_BYTES = 547
 
 # How long an engine that is to end at once may take.
 _PARTING_S = 1.0
@@ -60,8 +74,9 @@ def _shut_down() -> None:
             step()
 
 
-def endpoints(given: Endpoints) -> list[str]:
+def endpoints(side: Side, given: Endpoints) -> list[str]:
     """One endpoint or several, as a list."""
+    need_names(side, given)
     return [given] if isinstance(given, str) else list(given)
 
 
@@ -78,8 +93,9 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
     _use_pyzmq()
     need_known(given)
     chosen: RoleOptions = {**DEFAULTS, **given}
+    _need_right(chosen)
     socket, context, curve = chosen["socket"], chosen["context"], chosen["curve"]
-    bind, connect = endpoints(chosen["bind"]), endpoints(chosen["connect"])
+    bind, connect = endpoints("bind", chosen["bind"]), endpoints("connect", chosen["connect"])
     need_endpoints("bind", bind)
     need_endpoints("connect", connect)
     if finds and (socket is not None or bind or connect):
@@ -87,6 +103,12 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         raise LocalProtocolError(message)
     if socket is None and not bind and not connect and not finds:
         message = "a role needs an endpoint to bind or to connect, or a socket"
+        raise LocalProtocolError(message)
+    if curve is not None and chosen["max_message_bytes"] < _CURVE_HANDSHAKE_BYTES:
+        message = (
+            f"max_message_bytes is at least {_CURVE_HANDSHAKE_BYTES} beside curve=, not {chosen['max_message_bytes']}: "
+            "the handshake has messages of that size, and no connection would be made"
+        )
         raise LocalProtocolError(message)
     if chosen["raise_file_limit"]:
         _raise_file_limit()
@@ -102,29 +124,22 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         keep_alive.append(socket)
     if context is not None:
         keep_alive.append(context)
-    bounds = {name: chosen[name] for name in ("queue_messages", "queue_bytes", "outbox_bytes")}
-    for name, bound in bounds.items():
-        if bound < 1:
-            message = f"{name} is at least 1, not {bound!r}"
-            raise LocalProtocolError(message)
     capture, keep_days = chosen["capture"], chosen["keep_days"]
-    overflow = chosen["capture_overflow"]
-    if overflow not in ("count", "block"):
-        message = f"capture_overflow is 'count' or 'block', not {overflow!r}"
-        raise ValueError(message)
     segment_bytes, segment_s = chosen["segment_bytes"], chosen["segment_s"]
     return {
         **({} if curve is None else curve.options()),
         "bind": bind,
         "connect": connect,
-        "options": {int(number): value for number, value in chosen["options"].items()},
+        "options": dict(chosen["options"]),
         "socket": None if socket is None else socket.underlying,
         "context": None if context is None else context.underlying,
         "keep_alive": keep_alive,
-        **bounds,
+        "queue_messages": chosen["queue_messages"],
+        "queue_bytes": chosen["queue_bytes"],
+        "outbox_bytes": chosen["outbox_bytes"],
         "max_message_bytes": chosen["max_message_bytes"],
         "capture": None if capture is None else os.fspath(capture),
-        "capture_overflow": overflow,
+        "capture_overflow": chosen["capture_overflow"],
         "segment_bytes": DEFAULTS["segment_bytes"] if segment_bytes is None else segment_bytes,
         "segment_s": DEFAULTS["segment_s"] if segment_s is None else segment_s,
         "keep_bytes": chosen["keep_bytes"],
@@ -134,6 +149,38 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "grace_s": grace_s,
         **more,
     }
+
+
+def _need_right(chosen: RoleOptions) -> None:
+    """Refuses options of another type, and numbers out of range; names the option."""
+    import zmq
+
+    options = chosen["options"]
+    if not isinstance(options, Mapping):
+        refuse("options", "a mapping of socket options to values, as {zmq.TCP_KEEPALIVE: 1}", options)
+    for number, value in options.items():
+        need_number("options", number)
+        if not isinstance(value, bytes | str):
+            need_number(f"options[{number}]", value, least=-(1 << 31))
+    if not isinstance(chosen["socket"], zmq.Socket | None):
+        refuse("socket", "a zmq.Socket", chosen["socket"])
+    if not isinstance(chosen["context"], zmq.Context | None):
+        refuse("context", "a zmq.Context", chosen["context"])
+    if not isinstance(chosen["curve"], Curve | None):
+        refuse("curve", "a trunkline.Curve", chosen["curve"])
+    need_number("queue_messages", chosen["queue_messages"], least=1, error=LocalProtocolError)
+    need_number("queue_bytes", chosen["queue_bytes"], least=1, error=LocalProtocolError)
+    need_number("outbox_bytes", chosen["outbox_bytes"], least=1, error=LocalProtocolError)
+    need_number("max_message_bytes", chosen["max_message_bytes"])
+    need_flag("raise_file_limit", chosen["raise_file_limit"])
+    need_path("capture", chosen["capture"], may_be_none=True)
+    need_choice("capture_overflow", chosen["capture_overflow"], get_args(CaptureOverflow))
+    need_number("segment_bytes", chosen["segment_bytes"], least=1, may_be_none=True)
+    need_seconds("segment_s", chosen["segment_s"], may_be_none=True)
+    need_number("keep_bytes", chosen["keep_bytes"], may_be_none=True)
+    need_seconds("keep_days", chosen["keep_days"], may_be_none=True, unit="days")
+    need_number("warn_free_bytes", chosen["warn_free_bytes"])
+    need_number("critical_free_bytes", chosen["critical_free_bytes"])
 
 
 def _raise_file_limit() -> None:

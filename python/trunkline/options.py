@@ -39,7 +39,7 @@ class SocketOptions(TypedDict, total=False):
         outbox_bytes: Bytes that may wait for the peers of a role that answers (a broker), all of them together; beyond it
             the peer with the most waiting loses its newest message. At least 1. Default: 256 MiB.
         max_message_bytes: The largest frame that is taken, in bytes. A peer that sends a larger one is disconnected; to
-            send one raises `LocalProtocolError`. Default: 1 GiB.
+            send one raises `LocalProtocolError`. Beside `curve` at least 547, which its handshake takes. Default: 1 GiB.
         raise_file_limit: Raise the limit of open files to what the system allows, for all of the process: each connection
             of a role that listens is a file. Default: False.
     """
@@ -118,7 +118,6 @@ def spelled_out(options: type[SocketOptions], *, without: str | None = None) -> 
         options: Those it takes.
         without: One that it does not.
     """
-
     defaults: Mapping[str, object] = DEFAULTS
 
     def spell_out(function: _Function) -> _Function:

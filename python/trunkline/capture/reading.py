@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from trunkline import _native as _codec
+from trunkline._arguments import need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
 from trunkline._native import cdtp, dcp
@@ -112,6 +113,7 @@ class Capture:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        need_path("path", path)
         self.path = Path(path)
         self.skipped = 0
         self._native = _native.Capture(self.path)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Literal, Unpack
 
 from trunkline import cdtp
+from trunkline._arguments import need_callable, need_path, need_seconds
 from trunkline._native import protocols
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -55,7 +56,12 @@ def replay(
         TimeoutError: The receiver took nothing for too long.
         CaptureError: There is no capture, or it cannot be read.
     """
-    is_known = rate in {"max", "real"} if isinstance(rate, str) else rate > 0 and math.isfinite(rate)
+    need_path("path", path)
+    need_seconds("timeout_s", timeout_s, may_be_none=True)
+    need_seconds("linger_s", linger_s)
+    need_callable("on_ready", on_ready)
+    need_callable("on_progress", on_progress)
+    is_known = rate > 0 and math.isfinite(rate) if isinstance(rate, int | float) else rate in ("max", "real")
     if not is_known:
         message = f"rate is 'max', 'real' or a number of messages a second, not {rate!r}"
         raise LocalProtocolError(message)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
+from trunkline._arguments import need_callable, need_choices, need_flag, need_names, need_number
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
@@ -104,10 +105,18 @@ def open_native(
     **more: Any,
 ) -> _Receiver:
     """Opens a receiver's engine, or a recorder's."""
+    need_choices("accept", accept, ALL_HEADERS)
+    need_flag("strict", strict)
+    need_callable("on_drop", on_drop)
+    need_number("limit", limit, may_be_none=True)
+    need_number("message_limit", message_limit, may_be_none=True)
+    need_names("senders", senders, may_be_none=True)
     beacon = None
     if group is not None:
         only_names = senders is not None
-        beacon = beacon_options(group, None, chirp=chirp, names=senders, only_names=only_names, port=chirp_port)
+        beacon = beacon_options(
+            group, None, chirp=chirp, names=senders, only_names=only_names, port=chirp_port, prefix="chirp_"
+        )
     elif senders is not None:
         message = "senders= chooses among those of a group: give group= one"
         raise LocalProtocolError(message)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack, cast
 
 from trunkline import _notices
+from trunkline._arguments import need_path
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, Role
@@ -119,6 +120,7 @@ class _Recording(Role):
         chirp_port: int = PORT,
         **options: Unpack[SocketOptions],
     ) -> None:
+        need_path("path", path)
         self._arguments: dict[str, Any] = {
             "accept": accept,
             "strict": strict,

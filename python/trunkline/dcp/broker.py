@@ -5,9 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 from trunkline import _notices
+from trunkline._arguments import (
+    need_bytes,
+    need_callable,
+    need_choice,
+    need_flag,
+    need_heartbeat,
+    need_number,
+    need_seconds,
+    need_sequence,
+)
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
@@ -107,9 +117,21 @@ class Brokering(Role):
         if options.get("connect"):
             message = "a broker listens: use bind="
             raise LocalProtocolError(message)
-        if min(max_queue, max_queue_bytes, queue_ttl_s) < 0:
-            message = "max_queue, max_queue_bytes and queue_ttl_s are 0 or more"
-            raise ValueError(message)
+        need_number("max_queue", max_queue)
+        need_number("max_queue_bytes", max_queue_bytes)
+        need_seconds("queue_ttl_s", queue_ttl_s)
+        need_choice("overflow", overflow, get_args(QueueOverflow))
+        need_heartbeat(heartbeat_interval_s, liveness)
+        need_flag("requeue", requeue)
+        need_flag("busy_ping_grants", busy_ping_grants)
+        need_choice("client_address", client_address, get_args(ClientAddress))
+        need_flag("compat_dagbox", compat_dagbox)
+        if allowed_services is not None:
+            need_sequence("allowed_services", allowed_services)
+            allowed_services = list(allowed_services)
+            for service in allowed_services:
+                need_bytes("allowed_services", service)
+        need_callable("on_drop", on_drop)
         self._settings = {
             "max_queue": max_queue,
             "max_queue_bytes": max_queue_bytes,
@@ -121,7 +143,7 @@ class Brokering(Role):
             "busy_ping_grants": busy_ping_grants,
             "client_address": client_address,
             "compat_dagbox": compat_dagbox,
-            "services": None if allowed_services is None else list(allowed_services),
+            "services": allowed_services,
         }
         self._on_drop = on_drop
         self._options = options

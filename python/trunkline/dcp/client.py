@@ -6,9 +6,10 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 from trunkline import _notices
+from trunkline._arguments import need_callable, need_choice, need_heartbeat
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
@@ -63,9 +64,9 @@ class Asking(Role):
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
-        if overflow not in ("block", "raise"):
-            message = f"overflow is 'block' or 'raise', not {overflow!r}"
-            raise ValueError(message)
+        need_choice("overflow", overflow, get_args(Overflow))
+        need_heartbeat(heartbeat_interval_s, liveness)
+        need_callable("on_drop", on_drop)
         if options.get("bind"):
             message = "a client dials its broker: use connect="
             raise LocalProtocolError(message)

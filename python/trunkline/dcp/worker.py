@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
+from trunkline._arguments import need_bytes, need_callable, need_heartbeat, need_number
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
@@ -77,6 +78,10 @@ class Working(Role):
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
+        need_bytes("service", service)
+        need_number("concurrency", concurrency, least=1, error=LocalProtocolError)
+        need_heartbeat(heartbeat_interval_s, liveness)
+        need_callable("on_drop", on_drop)
         if options.get("bind"):
             message = "a worker dials its broker: use connect="
             raise LocalProtocolError(message)
