@@ -1,13 +1,13 @@
 """What bounds memory, against messages whose bytes say nothing of what they cost."""
 
-import packed
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers import dcp as packed
+from peers.waiting import until
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import LocalProtocolError
-from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 MAX_FRAMES = 10_000

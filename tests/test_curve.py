@@ -12,8 +12,8 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 import trunkline
+from peers.waiting import until
 from trunkline import Curve, cdtp, dcp
-from waiting import until
 
 SERVER = zmq.curve_keypair()
 CLIENT = zmq.curve_keypair()
