@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import zmq
 
+import trunkline
 from trunkline import capture, cdtp, chirp, columns, dcp, msgpack
 from trunkline.errors import LocalProtocolError
 
@@ -350,3 +351,13 @@ def test_any_contiguous_buffer_is_a_frame(buffer):
 def test_what_bytes_alone_do_not_say_is_no_frame(buffer):
     with pytest.raises(TypeError, match="payload takes bytes or another buffer, not"):
         cdtp.Message("Det", [buffer], timestamp_ns=0)
+
+
+def test_arguments_that_contradict_each_other_are_both_named(open_socket, context, tmp_path):
+    with pytest.raises(LocalProtocolError, match="socket= brings its own context: leave out context="):
+        cdtp.Receiver(socket=open_socket(zmq.PULL), context=context)
+    with pytest.raises(LocalProtocolError, match="a recorder waits for its disk: leave out capture_overflow="):
+        cdtp.Recorder(tmp_path / "capture", bind=WHERE, capture_overflow="count")
+    (tmp_path / "certificate").write_text("# its public-key was left out\n")
+    with pytest.raises(LocalProtocolError, match="certificate is no certificate"):
+        trunkline.Curve(tmp_path / "certificate")
