@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 import trunkline
-from trunkline import capture, cdtp, chirp, columns, dcp, msgpack
+from trunkline import capture, cdtp, chirp, columns, dcp, msgpack, spark
 from trunkline.errors import LocalProtocolError
 
 WHERE = "tcp://127.0.0.1:*"
@@ -299,6 +299,9 @@ CALLS = {
     "columns of text": (lambda _: columns.Decoder("cdtp", tags="json"), "tags", "json"),
     "columns of types": (lambda _: columns.Decoder("cdtp", tags={"run": "int"}), "tags", '"int" is no type'),
     "columns unknown": (lambda _: columns.Decoder("cdtp", colour=1), "colour", ""),
+    "spark none": (lambda _: spark.decode(None, "cdtp"), "df", "takes a Spark DataFrame, not NoneType"),
+    "spark what": (lambda _: spark.decode(None, "xyz"), "protocol", "xyz"),
+    "spark how": (lambda _: spark.decode(None, "cdtp", mode="LOOSE"), "mode", "LOOSE"),
     "capture columns": (lambda at: capture.open(at.path).decode("cdtp", mode="LOOSE"), "mode", "LOOSE"),
 }
 
