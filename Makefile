@@ -40,7 +40,7 @@ $(DONE)/build: $(DONE)/venv pyproject.toml $(RUST)
 	maturin develop --release --locked --quiet
 	touch $@
 
-lint: $(DONE)/lint-rust $(DONE)/lint-python ## rustfmt, clippy, ruff, mypy, stubtest
+lint: $(DONE)/lint-rust $(DONE)/lint-python ## rustfmt, clippy, ruff, mypy, pyright, stubtest
 
 $(DONE)/lint-rust: $(DONE)/venv $(RUST)
 	cargo fmt --check
@@ -51,6 +51,7 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 	ruff format --check --quiet python tests tools benches
 	ruff check --quiet python tests tools benches
 	mypy
+	basedpyright --project tests/typing --warnings
 	python -m mypy.stubtest trunkline._native --mypy-config-file pyproject.toml
 	touch $@
 
@@ -88,10 +89,13 @@ bench: $(DONE)/build peers ## Measure side by side with the rivals; write benche
 	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture
 	python -m benches
 
+coverage: $(DONE)/build peers ## Measure what the tests reach, in Python and in Rust; see docs/coverage.md
+	python tools/coverage.py --numprocesses 2 --dist loadgroup
+
 docs: $(DONE)/build ## Build the documentation into site/
 	mkdocs build --strict --quiet
 
 clean: ## Remove everything that was built
 	rm -rf $(DONE) $(VENV) .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz bench docs clean
+.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz bench coverage docs clean

@@ -3,8 +3,8 @@ import threading
 import pytest
 import zmq
 from hypothesis import settings
-from peers import Peer
 
+from peers.chirp import Peer
 from trunkline import cdtp
 
 # How long an example takes says more of the machine, and of what else it does, than of us.

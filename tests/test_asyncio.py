@@ -6,14 +6,14 @@ import copy
 import pickle
 import threading
 
-import packed
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers import dcp as packed
+from peers.waiting import PATIENCE_S
 from trunkline import cdtp, chirp, dcp
 from trunkline.errors import ClosedError, TimeoutError
-from waiting import PATIENCE_S
 
 ANY = "tcp://127.0.0.1:*"
 

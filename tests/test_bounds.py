@@ -5,14 +5,14 @@ import os
 import subprocess
 import sys
 
-import packed
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers import dcp as packed
+from peers.waiting import until
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import LocalProtocolError
-from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 MAX_FRAMES = 10_000
@@ -103,7 +103,6 @@ SLACK = 48 << 20
 GROWTH = """
 import os, sys, zmq
 from trunkline import cdtp, dcp
-import packed, wire
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pyarrow as pa
 import pytest
 
-import wire
+from peers import cdtp as wire
 from trunkline import capture, columns, error_kinds
 from trunkline._native import decode
 from trunkline._native.columns import Gaps, Runs, column_kinds

@@ -9,10 +9,11 @@ import pytest
 import zmq
 import zmq.auth
 from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
 
 import trunkline
-from trunkline import Curve, cdtp
-from waiting import until
+from peers.waiting import until
+from trunkline import Curve, cdtp, dcp
 
 SERVER = zmq.curve_keypair()
 CLIENT = zmq.curve_keypair()
@@ -195,3 +196,38 @@ def test_cannot_be_pickled_and_says_why():
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="holds a secret key: it can be neither copied nor pickled"):
             copied(Curve(SERVER))
+
+
+# The largest message of a handshake, when the client's routing id is as long as one can be.
+HANDSHAKE = 547
+
+
+def test_a_role_that_could_never_take_a_handshake_is_refused(tmp_path):
+    roles = [
+        lambda **given: cdtp.Receiver(bind="tcp://127.0.0.1:*", **given),
+        lambda **given: cdtp.Recorder(tmp_path / "capture", bind="tcp://127.0.0.1:*", **given),
+        lambda **given: dcp.Broker(bind="tcp://127.0.0.1:*", **given),
+    ]
+    for role in roles:
+        role(max_message_bytes=10).close()
+        with pytest.raises(
+            trunkline.LocalProtocolError, match="max_message_bytes is at least 547 beside curve=, not 546"
+        ):
+            role(max_message_bytes=HANDSHAKE - 1, curve=Curve(SERVER))
+
+
+def test_the_smallest_limit_beside_curve_takes_any_handshake(open_socket):
+    with dcp.Broker(bind="tcp://127.0.0.1:*", max_message_bytes=HANDSHAKE, curve=Curve(SERVER)) as broker:
+        options = {"routing_id": b"r" * 255, **as_client(CLIENT)}
+        worker = open_socket(zmq.DEALER, connect=broker.endpoints[0], **options)
+        registration = [b"", b"DGBX\x01", b"\x01", b"echo"]
+        worker.send_multipart(registration)
+        assert worker.recv_multipart() == registration
+    # What libzmq itself does with one byte less.
+    server = open_socket(zmq.ROUTER, curve_server=True, curve_secretkey=SERVER[1], maxmsgsize=HANDSHAKE - 1)
+    port = server.bind_to_random_port("tcp://127.0.0.1")
+    client = open_socket(zmq.DEALER, connect=f"tcp://127.0.0.1:{port}", **options)
+    with client.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED) as monitor:
+        event = recv_monitor_message(monitor)
+        client.disable_monitor()
+    assert event["event"] == zmq.EVENT_DISCONNECTED

@@ -1,78 +1,195 @@
 """Holds the lists of requirements against the tests that carry them, and writes the tables of docs/conformance.
 
-Fails on a requirement without a test, on a test that carries an unknown one, and when it finds nothing to look at.
+Fails on a requirement without a level or without a test, on a test that carries an unknown one, on a mark that no test
+has, and when it finds nothing to look at. With ``--check`` it writes nothing, and fails on a table that leaves out a
+requirement or names a test that is gone; where in its file a test is may change meanwhile.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import sys
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ID = r"[A-Z0-9]+-\d+"
-IN_PYTHON = re.compile(rf"mark\.req\(((?:\s*\"{ID}\"\s*,?)+)\)")
-IN_RUST = re.compile(rf"^\s*// req: ({ID}(?:, {ID})*)$", re.MULTILINE)
+IN_RUST = re.compile(rf"^\s*// req: ({ID}(?:, {ID})*)$")
+RUST_TEST = re.compile(r"\s*(?:pub )?fn (\w+)")
+BEFORE_A_TEST = re.compile(r"\s*(?://|#\[)")
+LINKED = re.compile(r"\[`([^`]+)`\]\(\.\./\.\./([^)#]+)")
+
+# What the letters say that stand for how binding a requirement is.
+LEVELS = {"M": "must", "S": "should", "Y": "may", "-": "said without any of these words"}
+
+# Vectors of one file that are named; it may have hundreds.
+NAMED = 4
 
 
-def carried() -> dict[str, list[str]]:
-    """The tests that carry each requirement, as file and line."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for pattern, files in ((IN_PYTHON, ROOT.glob("tests/**/*.py")), (IN_RUST, ROOT.glob("rust/**/*.rs"))):
-        for path in sorted(files):
-            text = path.read_text()
-            for match in pattern.finditer(text):
-                line = text.count("\n", 0, match.start()) + 1
-                for name in re.findall(ID, match.group(1)):
-                    found[name].append(f"{path.relative_to(ROOT)}:{line}")
-    for path in sorted(ROOT.glob("tests/vectors/*/*.json")):
-        for name in sorted(set(re.findall(rf'"({ID})"', path.read_text()))):
-            found[name].append(str(path.relative_to(ROOT)))
-    return found
+@dataclass(frozen=True, order=True)
+class Test:
+    """Where a requirement is shown."""
+
+    file: str
+    line: int
+    name: str
+
+    @property
+    def link(self) -> str:
+        """As the pages have it; they lie two folders down."""
+        return f"[`{self.name}`](../../{self.file}#L{self.line})"
 
 
-def table(protocol: str, listed: dict[str, dict[str, str]], tests: dict[str, list[str]]) -> str:
+class Carried:
+    """The tests that carry each requirement, and marks that nothing carries."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tests: dict[str, set[Test]] = defaultdict(set)
+        self.faults: list[str] = []
+        for path in sorted(root.glob("tests/**/*.py")):
+            self._read_python(path)
+        for path in sorted(root.glob("rust/**/*.rs")):
+            self._read_rust(path)
+        for path in sorted(root.glob("tests/vectors/*/*.json")):
+            self._read_vectors(path)
+
+    def _add(self, names: list[str], path: Path, line: int, test: str) -> None:
+        for name in names:
+            self.tests[name].add(Test(str(path.relative_to(self.root)), line, test))
+
+    def _read_python(self, path: Path) -> None:
+        tree = ast.parse(path.read_text())
+        inside: set[ast.Call] = set()
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                marks = [mark for decorator in function.decorator_list for mark in marks_in(decorator)]
+                inside.update(mark for mark, _ in marks)
+                for _, names in marks:
+                    self._add(names, path, function.lineno, function.name)
+        for mark, names in marks_in(tree):
+            if mark not in inside:
+                self.faults.append(f"{path.relative_to(self.root)}:{mark.lineno}: {', '.join(names)} is at no test")
+
+    def _read_rust(self, path: Path) -> None:
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            mark = IN_RUST.match(line)
+            if mark is None:
+                continue
+            for place, below in enumerate(lines[number:], number + 1):
+                if test := RUST_TEST.match(below):
+                    self._add(re.findall(ID, mark[1]), path, place, test[1])
+                    break
+                if not BEFORE_A_TEST.match(below):
+                    self.faults.append(f"{path.relative_to(self.root)}:{number}: {mark[1]} is at no test")
+                    break
+
+    def _read_vectors(self, path: Path) -> None:
+        # A vector a line.
+        for number, line in enumerate(path.read_text().split("\n"), 1):
+            if '"requirements"' in line:
+                vector = json.loads(line.strip().removesuffix(","))
+                self._add(vector["requirements"], path, number, vector["id"])
+
+
+def marks_in(tree: ast.AST) -> Iterator[tuple[ast.Call, list[str]]]:
+    """The marks written out somewhere, and the requirements they name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "req":
+            names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            if names:
+                yield node, names
+
+
+def shown(tests: set[Test]) -> str:
+    """The tests of one requirement; of the vectors in a file the first few."""
+    cells = []
+    files: dict[str, list[Test]] = defaultdict(list)
+    for test in sorted(tests):
+        files[test.file].append(test)
+    for file, found in files.items():
+        named = found[:NAMED] if file.endswith(".json") else found
+        left = len(found) - len(named)
+        more = f" and {left} more vectors there" if left else ""
+        cells.append(", ".join(test.link for test in named) + more)
+    return "<br>".join(cells)
+
+
+def table(protocol: str, listed: dict[str, dict[str, str]], tests: dict[str, set[Test]]) -> str:
     """The page of one list."""
+    legend = ", ".join(f"{letter} {words}" for letter, words in LEVELS.items())
     lines = [
         f"# {protocol.upper()}: what is required, and what shows it",
         "",
-        "Made by `make requirements` from `tests/requirements` and the tests themselves.",
+        "Made by `make requirements` from `tests/requirements` and the tests themselves; the links lead into the repository.",
+        f"Level, as the specification puts it: {legend}.",
         "",
-        "| requirement | about | shown by |",
-        "|---|---|---|",
+        "| requirement | level | about | shown by |",
+        "|---|---|---|---|",
     ]
     for name, entry in listed.items():
-        files = sorted({place.split(":")[0] for place in tests.get(name, [])})
-        shown = ", ".join(f"`{file}`" for file in files) or f"not yet: {entry.get('later')}"
-        lines.append(f"| {name} | {entry['about']} | {shown} |")
+        by = shown(tests[name]) if name in tests else f"not yet: {entry.get('later')}"
+        lines.append(f"| {name} | {entry.get('level')} | {entry['about']} | {by} |")
     return "\n".join([*lines, ""])
 
 
-def main() -> int:
-    """The number of faults, which are printed."""
-    tests = carried()
-    faults: list[str] = []
+def faults_of(listed: dict[str, dict[str, str]], tests: dict[str, set[Test]]) -> Iterator[str]:
+    """What is wrong with one list."""
+    for name, entry in listed.items():
+        if name not in tests and "later" not in entry:
+            yield f"{name} has no test"
+        levels = entry.get("level", "").split("/")
+        if not set(levels) <= set(LEVELS):
+            yield f"{name} has no level: one of {', '.join(LEVELS)}, or two with / between them"
+
+
+def faults_on(page: Path, listed: dict[str, dict[str, str]], carried: Carried) -> Iterator[str]:
+    """What a page that was written before no longer has right."""
+    text = page.read_text() if page.exists() else ""
+    where = page.relative_to(carried.root)
+    for name, entry in listed.items():
+        if f"| {name} | {entry.get('level')} | {entry['about']} |" not in text:
+            yield f"{where} does not have {name} as it is: run make requirements"
+    there = {(test.name, test.file) for tests in carried.tests.values() for test in tests}
+    for name, file in LINKED.findall(text):
+        if (name, file) not in there:
+            yield f"{where} names {name}, which is not in {file} any more: run make requirements"
+
+
+def main(root: Path, *, check: bool) -> list[str]:
+    """The faults that were found."""
+    carried = Carried(root)
+    faults = list(carried.faults)
     known: set[str] = set()
-    lists = sorted(ROOT.glob("tests/requirements/*.toml"))
+    lists = sorted(root.glob("tests/requirements/*.toml"))
     for path in lists:
         listed = tomllib.loads(path.read_text())
         known |= set(listed)
-        faults += [
-            f"{name} has no test" for name, entry in listed.items() if name not in tests and "later" not in entry
-        ]
-        page = ROOT / "docs" / "conformance" / f"{path.stem}.md"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(table(path.stem, listed, tests))
-    faults += [f"{places[0]} carries {name}, which no list has" for name, places in tests.items() if name not in known]
-    if not lists or not tests:
+        faults += faults_of(listed, carried.tests)
+        page = root / "docs" / "conformance" / f"{path.stem}.md"
+        if check:
+            faults += faults_on(page, listed, carried)
+        else:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(table(path.stem, listed, carried.tests))
+    for name, tests in carried.tests.items():
+        if name not in known:
+            test = min(tests)
+            faults.append(f"{test.file}:{test.line}: {test.name} carries {name}, which no list has")
+    if not lists or not carried.tests:
         faults.append("there was nothing to look at")
-    for fault in faults:
-        print(fault, file=sys.stderr)
-    print(f"{len(known & set(tests))} of {len(known)} requirements have tests")
-    return len(faults)
+    print(f"{len(known & set(carried.tests))} of {len(known)} requirements have tests")
+    return faults
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(), 1))
+    found = main(ROOT, check="--check" in sys.argv[1:])
+    for fault in found:
+        print(fault, file=sys.stderr)
+    sys.exit(1 if found else 0)

@@ -3,7 +3,7 @@
 A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`), one for what is recorded (`trunkline.capture`),
 one for what decodes it (`trunkline.columns`),
 one for Spark (`trunkline.spark`) and one for tests of your own (`trunkline.testing`); each is imported when it is first used.
-What all of them raise is in `trunkline.errors`.
+What all roles take is in `trunkline.options`, what they raise in `trunkline.errors`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - it is one, under the name users look for
     TrunklineError,
 )
+from trunkline.options import RoleOptions, SocketOptions
 
 if TYPE_CHECKING:
     from trunkline import capture, cdtp, chirp, columns, dcp, msgpack, spark, testing
@@ -44,6 +45,8 @@ __all__ = [
     "MiddlewareError",
     "PeerLostError",
     "RemoteProtocolError",
+    "RoleOptions",
+    "SocketOptions",
     "TimeoutError",
     "TrunklineError",
     "__version__",

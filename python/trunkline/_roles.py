@@ -1,4 +1,4 @@
-"""What the roles of all protocols share: options, waits, endings."""
+"""What the roles of all protocols share: their opening, waits, endings."""
 
 from __future__ import annotations
 
@@ -8,102 +8,47 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_args
 
 from trunkline import _native, _notices
+from trunkline._arguments import (
+    need_choice,
+    need_flag,
+    need_names,
+    need_number,
+    need_path,
+    need_seconds,
+    refuse,
+)
 from trunkline._door import Door
-from trunkline._endpoints import need_endpoints
+from trunkline._endpoints import Side, need_endpoints
 from trunkline._waits import Waits
+from trunkline.curve import Curve
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import DEFAULTS, CaptureOverflow, Endpoints, RoleOptions
 
 if TYPE_CHECKING:
-    import zmq
-
     from trunkline._native import Role as _Engine
-    from trunkline.curve import Curve
 
 __all__ = [
     "AsyncRole",
     "AsyncStream",
     "BlockingRole",
-    "Endpoints",
-    "Overflow",
     "Role",
-    "RoleOptions",
-    "SocketOptions",
 ]
 
 Native = TypeVar("Native", bound="_Engine")
 Received = TypeVar("Received")
 
-Endpoints = str | Sequence[str]
-Overflow = Literal["block", "raise"]
-CaptureOverflow = Literal["count", "block"]
-
 _DAY_S = 24 * 60 * 60
+
+# The largest message of a CURVE handshake: the client's second, with the longest routing id there is, 255 bytes.
+_CURVE_HANDSHAKE_BYTES = 547
 
 # How long an engine that is to end at once may take.
 _PARTING_S = 1.0
-
-
-class SocketOptions(TypedDict, total=False):
-    """What every role takes about its sockets.
-
-    Attributes:
-        bind: One endpoint to listen on, or several, as ``"tcp://127.0.0.1:*"``.
-        connect: One endpoint to dial, or several.
-        options: Socket options by their number, as ``{zmq.TCP_KEEPALIVE: 1}``.
-        socket: A pyzmq socket of yours to use; do not close it while the role lives.
-        curve: Encryption and authentication; not beside `socket`, which brings its own.
-        context: A pyzmq Context to share, for ``inproc://``; do not close it while the role lives.
-        queue_messages: Messages that may wait between the role and you, at least 1.
-        queue_bytes: Bytes that they may take: those of their frames, and 64 for each frame. One larger message is taken
-            when nothing waits.
-        outbox_bytes: Bytes that may wait for the peers of a role that answers (a broker), all of them together; beyond it
-            the peer with the most waiting loses its newest message.
-        max_message_bytes: The largest frame that is taken.
-        raise_file_limit: Raise the limit of open files to what the system allows, for all of the process: each connection
-            of a role that listens is a file.
-    """
-
-    bind: Endpoints
-    connect: Endpoints
-    options: Mapping[int, int | bytes | str]
-    socket: zmq.Socket[bytes] | None
-    context: zmq.Context[Any] | None
-    curve: Curve | None
-    queue_messages: int
-    queue_bytes: int
-    outbox_bytes: int
-    max_message_bytes: int
-    raise_file_limit: bool
-
-
-class RoleOptions(SocketOptions, total=False):
-    """What every role takes: `SocketOptions`, and what says whether and how it records its traffic.
-
-    Attributes:
-        capture: A directory to record everything in that is received and sent.
-        capture_overflow: What happens when the capture cannot keep up: the rows it misses are counted in
-            ``stats.capture_lost``, or nothing is read until it can. When the capture fails, the role goes on without it.
-        segment_bytes: The frame bytes of one segment file of the capture, at most.
-        segment_s: The age at which a segment is published, in seconds.
-        keep_bytes: The bytes that all segments together may take on disk; what is more is deleted, the oldest first.
-        keep_days: How many days ago a segment may have been published; what is older is deleted.
-        warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
-        critical_free_bytes: Tell once more when it has less than this.
-    """
-
-    capture: str | os.PathLike[str] | None
-    capture_overflow: CaptureOverflow
-    segment_bytes: int | None
-    segment_s: float | None
-    keep_bytes: int | None
-    keep_days: float | None
-    warn_free_bytes: int
-    critical_free_bytes: int
 
 
 _ready = threading.Lock()
@@ -129,8 +74,9 @@ def _shut_down() -> None:
             step()
 
 
-def endpoints(given: Endpoints) -> list[str]:
+def endpoints(side: Side, given: Endpoints) -> list[str]:
     """One endpoint or several, as a list."""
+    need_names(side, given)
     return [given] if isinstance(given, str) else list(given)
 
 
@@ -146,8 +92,10 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
     """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
     _use_pyzmq()
     need_known(given)
-    socket, context = given.get("socket"), given.get("context")
-    bind, connect = endpoints(given.get("bind", ())), endpoints(given.get("connect", ()))
+    chosen: RoleOptions = {**DEFAULTS, **given}
+    _need_right(chosen)
+    socket, context, curve = chosen["socket"], chosen["context"], chosen["curve"]
+    bind, connect = endpoints("bind", chosen["bind"]), endpoints("connect", chosen["connect"])
     need_endpoints("bind", bind)
     need_endpoints("connect", connect)
     if finds and (socket is not None or bind or connect):
@@ -156,55 +104,83 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
     if socket is None and not bind and not connect and not finds:
         message = "a role needs an endpoint to bind or to connect, or a socket"
         raise LocalProtocolError(message)
-    if given.get("raise_file_limit", False):
+    if curve is not None and chosen["max_message_bytes"] < _CURVE_HANDSHAKE_BYTES:
+        message = (
+            f"max_message_bytes is at least {_CURVE_HANDSHAKE_BYTES} beside curve=, not {chosen['max_message_bytes']}: "
+            "the handshake has messages of that size, and no connection would be made"
+        )
+        raise LocalProtocolError(message)
+    if chosen["raise_file_limit"]:
         _raise_file_limit()
     keep_alive: list[object] = []
     if socket is not None:
         if context is not None:
             message = "socket= brings its own context: leave out context="
             raise LocalProtocolError(message)
-        if given.get("curve") is not None:
+        if curve is not None:
             message = "socket= brings its own security: leave out curve="
             raise LocalProtocolError(message)
         context = socket.context
         keep_alive.append(socket)
     if context is not None:
         keep_alive.append(context)
-    bounds = {
-        "queue_messages": given.get("queue_messages", 100_000),
-        "queue_bytes": given.get("queue_bytes", 256 << 20),
-        "outbox_bytes": given.get("outbox_bytes", 256 << 20),
-    }
-    for name, bound in bounds.items():
-        if bound < 1:
-            message = f"{name} is at least 1, not {bound!r}"
-            raise LocalProtocolError(message)
-    capture, curve, keep_days = given.get("capture"), given.get("curve"), given.get("keep_days")
-    overflow = given.get("capture_overflow", "count")
-    if overflow not in ("count", "block"):
-        message = f"capture_overflow is 'count' or 'block', not {overflow!r}"
-        raise ValueError(message)
+    capture, keep_days = chosen["capture"], chosen["keep_days"]
+    segment_bytes, segment_s = chosen["segment_bytes"], chosen["segment_s"]
     return {
         **({} if curve is None else curve.options()),
         "bind": bind,
         "connect": connect,
-        "options": {int(number): value for number, value in given.get("options", {}).items()},
+        "options": dict(chosen["options"]),
         "socket": None if socket is None else socket.underlying,
         "context": None if context is None else context.underlying,
         "keep_alive": keep_alive,
-        **bounds,
-        "max_message_bytes": given.get("max_message_bytes", 1 << 30),
+        "queue_messages": chosen["queue_messages"],
+        "queue_bytes": chosen["queue_bytes"],
+        "outbox_bytes": chosen["outbox_bytes"],
+        "max_message_bytes": chosen["max_message_bytes"],
         "capture": None if capture is None else os.fspath(capture),
-        "capture_overflow": overflow,
-        "segment_bytes": given.get("segment_bytes"),
-        "segment_s": given.get("segment_s"),
-        "keep_bytes": given.get("keep_bytes"),
+        "capture_overflow": chosen["capture_overflow"],
+        "segment_bytes": DEFAULTS["segment_bytes"] if segment_bytes is None else segment_bytes,
+        "segment_s": DEFAULTS["segment_s"] if segment_s is None else segment_s,
+        "keep_bytes": chosen["keep_bytes"],
         "keep_s": None if keep_days is None else keep_days * _DAY_S,
-        "warn_free_bytes": given.get("warn_free_bytes"),
-        "critical_free_bytes": given.get("critical_free_bytes"),
+        "warn_free_bytes": chosen["warn_free_bytes"],
+        "critical_free_bytes": chosen["critical_free_bytes"],
         "grace_s": grace_s,
         **more,
     }
+
+
+def _need_right(chosen: RoleOptions) -> None:
+    """Refuses options of another type, and numbers out of range; names the option."""
+    import zmq
+
+    options = chosen["options"]
+    if not isinstance(options, Mapping):
+        refuse("options", "a mapping of socket options to values, as {zmq.TCP_KEEPALIVE: 1}", options)
+    for number, value in options.items():
+        need_number("options", number)
+        if not isinstance(value, bytes | str):
+            need_number(f"options[{number}]", value, least=-(1 << 31))
+    if not isinstance(chosen["socket"], zmq.Socket | None):
+        refuse("socket", "a zmq.Socket", chosen["socket"])
+    if not isinstance(chosen["context"], zmq.Context | None):
+        refuse("context", "a zmq.Context", chosen["context"])
+    if not isinstance(chosen["curve"], Curve | None):
+        refuse("curve", "a trunkline.Curve", chosen["curve"])
+    need_number("queue_messages", chosen["queue_messages"], least=1, error=LocalProtocolError)
+    need_number("queue_bytes", chosen["queue_bytes"], least=1, error=LocalProtocolError)
+    need_number("outbox_bytes", chosen["outbox_bytes"], least=1, error=LocalProtocolError)
+    need_number("max_message_bytes", chosen["max_message_bytes"])
+    need_flag("raise_file_limit", chosen["raise_file_limit"])
+    need_path("capture", chosen["capture"], may_be_none=True)
+    need_choice("capture_overflow", chosen["capture_overflow"], get_args(CaptureOverflow))
+    need_number("segment_bytes", chosen["segment_bytes"], least=1, may_be_none=True)
+    need_seconds("segment_s", chosen["segment_s"], may_be_none=True)
+    need_number("keep_bytes", chosen["keep_bytes"], may_be_none=True)
+    need_seconds("keep_days", chosen["keep_days"], may_be_none=True, unit="days")
+    need_number("warn_free_bytes", chosen["warn_free_bytes"])
+    need_number("critical_free_bytes", chosen["critical_free_bytes"])
 
 
 def _raise_file_limit() -> None:

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-import wire
+from peers import cdtp as wire
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import CaptureError
 

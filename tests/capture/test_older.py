@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from older import again, copied
+from peers.older import again, copied
 from trunkline import capture
 
 # How many payload frames stand before the body, of each row of the stored capture.

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-import wire
+from peers import cdtp as wire
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
 

@@ -3,10 +3,10 @@
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers.waiting import until
 from trunkline import capture
 from trunkline.errors import LocalProtocolError, TimeoutError
-from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 

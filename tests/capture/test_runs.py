@@ -10,10 +10,10 @@ import msgpack
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers.cdtp import BOR, DAT, EOR
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
-from wire import BOR, DAT, EOR
 
 ANY = "tcp://127.0.0.1:*"
 SCRIPT = Path(__file__).with_name("recorder.py")

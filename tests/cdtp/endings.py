@@ -14,7 +14,7 @@ import warnings
 
 import zmq
 
-from ended import say
+from peers.ended import say
 from trunkline import cdtp
 from trunkline.errors import ClosedError
 

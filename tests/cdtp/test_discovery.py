@@ -7,13 +7,13 @@ import time
 
 import pytest
 import zmq
-from peers import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, REQUEST, pack
 from zmq.utils.monitor import recv_monitor_message
 
-import wire
+from peers import cdtp as wire
+from peers.chirp import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, REQUEST, pack
+from peers.waiting import until
 from trunkline import capture, cdtp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
-from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 

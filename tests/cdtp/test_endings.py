@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import ended
-from ended import STYLES, finish
+from peers import ended
+from peers.ended import STYLES, finish
 
 start = functools.partial(ended.start, Path(__file__).with_name("endings.py"))
 

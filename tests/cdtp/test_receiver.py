@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers.waiting import until
 from trunkline import cdtp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
-from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 

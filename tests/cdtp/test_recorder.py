@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers.waiting import until
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError, ClosedError, TimeoutError
-from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 

@@ -11,10 +11,10 @@ import msgpack
 import pytest
 import zmq
 
-import wire
+from peers import cdtp as wire
+from peers.waiting import until
 from trunkline import _notices, cdtp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
-from waiting import until
 
 ANY = "tcp://127.0.0.1:*"
 

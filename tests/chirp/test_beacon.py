@@ -8,11 +8,11 @@ import sys
 from hashlib import md5
 
 import pytest
-from peers import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, REQUEST, pack
 
+from peers.chirp import BROADCAST, CONTROL, DATA, DEPART, MULTICAST, OFFER, REQUEST, pack
+from peers.waiting import until
 from trunkline import chirp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
-from waiting import until
 
 GOLDEN = {
     # Release 1.0.2, and 0.5.1.

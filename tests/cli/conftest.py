@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import zmq
-from raw import Peer
+
+from peers.commands import Peer
 
 
 class Command:

@@ -14,7 +14,8 @@ import time
 import msgpack
 import pytest
 import zmq
-from raw import batch, besides_progress, release, spec
+
+from peers.commands import batch, besides_progress, release, spec
 
 MESSAGES = [
     spec("D.one", b"a", b"\x00\xff", tags={"run": 7}),

@@ -12,7 +12,8 @@ import time
 import pyarrow.parquet
 import pytest
 import zmq
-from raw import spec
+
+from peers.commands import spec
 
 ROLES = {
     "receive": ["cdtp", "receive", "--bind", "tcp://127.0.0.1:*"],

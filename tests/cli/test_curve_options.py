@@ -5,8 +5,9 @@ import signal
 import pytest
 import zmq
 import zmq.auth
-from raw import spec
 from zmq.utils.monitor import recv_monitor_message
+
+from peers.commands import spec
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 import zmq
-from raw import Peer, besides_progress
+
+from peers.commands import Peer, besides_progress
 
 HEAD = [b"", b"DGBX\x01"]
 

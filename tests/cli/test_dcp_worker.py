@@ -9,9 +9,9 @@ import time
 
 import pytest
 import zmq
-from raw import Peer
 
-from waiting import until
+from peers.commands import Peer
+from peers.waiting import until
 
 HEAD = [b"", b"DGBX\x01"]
 LEAVING = b"trunkline.leaving"

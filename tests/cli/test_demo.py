@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from waiting import until
+from peers.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,8 +9,9 @@ import uuid
 
 import pytest
 import zmq
-from peers import BROADCAST, CONTROL, DEPART, MULTICAST, OFFER, REQUEST, md5, pack
-from raw import spec
+
+from peers.chirp import BROADCAST, CONTROL, DEPART, MULTICAST, OFFER, REQUEST, md5, pack
+from peers.commands import spec
 
 PORT = 7123
 

@@ -9,7 +9,8 @@ import time
 import msgpack
 import pytest
 import zmq
-from raw import batch, release, spec
+
+from peers.commands import batch, release, spec
 
 MESSAGE_FIELDS = ["event", "sender", "variant", "timestamp_ns", "type", "sequence", "tags", "payload_sizes"]
 

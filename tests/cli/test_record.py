@@ -7,7 +7,8 @@ import signal
 import time
 
 import pyarrow.parquet
-from raw import batch, spec
+
+from peers.commands import batch, spec
 
 
 def rows(folder):

@@ -8,7 +8,8 @@ import time
 
 import pytest
 import zmq
-from raw import spec, unpack
+
+from peers.commands import spec, unpack
 
 
 def test_a_file_is_a_message(start, pull, tmp_path):

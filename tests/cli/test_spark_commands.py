@@ -11,7 +11,8 @@ import time
 
 import pyarrow.parquet
 import pytest
-from raw import batch, release, spec
+
+from peers.commands import batch, release, spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -13,7 +13,7 @@ import warnings
 
 import zmq
 
-from ended import say
+from peers.ended import say
 from trunkline import dcp
 from trunkline.errors import ClosedError
 

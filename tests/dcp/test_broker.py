@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 import zmq
-from packed import ANY, PING, PONG, RECONNECT, answer, data_of, register, reply, request
 
+from peers.dcp import ANY, PING, PONG, RECONNECT, answer, data_of, register, reply, request
+from peers.waiting import until
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError
-from waiting import until
 
 SERVER = zmq.curve_keypair()
 CLIENT = zmq.curve_keypair()

@@ -5,11 +5,11 @@ import os
 
 import pytest
 import zmq
-from packed import ANY, HEAD, PING, PONG, answer, register, reply, request
 
+from peers.dcp import ANY, HEAD, PING, PONG, answer, register, reply, request
+from peers.waiting import until
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import LocalProtocolError
-from waiting import until
 
 
 def rows(path):

@@ -8,11 +8,11 @@ import time
 
 import pytest
 import zmq
-from packed import HEAD, PING, RECONNECT, bound_again, register, reply, request
 
+from peers.dcp import HEAD, PING, RECONNECT, bound_again, register, reply, request
+from peers.waiting import PATIENCE_S, until
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
-from waiting import PATIENCE_S, until
 
 SERVER = zmq.curve_keypair()
 
@@ -399,10 +399,10 @@ def test_letting_go_of_a_client_ends_it(router):
 @pytest.mark.parametrize(
     ("arguments", "options", "error"),
     [
-        ((b"echo", bytes(101)), {}, LocalProtocolError),
-        ((bytes(101), b"x"), {}, LocalProtocolError),
+        ((b"echo", bytes(1001)), {}, LocalProtocolError),
+        ((bytes(1001), b"x"), {}, LocalProtocolError),
         ((b"echo", b"x"), {"metadata": [b""]}, LocalProtocolError),
-        ((b"echo", b"x"), {"metadata": [bytes(101)]}, LocalProtocolError),
+        ((b"echo", b"x"), {"metadata": [bytes(1001)]}, LocalProtocolError),
         (("echo", b"x"), {}, TypeError),
         ((b"echo", "x"), {}, TypeError),
         ((b"echo", b"x"), {"timeout_s": -1}, ValueError),
@@ -411,7 +411,7 @@ def test_letting_go_of_a_client_ends_it(router):
     ids=lambda value: str(value)[:20],
 )
 def test_refuses_what_no_request_can_be(router, arguments, options, error):
-    with dcp.Client(connect=router.endpoint, max_message_bytes=100) as client:
+    with dcp.Client(connect=router.endpoint, max_message_bytes=1000) as client:
         for ask in (client.request, client.submit):
             with pytest.raises(error):
                 ask(*arguments, **options)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import zmq
-from packed import HEAD, PING, register, reply, request
 
+from peers.dcp import HEAD, PING, register, reply, request
 from trunkline import DecodeError, dcp, error_kinds
 from trunkline.errors import LocalProtocolError
 

@@ -14,8 +14,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from packed import PING, PONG, RECONNECT, answer, data_of, register, request
 
+from peers.dcp import PING, PONG, RECONNECT, answer, data_of, register, request
 from trunkline import dcp, testing
 from trunkline.errors import TimeoutError
 

@@ -8,11 +8,11 @@ import time
 
 import pytest
 import zmq
-from packed import HEAD, LEAVING, PING, PONG, RECONNECT, bound_again, register, reply, request
 
+from peers.dcp import HEAD, LEAVING, PING, PONG, RECONNECT, bound_again, register, reply, request
+from peers.waiting import PATIENCE_S, until
 from trunkline import Curve, dcp
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
-from waiting import PATIENCE_S, until
 
 SERVER = zmq.curve_keypair()
 

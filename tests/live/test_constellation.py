@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from satellite import PATIENCE_S, PEERS, RELEASES, SENDER_CLASS, SENDERS, Satellite
 
+from peers.waiting import until
 from trunkline import capture, cdtp
-from waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("constellation")]
 

@@ -10,7 +10,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.classic.dataframe import DataFrame
 
-from older import again, copied
+from peers.older import again, copied
 from trunkline import capture, spark
 from trunkline.errors import DecodeError, LocalProtocolError
 

@@ -37,7 +37,7 @@ def error_kinds() -> list[str]:
 def protocols() -> list[Protocol]:
     """Every protocol whose messages can be decoded into columns."""
 
-def decode(protocol: str, frames: Sequence[Any]) -> list[Any] | None:
+def decode(protocol: str, frames: Sequence[Any]) -> list[cdtp.Message | dcp.Message] | None:
     """The messages in recorded frames, as leniently as any recorder may have been; None where the protocol is not known.
 
     Raises:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from trunkline.capture.importing import import_
 from trunkline.capture.reading import (
+    AnyMessage,
     Capture,
     CaptureInfo,
     Run,
@@ -26,4 +27,4 @@ from trunkline.capture.reading import (
 from trunkline.capture.recovery import Recovery, recover
 from trunkline.capture.replay import replay
 
-__all__ = ["Capture", "CaptureInfo", "Recovery", "Run", "import_", "open", "recover", "replay", "schema"]
+__all__ = ["AnyMessage", "Capture", "CaptureInfo", "Recovery", "Run", "import_", "open", "recover", "replay", "schema"]

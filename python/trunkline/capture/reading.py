@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from trunkline import _native as _codec
+from trunkline._arguments import need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
+from trunkline._native import cdtp, dcp
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
 
     from trunkline.columns import CdtpOptions, DcpOptions, Mode
 
-__all__ = ["SEGMENTS", "Capture", "CaptureInfo", "Run", "open", "schema"]
+__all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "schema"]
 
 # What the names of segments match, and those of other files that somebody puts beside them do not.
 SEGMENTS = "[0-9]*.parquet"
+
+# What iterating a capture gives: the messages of every protocol known here.
+AnyMessage: TypeAlias = cdtp.Message | dcp.Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ class Capture:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        need_path("path", path)
         self.path = Path(path)
         self.skipped = 0
         self._native = _native.Capture(self.path)
@@ -117,7 +123,7 @@ class Capture:
         """The published segments, oldest first."""
         return self._native.segments
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[AnyMessage]:
         """The messages, each a `Message` of its protocol's room, oldest first; `skipped` counts from 0 again."""
         self.skipped = 0
         for protocol, error, frames in self._native.messages():

@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import Any, Literal, Unpack
 
 from trunkline import cdtp
+from trunkline._arguments import need_callable, need_path, need_seconds
 from trunkline._native import protocols
-from trunkline._roles import RoleOptions
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["Rate", "replay"]
 
@@ -22,6 +23,7 @@ Rate = Literal["max", "real"] | float
 _LOOK_S = 0.02
 
 
+@spelled_out(RoleOptions)
 def replay(
     path: str | os.PathLike[str],
     *,
@@ -44,7 +46,7 @@ def replay(
         linger_s: How long what the transport holds in the end may take.
         on_ready: Called with the endpoints it listens on, before anything is sent.
         on_progress: Called now and then with the messages sent so far.
-        **options: See `trunkline._roles.RoleOptions`; ``bind=`` or ``connect=`` at least.
+        **options: Those of the sender, each in `trunkline.RoleOptions`; ``bind=`` or ``connect=`` at least.
 
     Returns:
         How many messages were sent.
@@ -54,7 +56,12 @@ def replay(
         TimeoutError: The receiver took nothing for too long.
         CaptureError: There is no capture, or it cannot be read.
     """
-    is_known = rate in {"max", "real"} if isinstance(rate, str) else rate > 0 and math.isfinite(rate)
+    need_path("path", path)
+    need_seconds("timeout_s", timeout_s, may_be_none=True)
+    need_seconds("linger_s", linger_s)
+    need_callable("on_ready", on_ready)
+    need_callable("on_progress", on_progress)
+    is_known = rate > 0 and math.isfinite(rate) if isinstance(rate, int | float) else rate in ("max", "real")
     if not is_known:
         message = f"rate is 'max', 'real' or a number of messages a second, not {rate!r}"
         raise LocalProtocolError(message)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
+from trunkline._arguments import need_callable, need_choices, need_flag, need_names, need_number
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncStream, BlockingRole, Role, RoleOptions, native_options, opened
+from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import DecodeError, LocalProtocolError
+from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["Accept", "AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
 
@@ -103,10 +105,18 @@ def open_native(
     **more: Any,
 ) -> _Receiver:
     """Opens a receiver's engine, or a recorder's."""
+    need_choices("accept", accept, ALL_HEADERS)
+    need_flag("strict", strict)
+    need_callable("on_drop", on_drop)
+    need_number("limit", limit, may_be_none=True)
+    need_number("message_limit", message_limit, may_be_none=True)
+    need_names("senders", senders, may_be_none=True)
     beacon = None
     if group is not None:
         only_names = senders is not None
-        beacon = beacon_options(group, None, chirp=chirp, names=senders, only_names=only_names, port=chirp_port)
+        beacon = beacon_options(
+            group, None, chirp=chirp, names=senders, only_names=only_names, port=chirp_port, prefix="chirp_"
+        )
     elif senders is not None:
         message = "senders= chooses among those of a group: give group= one"
         raise LocalProtocolError(message)
@@ -135,6 +145,7 @@ def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
 class _Receiving(Role):
     _native: _Receiver | None = None
 
+    @spelled_out(RoleOptions)
     def __init__(
         self,
         *,
@@ -201,7 +212,8 @@ class Receiver(_Receiving, BlockingRole):
         senders: Their names, by which they are chosen; all of the group if None.
         chirp: As for a sender; a receiver announces nothing, and hears and asks both ways.
         chirp_port: The UDP port.
-        **options: See `trunkline._roles.RoleOptions`.
+        **options: Where it listens or dials, how much waits, what it records: ``bind``, ``connect``, ``curve``, ``queue_messages``,
+            ``capture`` and more, each in `trunkline.RoleOptions`.
 
     Raises:
         OSError: An endpoint cannot be bound or connected.

@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack, cast
 
 from trunkline import _notices
+from trunkline._arguments import need_path
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, SocketOptions
+from trunkline._roles import AsyncRole, BlockingRole, Role
 from trunkline.cdtp.receiver import ALL_HEADERS, Accept, open_native
 from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import DEFAULTS, RoleOptions, SocketOptions, spelled_out
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats"]
-
-# As released peers do.
-WARN_FREE_BYTES = 10 << 30
-CRITICAL_FREE_BYTES = 3 << 30
 
 _DRAIN_S = 5.0
 
@@ -101,6 +99,7 @@ class _Watch:
 class _Recording(Role):
     _native: _Receiver | None = None
 
+    @spelled_out(SocketOptions)
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -113,14 +112,15 @@ class _Recording(Role):
         segment_s: float | None = None,
         keep_bytes: int | None = None,
         keep_days: float | None = None,
-        warn_free_bytes: int = WARN_FREE_BYTES,
-        critical_free_bytes: int = CRITICAL_FREE_BYTES,
+        warn_free_bytes: int = DEFAULTS["warn_free_bytes"],
+        critical_free_bytes: int = DEFAULTS["critical_free_bytes"],
         group: str | None = None,
         senders: Sequence[str] | None = None,
         chirp: Cast = "multicast",
         chirp_port: int = PORT,
         **options: Unpack[SocketOptions],
     ) -> None:
+        need_path("path", path)
         self._arguments: dict[str, Any] = {
             "accept": accept,
             "strict": strict,
@@ -199,8 +199,8 @@ class Recorder(_Recording, BlockingRole):
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped` for each message that does not decode, in a thread of its own.
         limit: Read no more after so many messages.
-        segment_bytes: The frame bytes of one segment file, at most.
-        segment_s: The age at which a segment is published, in seconds.
+        segment_bytes: The frame bytes of one segment file, at most. None: 256 MiB.
+        segment_s: The age at which a segment is published, in seconds. None: 60.
         keep_bytes: The bytes that all segments together may take on disk. What is more is deleted, whole segments, the
             oldest first; but never the latest one, and none from the BOR of a run on that has no EOR yet. What came of
             the runs stays known; see `trunkline.capture.Capture.runs`. None keeps all.
@@ -211,7 +211,8 @@ class Recorder(_Recording, BlockingRole):
         senders: As for `Receiver`.
         chirp: As for `Receiver`.
         chirp_port: As for `Receiver`.
-        **options: See `trunkline._roles.SocketOptions`.
+        **options: Where it listens or dials, how much waits: ``bind``, ``connect``, ``curve``, ``queue_messages`` and more,
+            each in `trunkline.SocketOptions`.
 
     Raises:
         OSError: An endpoint cannot be bound or connected.

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 from trunkline import _notices
+from trunkline._arguments import need_choice, need_number, need_seconds, need_text
 from trunkline._frames import Frame, Parts
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
@@ -16,17 +17,16 @@ from trunkline._notices import Notices
 from trunkline._roles import (
     AsyncRole,
     BlockingRole,
-    Overflow,
     Role,
-    RoleOptions,
     endpoints,
     give_up,
     native_options,
     opened,
 )
-from trunkline.cdtp.receiver import Header
+from trunkline.cdtp.receiver import ALL_HEADERS, Header
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["AsyncSender", "Sender", "SenderStats"]
 
@@ -62,6 +62,7 @@ class _Sending(Role):
     _native: _Sender | None = None
     _in_run = False
 
+    @spelled_out(RoleOptions)
     def __init__(
         self,
         name: str,
@@ -77,12 +78,12 @@ class _Sending(Role):
         chirp_port: int = PORT,
         **options: Unpack[RoleOptions],
     ) -> None:
-        if overflow not in ("block", "raise"):
-            message = f"overflow is 'block' or 'raise', not {overflow!r}"
-            raise ValueError(message)
-        if batch_bytes < 0:
-            message = f"batch_bytes is a number of bytes, not {batch_bytes!r}"
-            raise ValueError(message)
+        need_text("name", name)
+        need_choice("header", header, ALL_HEADERS)
+        need_choice("overflow", overflow, get_args(Overflow))
+        need_seconds("linger_s", linger_s)
+        need_number("batch_bytes", batch_bytes)
+        need_seconds("batch_s", batch_s)
         self.name = name
         self._header = header
         self._overflow = overflow
@@ -92,10 +93,12 @@ class _Sending(Role):
         self._options = options
         self._beacon = None
         if group is not None:
-            if not any(endpoint.startswith("tcp://") for endpoint in endpoints(options.get("bind", ()))):
+            if not any(endpoint.startswith("tcp://") for endpoint in endpoints("bind", options.get("bind", ()))):
                 message = "a sender is found at a TCP endpoint it listens on: give bind= one"
                 raise LocalProtocolError(message)
-            self._beacon = beacon_options(group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port)
+            self._beacon = beacon_options(
+                group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port, prefix="chirp_"
+            )
         self._made()
 
     def _open(self) -> None:
@@ -239,7 +242,8 @@ class Sender(_Sending, BlockingRole):
         chirp: How the offer goes out, by "multicast" or "broadcast".
         chirp_lower_case: Whether it carries the hashes of the names in lower case.
         chirp_port: The UDP port.
-        **options: See `trunkline._roles.RoleOptions`.
+        **options: Where it listens or dials, how much waits, what it records: ``bind``, ``connect``, ``curve``, ``queue_messages``,
+            ``capture`` and more, each in `trunkline.RoleOptions`.
 
     Raises:
         OSError: An endpoint cannot be bound or connected.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from trunkline._arguments import need_callable, need_choice, need_flag, need_names, need_port, need_text, refuse
 from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options
@@ -67,11 +68,15 @@ def beacon_options(
     names: Sequence[str] | None = None,
     only_names: bool = False,
     port: int = PORT,
+    prefix: str = "",
 ) -> dict[str, Any]:
-    """How a beacon is set up, as the native roles take it."""
-    if chirp not in ("multicast", "broadcast"):
-        message = f"chirp is 'multicast' or 'broadcast', not {chirp!r}"
-        raise ValueError(message)
+    """How a beacon is set up, as the native roles take it; `prefix` stands before the names of a role's own arguments."""
+    need_text("group", group)
+    need_text("name", name, may_be_none=True)
+    need_choice("chirp", chirp, get_args(Cast))
+    need_flag(f"{prefix}lower_case", lower_case)
+    need_names("names", names, may_be_none=True)
+    need_port(f"{prefix}port", port)
     return {
         "group": group,
         "name": name,
@@ -81,6 +86,11 @@ def beacon_options(
         "only_names": only_names,
         "port": port,
     }
+
+
+def _need_service(service: object) -> None:
+    if not isinstance(service, Service):
+        refuse("service", "a trunkline.chirp.Service", service)
 
 
 class _Beaconing(Role):
@@ -97,6 +107,7 @@ class _Beaconing(Role):
         on_drop: Callable[[Dropped], object] | None = None,
         port: int = PORT,
     ) -> None:
+        need_callable("on_drop", on_drop)
         self.group = group
         self.name = name
         self._port = port
@@ -145,6 +156,8 @@ class _Beaconing(Role):
             LocalProtocolError: The beacon has no name, or the port is 0.
             ClosedError: The beacon is closed.
         """
+        _need_service(service)
+        need_port("port", port, least=1, error=LocalProtocolError)
         if self.name is None:
             message = "a beacon without a name has nothing to offer: give it one"
             raise LocalProtocolError(message)
@@ -159,6 +172,7 @@ class _Beaconing(Role):
         Raises:
             ClosedError: The beacon is closed.
         """
+        _need_service(service)
         self._beacon.check_open()
         self._beacon.request(service)
 
@@ -168,6 +182,7 @@ class _Beaconing(Role):
         Raises:
             ClosedError: The beacon is closed.
         """
+        _need_service(service)
         self._beacon.check_open()
         self._beacon.depart(service)
 

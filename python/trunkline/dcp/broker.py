@@ -5,13 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 from trunkline import _notices
+from trunkline._arguments import (
+    need_bytes,
+    need_callable,
+    need_choice,
+    need_flag,
+    need_heartbeat,
+    need_number,
+    need_seconds,
+    need_sequence,
+)
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, RoleOptions, native_options, opened
+from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import RoleOptions, spelled_out
 
 __all__ = [
     "AsyncBroker",
@@ -85,6 +96,7 @@ class Brokering(Role):
 
     _native: _Broker | None = None
 
+    @spelled_out(RoleOptions, without="connect")
     def __init__(
         self,
         *,
@@ -105,9 +117,21 @@ class Brokering(Role):
         if options.get("connect"):
             message = "a broker listens: use bind="
             raise LocalProtocolError(message)
-        if min(max_queue, max_queue_bytes, queue_ttl_s) < 0:
-            message = "max_queue, max_queue_bytes and queue_ttl_s are 0 or more"
-            raise ValueError(message)
+        need_number("max_queue", max_queue)
+        need_number("max_queue_bytes", max_queue_bytes)
+        need_seconds("queue_ttl_s", queue_ttl_s)
+        need_choice("overflow", overflow, get_args(QueueOverflow))
+        need_heartbeat(heartbeat_interval_s, liveness)
+        need_flag("requeue", requeue)
+        need_flag("busy_ping_grants", busy_ping_grants)
+        need_choice("client_address", client_address, get_args(ClientAddress))
+        need_flag("compat_dagbox", compat_dagbox)
+        if allowed_services is not None:
+            need_sequence("allowed_services", allowed_services)
+            allowed_services = list(allowed_services)
+            for service in allowed_services:
+                need_bytes("allowed_services", service)
+        need_callable("on_drop", on_drop)
         self._settings = {
             "max_queue": max_queue,
             "max_queue_bytes": max_queue_bytes,
@@ -119,7 +143,7 @@ class Brokering(Role):
             "busy_ping_grants": busy_ping_grants,
             "client_address": client_address,
             "compat_dagbox": compat_dagbox,
-            "services": None if allowed_services is None else list(allowed_services),
+            "services": allowed_services,
         }
         self._on_drop = on_drop
         self._options = options
@@ -199,7 +223,8 @@ class Broker(Brokering, BlockingRole):
         compat_dagbox: Whether to understand the types of four bytes that the original implementation writes (DCP-11).
         allowed_services: The services that may be registered; all if None (DCP-14).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
-        **options: See `trunkline._roles.RoleOptions`; a broker has no ``connect``.
+        **options: Where it listens, how much waits, what it records: ``bind``, ``curve``, ``queue_messages``, ``capture`` and more,
+            each in `trunkline.RoleOptions`; a broker has no ``connect``.
 
     Raises:
         OSError: An endpoint cannot be bound.

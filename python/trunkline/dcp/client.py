@@ -6,16 +6,18 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 from trunkline import _notices
+from trunkline._arguments import need_callable, need_choice, need_heartbeat
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Overflow, Role, RoleOptions, native_options, opened
+from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
 from trunkline.dcp._calls import AsyncCalls, Calls
 from trunkline.errors import LocalProtocolError
+from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "tell"]
 
@@ -52,6 +54,7 @@ class Asking(Role):
 
     _native: _Client | None = None
 
+    @spelled_out(RoleOptions, without="bind")
     def __init__(
         self,
         *,
@@ -61,9 +64,9 @@ class Asking(Role):
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
-        if overflow not in ("block", "raise"):
-            message = f"overflow is 'block' or 'raise', not {overflow!r}"
-            raise ValueError(message)
+        need_choice("overflow", overflow, get_args(Overflow))
+        need_heartbeat(heartbeat_interval_s, liveness)
+        need_callable("on_drop", on_drop)
         if options.get("bind"):
             message = "a client dials its broker: use connect="
             raise LocalProtocolError(message)
@@ -127,7 +130,8 @@ class Client(Asking, BlockingRole):
         heartbeat_interval_s: How often the transport looks whether the broker is there.
         liveness: Intervals after which a silent broker is dialled again.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
-        **options: See `trunkline._roles.RoleOptions`; a client has no ``bind``.
+        **options: Where it dials, how much waits, what it records: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
+            each in `trunkline.RoleOptions`; a client has no ``bind``.
 
     Raises:
         OSError: An endpoint cannot be connected.

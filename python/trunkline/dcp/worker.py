@@ -10,14 +10,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
+from trunkline._arguments import need_bytes, need_callable, need_heartbeat, need_number
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._pool import Pool
-from trunkline._roles import AsyncStream, BlockingRole, Role, RoleOptions, native_options, opened
+from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
 from trunkline.dcp._calls import AsyncCalls
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
+from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "tell"]
 
@@ -65,6 +67,7 @@ class Working(Role):
 
     _native: _Worker | None = None
 
+    @spelled_out(RoleOptions, without="bind")
     def __init__(
         self,
         service: bytes,
@@ -75,6 +78,10 @@ class Working(Role):
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
+        need_bytes("service", service)
+        need_number("concurrency", concurrency, least=1, error=LocalProtocolError)
+        need_heartbeat(heartbeat_interval_s, liveness)
+        need_callable("on_drop", on_drop)
         if options.get("bind"):
             message = "a worker dials its broker: use connect="
             raise LocalProtocolError(message)
@@ -192,7 +199,8 @@ class Worker(Working, BlockingRole):
         heartbeat_interval_s: How often the broker is to hear of it; the broker's setting (DCP-37).
         liveness: Intervals after which a broker that owes an answer is dialled again (DCP-42).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
-        **options: See `trunkline._roles.RoleOptions`; a worker has no ``bind``.
+        **options: Where it dials, how much waits, what it records: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
+            each in `trunkline.RoleOptions`; a worker has no ``bind``.
 
     Raises:
         OSError: An endpoint cannot be connected.

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from trunkline import columns as _columns
+from trunkline._arguments import refuse
 from trunkline.columns import COUNTS, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
@@ -121,6 +122,8 @@ def decode(
             missing or of another type, or the names of two tags are equal but for case, which Spark takes for one.
     """
     decoder = Decoder(protocol, mode=mode, **options)
+    if not hasattr(df, "mapInArrow"):
+        refuse("df", "a Spark DataFrame", df)
     return decode_keeping(df, decoder, decoder.protocol.kept, columns)
 
 

@@ -215,7 +215,7 @@ impl fmt::Display for PlanError {
             }
             Self::UnknownType(name) => write!(
                 f,
-                "{name:?} is no type of a tag: bigint, double, string, boolean, binary and timestamp are, and \
+                "tags: {name:?} is no type of a tag: bigint, double, string, boolean, binary and timestamp are, and \
                  variant for all others together"
             ),
             Self::UnknownName(option, name, known) => {

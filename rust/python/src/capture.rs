@@ -263,7 +263,7 @@ impl PyImport {
         endpoint: Option<&str>,
         peer: Option<&[u8]>,
     ) -> PyResult<()> {
-        let frames = frames(message)?;
+        let frames = frames("message", message)?;
         let row = Row {
             received_at_ns,
             framing: named("protocol", protocol, Framing::ALL, Framing::name)?,

@@ -25,7 +25,7 @@ type Told = (&'static str, String, Option<String>, u8, Option<String>);
 /// What the datagram in these frames says: the one frame, or a sequence of it.
 #[pyfunction]
 pub(crate) fn decode(frames: &Bound<'_, PyAny>) -> PyResult<Fields> {
-    let frames = frames::one_or_more(frames)?;
+    let frames = frames::one_or_more("frames", frames)?;
     let Datagram { kind, group, host, service, port } =
         chirp::decode(&frames).map_err(|error| decode_error("chirp", error))?;
     Ok((kind.slug(), group.to_string(), host.to_string(), service as u8, port))

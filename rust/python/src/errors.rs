@@ -1,7 +1,8 @@
 //! Python's exceptions, raised from Rust.
 
-use pyo3::PyErr;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::import_exception;
+use pyo3::prelude::*;
 use trunkline_capture::CaptureError as CaptureFault;
 use trunkline_engine::{End, StartError, TransportError};
 use trunkline_wire::DecodeError as DecodeFault;
@@ -45,6 +46,17 @@ pub(crate) fn start_error(error: StartError) -> PyErr {
         StartError::Transport(_) | StartError::Open { .. } => pyo3::exceptions::PyOSError::new_err(text),
         StartError::System(error) => error.into(),
         StartError::Panicked(words) => panicked(&words),
+    }
+}
+
+/// An error about a value, with the argument it came in.
+pub(crate) fn naming(argument: &str, py: Python<'_>, error: PyErr) -> PyErr {
+    let kind = error.get_type(py);
+    let is_plain = [py.get_type::<PyTypeError>(), py.get_type::<PyValueError>(), py.get_type::<PyOverflowError>()];
+    if is_plain.iter().any(|plain| plain.is(&kind)) {
+        PyErr::from_type(kind, format!("{argument}: {}", error.value(py)))
+    } else {
+        error
     }
 }
 

@@ -6,8 +6,9 @@ use std::ops::Deref;
 use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::Frames;
 
@@ -22,10 +23,10 @@ pub(crate) enum Frame {
 
 impl Frame {
     /// Looks at a bytes-like object where it is if that never changes, else at a copy.
-    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn of(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
         match object.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::Python(Shared::new(bytes))),
-            Err(_) => frame(object).map(Self::Native),
+            Err(_) => frame(argument, object).map(Self::Native),
         }
     }
 
@@ -76,51 +77,97 @@ impl PartialEq for Frame {
 
 impl Eq for Frame {}
 
-/// A frame as Rust keeps it; a large `bytes` object is shared, everything else is copied.
-pub(crate) fn frame(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+/// A frame as Rust keeps it; a large `bytes` object is shared, everything else is copied. `argument` is what Python calls it.
+pub(crate) fn frame(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(shared(bytes));
     }
-    let buffer = buffer(object).map_err(|_| PyTypeError::new_err("a frame is a bytes-like object of single bytes"))?;
-    Ok(buffer.to_vec(object.py())?.into())
+    match contents(object)? {
+        Some(bytes) => Ok(bytes),
+        None => Err(no_frame(argument, object)),
+    }
 }
 
-/// What a bytes-like object holds. `zmq.Frame` leaves out what only a view of Python's own fills in.
-fn buffer(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
-    PyBuffer::get(object).or_else(|_| PyBuffer::get(PyMemoryView::from(object)?.as_any()))
+/// A copy of what a buffer holds; None for what is none, or whose bytes mean nothing to anybody else.
+fn contents(object: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
+    let py = object.py();
+    if let Ok(buffer) = PyBuffer::<u8>::get(object) {
+        return Ok(Some(buffer.to_vec(py)?.into()));
+    }
+    // Items of other sizes, and `zmq.Frame`, which leaves out what only a view of Python's own fills in.
+    let Ok(view) = PyMemoryView::from(object) else { return Ok(None) };
+    let format: String = view.getattr(intern!(py, "format"))?.extract()?;
+    let is_contiguous: bool = view.getattr(intern!(py, "c_contiguous"))?.extract()?;
+    // The format names fields between colons; pointers and Python's objects are addresses here and nowhere else.
+    let holds_addresses = format.split(':').step_by(2).any(|types| types.contains(['O', 'P', 'X', '&']));
+    if !is_contiguous || holds_addresses {
+        return Ok(None);
+    }
+    let bytes = view.call_method0(intern!(py, "tobytes"))?;
+    Ok(Some(shared(bytes.cast::<PyBytes>()?)))
+}
+
+fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<PyBytes>() || PyMemoryView::from(object).is_ok()
+}
+
+fn no_frame(argument: &str, object: &Bound<'_, PyAny>) -> PyErr {
+    let kind = object.get_type().qualname().map_or_else(|_| "this".to_owned(), |name| name.to_string());
+    let advice = if object.is_instance_of::<PyString>() {
+        ": encode it"
+    } else if is_buffer(object) {
+        " that is not contiguous or holds objects: make a contiguous copy of plain numbers"
+    } else {
+        ""
+    };
+    PyTypeError::new_err(format!("{argument} takes bytes or another buffer, not {kind}{advice}"))
 }
 
 /// One frame, or a sequence of them.
-pub(crate) fn one_or_more(object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Bytes; 2]>> {
+pub(crate) fn one_or_more(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Bytes; 2]>> {
     let is_sequence = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
-    if !is_sequence && (object.is_instance_of::<PyBytes>() || buffer(object).is_ok()) {
-        return Ok(smallvec::smallvec![frame(object)?]);
+    if is_sequence {
+        return sequence(argument, object, frame);
     }
-    sequence(object, frame)
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(smallvec::smallvec![shared(bytes)]);
+    }
+    match contents(object)? {
+        Some(bytes) => Ok(smallvec::smallvec![bytes]),
+        None if object.is_instance_of::<PyString>() || is_buffer(object) => Err(no_frame(argument, object)),
+        None => sequence(argument, object, frame),
+    }
 }
 
 /// A sequence of frames.
-pub(crate) fn frames(object: &Bound<'_, PyAny>) -> PyResult<Frames> {
-    sequence(object, frame)
+pub(crate) fn frames(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Frames> {
+    sequence(argument, object, frame)
 }
 
 /// A sequence of frames for a message of Python's.
-pub(crate) fn held(object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Frame; 3]>> {
-    sequence(object, Frame::of)
+pub(crate) fn held(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Frame; 3]>> {
+    sequence(argument, object, Frame::of)
 }
 
 /// Lists and tuples, which most sequences of frames are, need no iterator of their own.
 fn sequence<F, C: FromIterator<F>>(
+    argument: &str,
     object: &Bound<'_, PyAny>,
-    frame: impl Fn(&Bound<'_, PyAny>) -> PyResult<F>,
+    frame: impl Fn(&str, &Bound<'_, PyAny>) -> PyResult<F>,
 ) -> PyResult<C> {
     if let Ok(list) = object.cast::<PyList>() {
-        return list.iter().map(|item| frame(&item)).collect();
+        return list.iter().map(|item| frame(argument, &item)).collect();
     }
     if let Ok(tuple) = object.cast::<PyTuple>() {
-        return tuple.iter().map(|item| frame(&item)).collect();
+        return tuple.iter().map(|item| frame(argument, &item)).collect();
     }
-    object.try_iter()?.map(|item| frame(&item?)).collect()
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
+        let text =
+            format!("{argument} takes a sequence of bytes, not {}: put it in a list", object.get_type().qualname()?);
+        return Err(PyTypeError::new_err(text));
+    }
+    let Ok(items) = object.try_iter() else { return Err(no_frame(argument, object)) };
+    items.map(|item| frame(argument, &item?)).collect()
 }
 
 /// Frames as Python's tuple of `bytes`.

@@ -11,6 +11,7 @@ use trunkline_wire::msgpack::{self as wire, MAX_DEPTH, Reader, Value};
 use trunkline_wire::{ErrorKind, Fault};
 
 use crate::errors::decode_error;
+use crate::frames;
 use crate::names::name;
 
 /// Turns the bytes of one object into Python's.
@@ -34,7 +35,7 @@ pub(crate) fn from_python(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyRes
 pub(crate) fn decode(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     match data.cast::<PyBytes>() {
         Ok(bytes) => to_python(py, bytes.as_bytes()),
-        Err(_) => to_python(py, &PyBuffer::<u8>::get(data)?.to_vec(py)?),
+        Err(_) => to_python(py, &frames::frame("data", data)?),
     }
 }
 
@@ -193,7 +194,14 @@ fn write_other(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     } else if let Ok(buffer) = PyBuffer::<u8>::get(object) {
         wire::write_binary(out, &buffer.to_vec(py)?).map_err(oversize)
     } else {
-        Err(PyTypeError::new_err(format!("MessagePack has no {}", object.get_type().qualname()?)))
+        let kind = object.get_type();
+        let name = kind.qualname()?;
+        let advice = if kind.module()?.to_str()? == "datetime" && name != "timedelta" {
+            "give trunkline.msgpack.Timestamp(seconds, nanoseconds)"
+        } else {
+            "it has None, bool, int, float, str, bytes, list, dict, trunkline.msgpack.Timestamp and Ext"
+        };
+        Err(PyTypeError::new_err(format!("MessagePack has no {name}: {advice}")))
     }
 }
 

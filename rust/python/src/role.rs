@@ -538,7 +538,7 @@ pub(crate) struct RoleOptions {
 impl<'py> FromPyObject<'_, 'py> for RoleOptions {
     type Error = PyErr;
 
-    /// From the dictionary that `trunkline._roles.options` makes.
+    /// From the dictionary that `trunkline._roles.native_options` makes.
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let options: HashMap<String, Bound<'py, PyAny>> = object.extract()?;
         let need = |name: &str| options.get(name).ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")));

@@ -24,7 +24,7 @@ pub(crate) fn decode<'py>(protocol: &str, frames: &Bound<'py, PyAny>) -> PyResul
 #[pyfunction]
 pub(crate) fn topic<'py>(protocol: &str, frames: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     let Some(framing) = Framing::named(protocol) else { return Ok(None) };
-    let held = frames::held(frames)?;
+    let held = frames::held("frames", frames)?;
     let topic = framing.split(&held).topic;
     Ok(topic.map(|at| PyBytes::new(frames.py(), held[at].as_ref())))
 }

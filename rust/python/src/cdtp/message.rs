@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -21,7 +21,7 @@ use trunkline_wire::cdtp::{
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{ErrorKind, Frames, msgpack as wire_msgpack};
 
-use crate::errors::{LocalProtocolError, decode_error};
+use crate::errors::{LocalProtocolError, decode_error, naming};
 use crate::frames::{self, Frame};
 use crate::msgpack;
 
@@ -80,34 +80,45 @@ pub(crate) fn settings(accept: &[String], strict: bool) -> PyResult<Settings> {
 }
 
 pub(crate) fn variant(slug: &str) -> PyResult<Variant> {
-    Variant::ALL
-        .into_iter()
-        .find(|variant| variant.slug() == slug)
-        .ok_or_else(|| PyValueError::new_err(format!("{slug:?} is no CDTP header: S, A, B and 2 are")))
+    Variant::ALL.into_iter().find(|variant| variant.slug() == slug).ok_or_else(|| {
+        PyValueError::new_err(format!("unknown CDTP header {slug:?}: choose \"S\", \"A\", \"B\" or \"2\""))
+    })
 }
 
 pub(crate) fn timestamp(timestamp_ns: &Bound<'_, PyAny>) -> PyResult<Timestamp> {
-    Timestamp::from_nanos(timestamp_ns.extract()?)
-        .ok_or_else(|| PyValueError::new_err("timestamp_ns is beyond a MessagePack timestamp"))
+    let beyond = || PyValueError::new_err(format!("timestamp_ns is beyond a MessagePack timestamp: {timestamp_ns}"));
+    match timestamp_ns.extract() {
+        Ok(nanoseconds) => Timestamp::from_nanos(nanoseconds).ok_or_else(beyond),
+        Err(error) if error.is_instance_of::<PyOverflowError>(timestamp_ns.py()) => Err(beyond()),
+        Err(_) => {
+            let kind = timestamp_ns.get_type().qualname()?;
+            let text = format!("timestamp_ns takes nanoseconds since 1970, an int as time.time_ns() gives, not {kind}");
+            Err(PyTypeError::new_err(text))
+        }
+    }
 }
 
-/// A MessagePack map of Python's mapping, whose keys are strings.
-pub(crate) fn encoded_map(map: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
+/// A MessagePack map of Python's mapping, whose keys are strings; `argument` is what Python calls it.
+pub(crate) fn encoded_map(argument: &str, map: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
     let Some(map) = map else { return Ok(Bytes::from_static(&[0x80])) };
     let owned;
     let map = if let Ok(dict) = map.cast::<PyDict>() {
         dict
     } else {
-        owned = PyDict::from_sequence(map.call_method0("items")?.as_any())?;
+        let Ok(items) = map.call_method0("items") else {
+            let kind = map.get_type().qualname()?;
+            return Err(PyTypeError::new_err(format!("{argument} takes a mapping of names to values, not {kind}")));
+        };
+        owned = PyDict::from_sequence(&items)?;
         &owned
     };
     for key in map.keys() {
         if !key.is_instance_of::<pyo3::types::PyString>() {
-            return Err(PyTypeError::new_err(format!("tags have strings for keys, not {}", key.repr()?)));
+            return Err(PyTypeError::new_err(format!("{argument} takes strings for keys, not {}", key.repr()?)));
         }
     }
     let mut encoded = Vec::with_capacity(64);
-    msgpack::from_python(map.as_any(), &mut encoded)?;
+    msgpack::from_python(map.as_any(), &mut encoded).map_err(|error| naming(argument, map.py(), error))?;
     Ok(encoded.into())
 }
 
@@ -218,8 +229,8 @@ impl Message {
         sequence: Option<u64>,
     ) -> PyResult<Self> {
         let variant = self::variant(variant)?;
-        let tags = encoded_map(tags)?;
-        let payload = payload.map_or_else(|| Ok(SmallVec::new()), frames::one_or_more)?;
+        let tags = encoded_map("tags", tags)?;
+        let payload = payload.map_or_else(|| Ok(SmallVec::new()), |payload| frames::one_or_more("payload", payload))?;
         let stamp = match timestamp_ns {
             Some(nanoseconds) => timestamp(nanoseconds)?,
             None if matches!(variant, Variant::S | Variant::A) => {
@@ -452,10 +463,10 @@ pub(crate) fn decode<'py>(
     strict: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let settings = match accept {
-        Some(accept) => settings(accept.slugs(), strict)?,
+        Some(accept) => settings(accept.slugs(), strict).map_err(|error| naming("accept", py, error))?,
         None => Settings { strict, ..Settings::default() },
     };
-    let frames = frames::held(frames)?;
+    let frames = frames::held("frames", frames)?;
     match decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))? {
         Layout::Single(head) => Message::single(frames, head).into_bound_py_any(py),
         Layout::Batch(batch) => PyBatch::new(frames[0].share(py), batch).into_bound_py_any(py),
@@ -479,7 +490,11 @@ pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     if let Ok(batch) = message.cast::<PyBatch>() {
         return frames::tuple(py, std::iter::once(&batch.get().frame));
     }
-    let message = message.cast::<Message>()?.get();
+    let Ok(message) = message.cast::<Message>() else {
+        let kind = message.get_type().qualname()?;
+        return Err(PyTypeError::new_err(format!("message takes a Message or a Batch, not {kind}")));
+    };
+    let message = message.get();
     if message.variant == Variant::Two {
         return frames::tuple(py, message.wire(py)?.iter());
     }
@@ -492,7 +507,7 @@ pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
 #[pyfunction]
 #[pyo3(name = "_restore")]
 pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
-    let frames = frames::frames(frames)?;
+    let frames = frames::frames("frames", frames)?;
     let settings = Settings { strict: false, ..Settings::default() };
     let layout = decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))?;
     match layout {
@@ -506,7 +521,7 @@ pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
 #[pyfunction]
 #[pyo3(name = "_restore_batch")]
 pub(crate) fn restore_batch(frames: &Bound<'_, PyAny>) -> PyResult<PyBatch> {
-    let frames = frames::frames(frames)?;
+    let frames = frames::frames("frames", frames)?;
     let settings = Settings { strict: false, ..Settings::default() };
     match decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))? {
         Layout::Batch(batch) => Ok(PyBatch::new(frames[0].clone(), batch)),

@@ -189,29 +189,39 @@ impl PySender {
         tags: Option<&Bound<'_, PyAny>>,
         timestamp_ns: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Outgoing> {
-        let payload = frames::one_or_more(payload)?;
+        let payload = frames::one_or_more("payload", payload)?;
         if self.variant == Variant::S && payload.is_empty() {
             return Err(no_message(ErrorKind::MissingPayload));
         }
         if timestamp_ns.is_some() && matches!(self.variant, Variant::B | Variant::Two) {
             return Err(no_timestamp(self.variant));
         }
-        self.outgoing(SenderVerb::Data { timestamp: Self::stamp(timestamp_ns)?, tags: encoded_map(tags)?, payload })
+        self.outgoing(SenderVerb::Data {
+            timestamp: Self::stamp(timestamp_ns)?,
+            tags: encoded_map("tags", tags)?,
+            payload,
+        })
     }
 
     /// The begin of a run.
     fn begin_run(&self, config: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(SenderVerb::BeginRun { timestamp: Self::stamp(None)?, config: encoded_map(Some(config))? })
+        self.outgoing(SenderVerb::BeginRun {
+            timestamp: Self::stamp(None)?,
+            config: encoded_map("config", Some(config))?,
+        })
     }
 
     /// The end of a run.
     fn end_run(&self, metadata: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(SenderVerb::EndRun { timestamp: Self::stamp(None)?, metadata: encoded_map(Some(metadata))? })
+        self.outgoing(SenderVerb::EndRun {
+            timestamp: Self::stamp(None)?,
+            metadata: encoded_map("metadata", Some(metadata))?,
+        })
     }
 
     /// A message as it is.
     fn raw(&self, frames: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        let frames = frames::frames(frames)?;
+        let frames = frames::frames("frames", frames)?;
         if frames.is_empty() {
             return Err(no_message(ErrorKind::MissingPayload));
         }

@@ -59,7 +59,7 @@ impl Given<'_> {
             }
         };
         let (heartbeat_interval, liveness) = heartbeat(self.heartbeat_interval_s, self.liveness)?;
-        let services = self.services.map(|services| frames::frames(&services)).transpose()?;
+        let services = self.services.map(|services| frames::frames("allowed_services", &services)).transpose()?;
         Ok(BrokerSettings {
             max_queue: self.max_queue,
             max_queue_bytes: self.max_queue_bytes,

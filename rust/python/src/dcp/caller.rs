@@ -89,7 +89,7 @@ pub(super) fn request(
     retries: u32,
     max_message_bytes: u64,
 ) -> PyResult<(CallId, ClientVerb, usize)> {
-    let service = frames::frame(service)?;
+    let service = frames::frame("service", service)?;
     let metadata = self::metadata(metadata)?;
     let data = parts(data, metadata.len(), max_message_bytes)?;
     within(metadata.iter().chain([&service]), max_message_bytes)?;

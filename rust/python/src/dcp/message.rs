@@ -81,13 +81,13 @@ impl Message {
         if !has_body && (client.is_some() || metadata.is_some() || data.is_some()) {
             return Err(refused("has neither client nor metadata nor data"));
         }
-        let service = service.map(frames::frame).transpose()?.unwrap_or_default();
-        let client = client.map(frames::frame).transpose()?;
+        let service = service.map(|service| frames::frame("service", service)).transpose()?.unwrap_or_default();
+        let client = client.map(|client| frames::frame("client", client)).transpose()?;
         if client.as_ref().is_some_and(Bytes::is_empty) {
             return Err(LocalProtocolError::new_err("a client's address is not empty"));
         }
         let metadata = metadata.map_or_else(|| Ok(vec![]), self::metadata)?;
-        let data = data.map_or_else(|| Ok(SmallVec::new()), frames::one_or_more)?;
+        let data = data.map_or_else(|| Ok(SmallVec::new()), |data| frames::one_or_more("data", data))?;
         let frames = match message_type {
             MessageType::Register => encode_register(service),
             MessageType::Request => encode_request(service, client, &metadata, &data),
@@ -176,7 +176,7 @@ fn wire<'py>(py: Python<'py>, message: &Message) -> PyResult<Bound<'py, PyTuple>
 #[pyo3(signature = (frames, *, role = None, compat_dagbox = false))]
 pub(crate) fn decode(frames: &Bound<'_, PyAny>, role: Option<&str>, compat_dagbox: bool) -> PyResult<Message> {
     let settings = Settings { role: self::role(role)?, compat_dagbox };
-    let frames = frames::held(frames)?;
+    let frames = frames::held("frames", frames)?;
     let layout = decode_layout(&frames, settings).map_err(|error| decode_error("dcp", error))?;
     Ok(Message { frames, layout })
 }
@@ -218,7 +218,7 @@ impl PyReply {
     #[pyo3(signature = (data, metadata = None))]
     fn new(data: &Bound<'_, PyAny>, metadata: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let metadata = metadata.map_or_else(|| Ok(vec![]), self::metadata)?;
-        Ok(Self { metadata, data: frames::one_or_more(data)?.into_vec() })
+        Ok(Self { metadata, data: frames::one_or_more("data", data)?.into_vec() })
     }
 
     /// The parts of the answer; none where the work failed.

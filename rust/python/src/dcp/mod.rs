@@ -54,7 +54,7 @@ const PARTS: usize = MAX_FRAMES - 8;
 
 /// One part of data, or a sequence of them: none larger than a peer takes, nor more than go beside so many of metadata.
 fn parts(object: &Bound<'_, PyAny>, metadata: usize, max_message_bytes: u64) -> PyResult<Vec<Bytes>> {
-    let parts = frames::one_or_more(object)?.into_vec();
+    let parts = frames::one_or_more("data", object)?.into_vec();
     within(parts.iter(), max_message_bytes)?;
     let count = metadata + parts.len();
     if count > PARTS {
@@ -74,9 +74,9 @@ fn within<'a>(parts: impl Iterator<Item = &'a Bytes>, max_message_bytes: u64) ->
 
 /// Parts of metadata, which are told from what follows by not being empty (DCP-22).
 fn metadata(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
-    let parts = frames::one_or_more(object)?.into_vec();
+    let parts = frames::one_or_more("metadata", object)?.into_vec();
     if parts.iter().any(Bytes::is_empty) {
-        return Err(LocalProtocolError::new_err("a part of metadata must not be empty"));
+        return Err(LocalProtocolError::new_err("metadata has an empty part, and none may be: leave it out"));
     }
     Ok(parts)
 }

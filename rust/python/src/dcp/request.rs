@@ -134,7 +134,7 @@ impl PyRequest {
 
     /// Hands it on: the reply of the other service goes to the client (DCP-34).
     fn forward(&self, service: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let service = frames::frame(service)?;
+        let service = frames::frame("service", service)?;
         let data = self.parts(data)?;
         self.answer(WorkerVerb::Forward { job: self.job, service, data })
     }

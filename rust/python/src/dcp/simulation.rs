@@ -280,7 +280,7 @@ impl Simulated {
 
     /// Sends these frames, if it is a raw DEALER.
     fn send(&self, frames: &Bound<'_, PyAny>) -> PyResult<()> {
-        let frames = frames::frames(frames)?;
+        let frames = frames::frames("frames", frames)?;
         if frames.is_empty() {
             return Err(LocalProtocolError::new_err("a message has one frame at least"));
         }

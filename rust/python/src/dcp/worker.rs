@@ -219,7 +219,7 @@ pub(crate) fn settings(
         return Err(LocalProtocolError::new_err("a worker has concurrency for one request at least"));
     }
     let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
-    let service = frames::frame(service)?;
+    let service = frames::frame("service", service)?;
     if service == LEAVING {
         return Err(LocalProtocolError::new_err("this is the service of workers that leave"));
     }

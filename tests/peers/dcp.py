@@ -2,7 +2,7 @@
 
 import zmq
 
-from waiting import until
+from peers.waiting import until
 
 HEAD = [b"", b"DGBX\x01"]
 PING = [*HEAD, b"\x02"]

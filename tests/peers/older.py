@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trunkline import capture
 
-DATA = Path(__file__).with_name("data")
+DATA = Path(__file__).parents[1] / "data"
 
 
 def copied(name, to):

@@ -12,7 +12,7 @@ def start(script: Path, ending: str, style: str, directory: Path) -> subprocess.
     """Starts `SCRIPT ENDING STYLE DIRECTORY`."""
     command = [sys.executable, "-X", "dev", str(script), ending, style, str(directory / "capture")]
     # The scripts say what they do by this module as well.
-    paths = filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+    paths = filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
 

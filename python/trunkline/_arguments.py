@@ -1,0 +1,157 @@
+"""Arguments, looked at before anything is opened: an error names the argument, and says what to give."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn
+
+__all__ = [
+    "need_bytes",
+    "need_callable",
+    "need_choice",
+    "need_choices",
+    "need_flag",
+    "need_heartbeat",
+    "need_names",
+    "need_number",
+    "need_path",
+    "need_port",
+    "need_seconds",
+    "need_sequence",
+    "need_text",
+    "refuse",
+]
+
+_LAST_PORT = 65535
+
+# libzmq counts its heartbeats in milliseconds, of which it has 31 bits.
+_SHORTEST_HEARTBEAT_S = 0.001
+_LONGEST_HEARTBEAT_S = (2**31 - 1) / 1000
+
+
+def refuse(name: str, takes: str, value: object, advice: str = "") -> NoReturn:
+    """Refuses an argument of another type than it takes."""
+    message = f"{name} takes {takes}, not {type(value).__name__}{advice}"
+    raise TypeError(message)
+
+
+def need_bytes(name: str, value: object) -> None:
+    """Refuses what is no bytes-like object."""
+    if isinstance(value, str):
+        refuse(name, "bytes", value, f": encode it, as {value[:40]!r}.encode()")
+    with suppress(TypeError):
+        memoryview(value)  # type: ignore[arg-type]
+        return
+    refuse(name, "bytes", value)
+
+
+def need_text(name: str, value: object, *, may_be_none: bool = False) -> None:
+    """Refuses what is no string."""
+    if isinstance(value, bytes):
+        refuse(name, "a str", value, ": decode it")
+    if not isinstance(value, str) and not (may_be_none and value is None):
+        refuse(name, "a str or None" if may_be_none else "a str", value)
+
+
+def need_flag(name: str, value: object) -> None:
+    """Refuses what is neither True nor False: a string such as "no" would count as true."""
+    if not isinstance(value, bool):
+        refuse(name, "True or False", value)
+
+
+def need_number(
+    name: str, value: object, *, least: int = 0, may_be_none: bool = False, error: type[Exception] = ValueError
+) -> None:
+    """Refuses what is no whole number from `least` on; raises `error` for another number."""
+    if may_be_none and value is None:
+        return
+    if not hasattr(value, "__index__"):
+        refuse(name, "a whole number or None" if may_be_none else "a whole number", value)
+    number = operator.index(value)
+    if number < least:
+        message = f"{name} is at least {least}, not {number}"
+        raise error(message)
+    if number >= 1 << 63:
+        message = f"{name} is less than 2**63, not {number}"
+        raise error(message)
+
+
+def need_seconds(name: str, value: object, *, may_be_none: bool = False, unit: str = "seconds") -> None:
+    """Refuses what is no time that can pass."""
+    if may_be_none and value is None:
+        return
+    if not hasattr(value, "__float__"):
+        takes = f"a number of {unit}"
+        refuse(name, f"{takes} or None" if may_be_none else takes, value)
+    seconds = float(value)
+    if not math.isfinite(seconds) or seconds < 0:
+        message = f"{name} is a number of {unit} from 0 on, not {value!r}"
+        raise ValueError(message)
+
+
+def need_heartbeat(interval_s: object, liveness: object) -> None:
+    """Refuses what is no interval of heartbeats, or no number of them."""
+    need_seconds("heartbeat_interval_s", interval_s)
+    need_number("liveness", liveness, least=1)
+    longest = _LONGEST_HEARTBEAT_S / operator.index(liveness)  # type: ignore[arg-type]
+    if not _SHORTEST_HEARTBEAT_S <= float(interval_s) <= longest:  # type: ignore[arg-type]
+        message = (
+            f"heartbeat_interval_s is {_SHORTEST_HEARTBEAT_S} or more, and liveness times that at most "
+            f"{_LONGEST_HEARTBEAT_S:.0f}, not {liveness} times {interval_s}"
+        )
+        raise ValueError(message)
+
+
+def need_port(name: str, value: object, *, least: int = 0, error: type[Exception] = ValueError) -> None:
+    """Refuses what is no port; 0 stands for any that is free, where there is such a choice."""
+    need_number(name, value, least=least, error=error)
+    if operator.index(value) > _LAST_PORT:  # type: ignore[arg-type]
+        message = f"{name} is at most {_LAST_PORT}, not {value!r}"
+        raise error(message)
+
+
+def need_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Refuses what is none of these words."""
+    if not isinstance(value, str) or value not in choices:
+        *most, last = map(repr, choices)
+        message = f"{name} is {', '.join(most)} or {last}, not {value!r}"
+        raise ValueError(message) if isinstance(value, str) else TypeError(message)
+
+
+def need_choices(name: str, value: object, choices: Collection[str]) -> None:
+    """Refuses what is neither one of these words nor several."""
+    for each in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
+        need_choice(name, each, choices)
+
+
+def need_names(name: str, value: object, *, may_be_none: bool = False) -> None:
+    """Refuses what is neither a string nor a sequence of them."""
+    if isinstance(value, str) or (may_be_none and value is None):
+        return
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+        refuse(name, "a str, or a sequence of them", value)
+    for each in value:
+        if not isinstance(each, str):
+            refuse(name, "a str, or a sequence of them", each)
+
+
+def need_path(name: str, value: object, *, may_be_none: bool = False) -> None:
+    """Refuses what names no file or directory."""
+    if not isinstance(value, str | os.PathLike) and not (may_be_none and value is None):
+        refuse(name, "a path, as a str or pathlib.Path", value)
+
+
+def need_callable(name: str, value: Callable[..., Any] | None) -> None:
+    """Refuses what cannot be called."""
+    if value is not None and not callable(value):
+        refuse(name, "a function or None", value)
+
+
+def need_sequence(name: str, value: object) -> None:
+    """Refuses a single thing where several are taken."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        refuse(name, "a sequence", value, ": put it in a list")

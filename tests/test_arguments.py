@@ -1,0 +1,366 @@
+"""Errors about an argument name it and say what it takes."""
+
+import datetime as dt
+import re
+
+import numpy as np
+import pytest
+import zmq
+
+import trunkline
+from trunkline import capture, cdtp, chirp, columns, dcp, msgpack, spark
+from trunkline.errors import LocalProtocolError
+
+WHERE = "tcp://127.0.0.1:*"
+THERE = "tcp://127.0.0.1:9"
+ERRORS = (TypeError, ValueError, OverflowError, LocalProtocolError)
+
+# How each role is opened where nothing is wrong, and with what it is given.
+ROLES = {
+    "Sender": lambda _tmp, **given: cdtp.Sender(**{"name": "Det", "bind": WHERE, "linger_s": 0, **given}),
+    "Receiver": lambda _tmp, **given: cdtp.Receiver(**{"bind": WHERE, **given}),
+    "Recorder": lambda tmp, **given: cdtp.Recorder(**{"path": tmp / "capture", "bind": WHERE, **given}),
+    "Beacon": lambda _tmp, **given: chirp.Beacon(**{"group": "lab", "port": 17123, **given}),
+    "Broker": lambda _tmp, **given: dcp.Broker(**{"bind": WHERE, **given}),
+    "Worker": lambda _tmp, **given: dcp.Worker(**{"service": b"echo", "connect": THERE, **given}),
+    "Client": lambda _tmp, **given: dcp.Client(**{"connect": THERE, **given}),
+}
+
+NUMBER = "takes a whole number"
+SECONDS = "takes a number of seconds"
+FLAG = "takes True or False, not"
+BELOW = "is at least"
+PAST = "is a number of seconds from 0 on, not"
+PATH = "takes a path, as a str or pathlib.Path, not"
+FUNCTION = "takes a function or None, not"
+TEXT = "takes a str"
+
+# What every role takes but a Beacon, then what is a role's own: the argument, what is wrong, the words that say so.
+SHARED = [
+    ("queue_messages", "many", NUMBER),
+    ("queue_messages", None, NUMBER),
+    ("queue_messages", 1.5, NUMBER),
+    ("queue_messages", 0, "is at least 1, not 0"),
+    ("queue_bytes", -1, "is at least 1, not -1"),
+    ("queue_bytes", "1 MiB", NUMBER),
+    ("queue_bytes", 1 << 70, "is less than 2**63"),
+    ("outbox_bytes", 0, "is at least 1"),
+    ("max_message_bytes", -1, "is at least 0"),
+    ("max_message_bytes", None, NUMBER),
+    ("max_message_bytes", 1 << 63, "is less than 2**63"),
+    ("raise_file_limit", "no", FLAG),
+    ("options", [1], "takes a mapping of socket options"),
+    ("options", {"LINGER": 1}, NUMBER),
+    ("options", {zmq.TCP_KEEPALIVE: None}, f"[{int(zmq.TCP_KEEPALIVE)}] {NUMBER}"),
+    ("socket", "tcp://127.0.0.1:9", "takes a zmq.Socket, not str"),
+    ("context", 1, "takes a zmq.Context, not int"),
+    ("curve", b"key", "takes a trunkline.Curve, not bytes"),
+]
+ENDPOINTS = [
+    (5555, "takes a str, or a sequence of them, not int"),
+    (b"tcp://127.0.0.1:9", "takes a str, or a sequence of them, not bytes"),
+    ([None], "takes a str, or a sequence of them, not NoneType"),
+    ("127.0.0.1:9", "does not name its transport"),
+]
+CAPTURE = [
+    ("segment_bytes", 0, "is at least 1"),
+    ("segment_bytes", "1 MiB", NUMBER),
+    ("segment_s", "60", SECONDS),
+    ("segment_s", -1, PAST),
+    ("keep_bytes", -1, BELOW),
+    ("keep_days", "1", "takes a number of days"),
+    ("keep_days", -1, "is a number of days from 0 on"),
+    ("warn_free_bytes", 0.5, NUMBER),
+    ("critical_free_bytes", -1, BELOW),
+]
+ROLE_CAPTURE = [
+    ("capture", 5, PATH),
+    ("capture", b"capture", PATH),
+    ("capture_overflow", "drop", "is 'count' or 'block', not 'drop'"),
+    ("capture_overflow", None, "is 'count' or 'block', not None"),
+    *CAPTURE,
+]
+CHIRP = [
+    ("group", b"lab", "takes a str, not bytes: decode it"),
+    ("chirp", "unicast", "is 'multicast' or 'broadcast', not 'unicast'"),
+    ("chirp_port", -1, "is at least 0"),
+    ("chirp_port", 65536, "is at most 65535, not 65536"),
+    ("chirp_port", "7123", NUMBER),
+]
+HEARTBEAT = [
+    ("heartbeat_interval_s", "2.5", SECONDS),
+    ("heartbeat_interval_s", -1, PAST),
+    ("heartbeat_interval_s", float("nan"), PAST),
+    ("heartbeat_interval_s", 1e-6, "is 0.001 or more"),
+    ("liveness", 0, BELOW),
+    ("liveness", None, NUMBER),
+    ("liveness", 1 << 40, "liveness"),
+]
+RECEIVING = [
+    ("accept", "C", "is 'S', 'A', 'B' or '2', not 'C'"),
+    ("accept", ("S", 2), "is 'S', 'A', 'B' or '2', not 2"),
+    ("accept", 2, "is 'S', 'A', 'B' or '2', not 2"),
+    ("strict", "yes", FLAG),
+    ("on_drop", "print", FUNCTION),
+    ("limit", -1, BELOW),
+    ("limit", "all", "takes a whole number or None"),
+]
+IN_GROUP = [
+    ("senders", 5, "takes a str, or a sequence of them, not int"),
+    ("senders", [b"Det"], "takes a str, or a sequence of them, not bytes"),
+    *CHIRP,
+]
+OWN = {
+    "Sender": [
+        ("name", b"Det", "takes a str, not bytes: decode it"),
+        ("name", None, TEXT),
+        ("header", "C", "is 'S', 'A', 'B' or '2', not 'C'"),
+        ("header", 2, "is 'S', 'A', 'B' or '2', not 2"),
+        ("overflow", "drop", "is 'block' or 'raise', not 'drop'"),
+        ("linger_s", "5", SECONDS),
+        ("linger_s", None, SECONDS),
+        ("linger_s", -1, PAST),
+        ("linger_s", float("inf"), PAST),
+        ("batch_bytes", -1, BELOW),
+        ("batch_bytes", 0.5, NUMBER),
+        ("batch_s", None, SECONDS),
+        ("batch_s", -0.1, PAST),
+        ("chirp_lower_case", 1, FLAG),
+        *CHIRP,
+        *ROLE_CAPTURE,
+    ],
+    "Receiver": [*RECEIVING, ("message_limit", -1, BELOW), *IN_GROUP, *ROLE_CAPTURE],
+    "Recorder": [("path", 5, PATH), ("path", None, PATH), *RECEIVING, *IN_GROUP, *CAPTURE],
+    "Beacon": [
+        ("group", None, "takes a str, not NoneType"),
+        ("name", b"Det", "takes a str, not bytes: decode it"),
+        ("name", 5, "takes a str or None, not int"),
+        ("chirp", None, "is 'multicast' or 'broadcast', not None"),
+        ("lower_case", "no", FLAG),
+        ("names", [1], "takes a str, or a sequence of them, not int"),
+        ("on_drop", 1, FUNCTION),
+        ("port", -1, BELOW),
+        ("port", 1 << 16, "is at most 65535"),
+        ("port", None, NUMBER),
+    ],
+    "Broker": [
+        ("max_queue", -1, BELOW),
+        ("max_queue", None, NUMBER),
+        ("max_queue_bytes", "1", NUMBER),
+        ("queue_ttl_s", None, SECONDS),
+        ("queue_ttl_s", -1, PAST),
+        ("overflow", "block", "is 'reject-newest' or 'drop-oldest', not 'block'"),
+        ("requeue", None, FLAG),
+        ("busy_ping_grants", 1, FLAG),
+        ("client_address", "none", "is 'any' or 'workers-only', not 'none'"),
+        ("compat_dagbox", "yes", FLAG),
+        ("allowed_services", b"echo", "takes a sequence, not bytes: put it in a list"),
+        ("allowed_services", ["echo"], "takes bytes, not str: encode it, as 'echo'.encode()"),
+        ("allowed_services", 5, "takes a sequence, not int"),
+        ("on_drop", 1, FUNCTION),
+        *HEARTBEAT,
+        *ROLE_CAPTURE,
+    ],
+    "Worker": [
+        ("service", "echo", "takes bytes, not str: encode it, as 'echo'.encode()"),
+        ("service", None, "takes bytes, not NoneType"),
+        ("service", [b"echo"], "takes bytes, not list"),
+        ("concurrency", 0, BELOW),
+        ("concurrency", None, NUMBER),
+        ("on_drop", 1, FUNCTION),
+        *HEARTBEAT,
+        *ROLE_CAPTURE,
+    ],
+    "Client": [
+        ("overflow", "drop", "is 'block' or 'raise', not 'drop'"),
+        ("on_drop", 1, FUNCTION),
+        *HEARTBEAT,
+        *ROLE_CAPTURE,
+    ],
+}
+
+
+def cases():
+    for role, own in OWN.items():
+        side = "connect" if role in ("Worker", "Client") else "bind"
+        where = [] if role == "Beacon" else [(side, value, words) for value, words in ENDPOINTS]
+        shared = [] if role == "Beacon" else SHARED
+        for argument, value, words in [*own, *shared, *where]:
+            yield pytest.param(role, argument, value, words, id=f"{role}-{argument}-{value!r}"[:60])
+
+
+@pytest.mark.parametrize(("role", "argument", "value", "words"), list(cases()))
+def test_a_role_names_the_argument_it_cannot_take(role, argument, value, words, tmp_path):
+    given = {argument: value}
+    if argument in ("chirp", "chirp_port", "chirp_lower_case", "senders") and role != "Beacon":
+        given["group"] = "lab"
+        if role != "Sender":
+            given["bind"] = ()
+    with pytest.raises(ERRORS, match=re.escape(argument)) as raised:
+        ROLES[role](tmp_path, **given)
+    assert words in str(raised.value)
+    assert not (tmp_path / "capture").exists()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_cannot_take_is_all_there_is_to_refuse(role, tmp_path):
+    with ROLES[role](tmp_path):
+        pass
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tmieout'"):
+        ROLES[role](tmp_path, tmieout=1)
+
+
+def test_numbers_may_be_those_of_numpy(tmp_path):
+    with cdtp.Sender("Det", bind=WHERE, queue_messages=np.int64(5), linger_s=np.float32(0)) as sender:
+        assert sender.stats.queued == 0
+    with cdtp.Recorder(tmp_path, bind=WHERE, segment_bytes=np.uint32(1 << 20), segment_s=1):
+        pass
+
+
+FRAME = "takes bytes or another buffer, not"
+
+CALLS = {
+    "send text": (lambda at: at.sender.send("text"), "payload", f"{FRAME} str: encode it"),
+    "send texts": (lambda at: at.sender.send(["text"]), "payload", f"{FRAME} str: encode it"),
+    "send none": (lambda at: at.sender.send(None), "payload", f"{FRAME} NoneType"),
+    "send numbers": (lambda at: at.sender.send([1]), "payload", f"{FRAME} int"),
+    "send every second": (lambda at: at.sender.send(np.arange(10)[::2]), "payload", "make a contiguous copy"),
+    "send a moment": (
+        lambda at: at.sender.send(b"", tags={"t": dt.datetime.now(dt.UTC)}),
+        "tags",
+        "MessagePack has no datetime: give trunkline.msgpack.Timestamp(seconds, nanoseconds)",
+    ),
+    "send a set": (
+        lambda at: at.sender.send(b"", tags={"t": {1}}),
+        "tags",
+        "MessagePack has no set: it has None, bool",
+    ),
+    "send a huge number": (lambda at: at.sender.send(b"", tags={"t": 1 << 64}), "tags", "integers of 64 bits"),
+    "send tags by number": (lambda at: at.sender.send(b"", tags={1: 1}), "tags", "takes strings for keys, not 1"),
+    "send listed tags": (
+        lambda at: at.sender.send(b"", tags=["t"]),
+        "tags",
+        "takes a mapping of names to values, not list",
+    ),
+    "send at a float": (
+        lambda at: at.sender.send(b"", timestamp_ns=1.5),
+        "timestamp_ns",
+        "takes nanoseconds since 1970",
+    ),
+    "send at text": (lambda at: at.sender.send(b"", timestamp_ns="now"), "timestamp_ns", "not str"),
+    "send at no time": (lambda at: at.sender.send(b"", timestamp_ns=1 << 120), "timestamp_ns", "beyond a MessagePack"),
+    "send within text": (lambda at: at.sender.send(b"", timeout_s="1"), "timeout_s", "str"),
+    "send frames": (
+        lambda at: at.sender.send_frames(b"x"),
+        "frames",
+        "takes a sequence of bytes, not bytes: put it in a list",
+    ),
+    "configure": (lambda at: at.runs.begin_run({1: 1}), "config", "takes strings for keys"),
+    "configure by text": (lambda at: at.runs.begin_run("x"), "config", "takes a mapping of names to values, not str"),
+    "request of text": (lambda at: at.client.request("echo", b""), "service", f"{FRAME} str: encode it"),
+    "request text": (lambda at: at.client.request(b"echo", "x"), "data", f"{FRAME} str: encode it"),
+    "request beside text": (
+        lambda at: at.client.request(b"", b"", metadata="x"),
+        "metadata",
+        f"{FRAME} str: encode it",
+    ),
+    "request beside nothing": (lambda at: at.client.request(b"", b"", metadata=[b""]), "metadata", "empty part"),
+    "request often": (lambda at: at.client.request(b"", b"", retries=-1), "retries", ""),
+    "request never": (lambda at: at.client.request(b"", b"", timeout_s=-1), "timeout_s", PAST),
+    "offer text": (lambda at: at.beacon.offer("data", 1), "service", "takes a trunkline.chirp.Service, not str"),
+    "offer a port": (lambda at: at.beacon.offer(chirp.Service.DATA, 65536), "port", "is at most 65535"),
+    "ask for text": (lambda at: at.beacon.request("data"), "service", "takes a trunkline.chirp.Service, not str"),
+    "decode text": (lambda _: cdtp.decode("x"), "frames", "takes a sequence of bytes, not str: put it in a list"),
+    "decode texts": (lambda _: cdtp.decode(["x"]), "frames", f"{FRAME} str: encode it"),
+    "decode none": (lambda _: cdtp.decode(None), "frames", f"{FRAME} NoneType"),
+    "decode c": (lambda _: cdtp.decode([], accept="C"), "accept", "unknown CDTP header"),
+    "decode dcp text": (lambda _: dcp.decode("x"), "frames", "takes a sequence of bytes, not str: put it in a list"),
+    "decode for nobody": (lambda _: dcp.decode([], role="queue"), "role", "queue"),
+    "decode chirp text": (lambda _: chirp.decode("x"), "frames", f"{FRAME} str: encode it"),
+    "encode text": (lambda _: cdtp.encode("x"), "message", "takes a Message or a Batch, not str"),
+    "encode dcp text": (lambda _: dcp.encode("x"), "message", "str"),
+    "build of text": (lambda _: cdtp.Message("Det", "x", timestamp_ns=0), "payload", f"{FRAME} str: encode it"),
+    "build dcp of text": (lambda _: dcp.Message("request", service="echo"), "service", f"{FRAME} str: encode it"),
+    "build no dcp": (lambda _: dcp.Message("ask"), "type", "ask"),
+    "msgpack of text": (lambda _: msgpack.decode("x"), "data", "takes bytes or another buffer, not str"),
+    "open none": (lambda _: capture.open(None), "path", PATH),
+    "replay none": (lambda _: capture.replay(None, bind=WHERE), "path", PATH),
+    "replay fast": (lambda at: capture.replay(at.path, rate="fast", bind=WHERE), "rate", "'max', 'real' or a number"),
+    "replay none a second": (
+        lambda at: capture.replay(at.path, rate=None, bind=WHERE),
+        "rate",
+        "'max', 'real' or a number",
+    ),
+    "replay within text": (lambda at: capture.replay(at.path, timeout_s="1", bind=WHERE), "timeout_s", SECONDS),
+    "replay lingering": (lambda at: capture.replay(at.path, linger_s=-1, bind=WHERE), "linger_s", PAST),
+    "replay telling": (lambda at: capture.replay(at.path, on_ready=1, bind=WHERE), "on_ready", FUNCTION),
+    "columns of what": (lambda _: columns.Decoder("xyz"), "protocol", "xyz"),
+    "columns how": (lambda _: columns.Decoder("cdtp", mode="LOOSE"), "mode", "LOOSE"),
+    "columns of text": (lambda _: columns.Decoder("cdtp", tags="json"), "tags", "json"),
+    "columns of types": (lambda _: columns.Decoder("cdtp", tags={"run": "int"}), "tags", '"int" is no type'),
+    "columns unknown": (lambda _: columns.Decoder("cdtp", colour=1), "colour", ""),
+    "spark none": (lambda _: spark.decode(None, "cdtp"), "df", "takes a Spark DataFrame, not NoneType"),
+    "spark what": (lambda _: spark.decode(None, "xyz"), "protocol", "xyz"),
+    "spark how": (lambda _: spark.decode(None, "cdtp", mode="LOOSE"), "mode", "LOOSE"),
+    "capture columns": (lambda at: capture.open(at.path).decode("cdtp", mode="LOOSE"), "mode", "LOOSE"),
+}
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory):
+    class At:
+        path = tmp_path_factory.mktemp("capture")
+
+    capture.import_([], At.path)
+    with (
+        cdtp.Sender("Det", bind=WHERE, linger_s=0) as At.sender,
+        cdtp.Sender("Det", header="A", bind=WHERE, linger_s=0) as At.runs,
+        dcp.Client(connect=THERE) as At.client,
+        chirp.Beacon("lab", "Det", port=17124) as At.beacon,
+    ):
+        yield At
+
+
+@pytest.mark.parametrize(("call", "argument", "words"), CALLS.values(), ids=CALLS)
+def test_a_call_names_the_argument_it_cannot_take(call, argument, words, at):
+    with pytest.raises(ERRORS) as raised:
+        call(at)
+    said = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert argument in said
+    assert words in said
+
+
+BUFFERS = {
+    "numbers": np.arange(1000),
+    "floats": np.linspace(0, 1, 7, dtype=np.float32),
+    "rows": np.arange(12, dtype=">u2").reshape(3, 4),
+    "fields": np.zeros(3, dtype=[("Open", "u1"), ("x", "f8")]),
+    "signed": np.arange(-3, 3, dtype=np.int8),
+    "view": memoryview(np.arange(5)),
+    "frame": zmq.Frame(b"frame"),
+    "bytearray": bytearray(b"bytes"),
+}
+
+
+@pytest.mark.parametrize("buffer", BUFFERS.values(), ids=BUFFERS)
+def test_any_contiguous_buffer_is_a_frame(buffer):
+    content = bytes(memoryview(buffer).tobytes())
+    assert cdtp.Message("Det", buffer, timestamp_ns=0).payload == (content,)
+    assert cdtp.Message("Det", [b"x", buffer], timestamp_ns=0).payload == (b"x", content)
+    assert dcp.Message("request", service=b"echo", data=[buffer]).data == (content,)
+
+
+@pytest.mark.parametrize("buffer", [np.array([None]), np.arange(6).reshape(2, 3).T], ids=["objects", "transposed"])
+def test_what_bytes_alone_do_not_say_is_no_frame(buffer):
+    with pytest.raises(TypeError, match="payload takes bytes or another buffer, not"):
+        cdtp.Message("Det", [buffer], timestamp_ns=0)
+
+
+def test_arguments_that_contradict_each_other_are_both_named(open_socket, context, tmp_path):
+    with pytest.raises(LocalProtocolError, match="socket= brings its own context: leave out context="):
+        cdtp.Receiver(socket=open_socket(zmq.PULL), context=context)
+    with pytest.raises(LocalProtocolError, match="a recorder waits for its disk: leave out capture_overflow="):
+        cdtp.Recorder(tmp_path / "capture", bind=WHERE, capture_overflow="count")
+    (tmp_path / "certificate").write_text("# its public-key was left out\n")
+    with pytest.raises(LocalProtocolError, match="certificate is no certificate"):
+        trunkline.Curve(tmp_path / "certificate")
