@@ -137,14 +137,13 @@ impl<M: Machine, T: Transport> Engine<M, T> {
         let mut last = self.core.snapshot();
         self.shared.remember(last.clone());
         let end = match self.core.tap.take().map(Tap::close) {
-            None => end,
             Some(Ok(progress)) => {
                 last.capture = progress;
                 end
             }
             // A capture that failed still says what it made durable.
             Some(Err(error)) if end == End::Closed => End::Capture(error.to_string()),
-            Some(Err(_)) => end,
+            None | Some(Err(_)) => end,
         };
         if end == End::Closed {
             self.shared.flushed.store(u64::MAX, Ordering::SeqCst);

@@ -149,7 +149,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
         let body = move || {
             let shared = Arc::clone(&engine_shared);
             let run = AssertUnwindSafe(|| {
-                run(machine, transport, engine_shared, settings.outbox_bytes, settings.capture, &report)
+                run(machine, transport, engine_shared, settings.outbox_bytes, settings.capture, &report);
             });
             if let Err(panic) = catch_unwind(run) {
                 shared.finish(End::Panicked(words(&*panic)));

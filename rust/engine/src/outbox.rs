@@ -114,7 +114,7 @@ impl Outboxes {
     }
 
     /// Queues a send, or says why not.
-    pub(crate) fn push(&mut self, now: Nanos, to: To, pending: Pending) -> Result<(), Unsent> {
+    pub(crate) fn push(&mut self, now: Nanos, to: &To, pending: Pending) -> Result<(), Unsent> {
         let bounded = to.0.is_some();
         let peer = self.peers.entry(to.clone()).or_insert_with(|| Peer {
             queue: VecDeque::new(),
@@ -130,7 +130,7 @@ impl Outboxes {
         }
         peer.bytes += size;
         peer.keep(pending);
-        self.weigh(&to, before, before + size);
+        self.weigh(to, before, before + size);
         Ok(())
     }
 
@@ -150,7 +150,9 @@ impl Outboxes {
             peer.first_limit = None;
             let (gone, kept) =
                 std::mem::take(&mut peer.queue).into_iter().partition::<Vec<_>, _>(|pending| is_late(pending.until));
-            kept.into_iter().for_each(|pending| peer.keep(pending));
+            for pending in kept {
+                peer.keep(pending);
+            }
             gone
         };
         late.iter().flat_map(|to| self.change(to, expire)).collect()
@@ -221,7 +223,7 @@ mod tests {
         let mut outboxes = Outboxes::default();
         for (peer, number) in [(1, 3), (2, 5), (3, 4)] {
             for at in 0..number {
-                outboxes.push(Nanos(0), to(peer), pending(u64::from(peer) * 10 + at, 1000)).expect("room");
+                outboxes.push(Nanos(0), &to(peer), pending(u64::from(peer) * 10 + at, 1000)).expect("room");
             }
         }
         let each = 1000 + trunkline_wire::FRAME_COST;
@@ -239,9 +241,9 @@ mod tests {
     #[test]
     fn a_single_send_is_never_too_large() {
         let mut outboxes = Outboxes::default();
-        outboxes.push(Nanos(0), to(1), pending(1, 1 << 20)).expect("room");
+        outboxes.push(Nanos(0), &to(1), pending(1, 1 << 20)).expect("room");
         assert_eq!(outboxes.most(), None);
-        outboxes.push(Nanos(0), to(2), pending(2, 1)).expect("room");
+        outboxes.push(Nanos(0), &to(2), pending(2, 1)).expect("room");
         assert!(outboxes.most().is_some());
         assert_eq!(outboxes.clear().count(), 2);
         assert_eq!((outboxes.bytes(), outboxes.most()), (0, None));

@@ -146,12 +146,11 @@ impl Authenticator {
     }
 
     fn answer(&mut self, waiting: Waiting, name: Option<String>) {
-        match name {
-            Some(name) => self.reply(&waiting, "200", "OK", name),
-            None => {
-                self.reply(&waiting, "400", "this key is not let in", String::new());
-                self.refuse(waiting);
-            }
+        if let Some(name) = name {
+            self.reply(&waiting, "200", "OK", name);
+        } else {
+            self.reply(&waiting, "400", "this key is not let in", String::new());
+            self.refuse(waiting);
         }
     }
 
@@ -268,9 +267,9 @@ mod tests {
     fn answers(zap: &mut Authenticator) -> Vec<(u8, String, String)> {
         let text = |frame: &Bytes| String::from_utf8_lossy(frame).into_owned();
         std::iter::from_fn(|| zap.poll_output())
-            .filter_map(|output| match output {
-                Output::Send { to, frames, .. } => Some((to?[0], text(&frames[3]), text(&frames[5]))),
-                _ => None,
+            .filter_map(|output| {
+                let Output::Send { to, frames, .. } = output else { return None };
+                Some((to?[0], text(&frames[3]), text(&frames[5])))
             })
             .collect()
     }

@@ -124,7 +124,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             let slot = &mut self.slots[at];
             slot.writable = false;
             let pending = Pending { id, frames: std::mem::take(frames), until };
-            match slot.outboxes.push(now, To(to.cloned()), pending) {
+            match slot.outboxes.push(now, &To(to.cloned()), pending) {
                 Ok(()) => self.bound_outboxes(now),
                 Err(reason) => self.unsent(now, at, id, reason),
             }
