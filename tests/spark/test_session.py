@@ -231,7 +231,7 @@ def test_the_wrapper_drops_one_option_and_keeps_the_others_as_they_are(tmp_path)
         ("pyspark", "capture_schema()"),
         ("pyspark", "from_cdtp('header')"),
         ("pyspark", "report('.', 'x.html')"),
-        ("pyarrow", "decode(None, 'cdtp')"),
+        ("pyarrow", "decode(type('Frame', (), {'mapInArrow': None}), 'cdtp')"),
         ("pandas", "pandas_udfs.cdtp('header')"),
         ("matplotlib", "report(None, 'x.html')"),
     ],

@@ -7,6 +7,7 @@ SIGTERM leaves at once. SIGHUP does not: who loses a terminal may get it from th
 
 from __future__ import annotations
 
+import atexit
 import errno
 import logging
 import os
@@ -17,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Self
+from typing import Self, TextIO
 
 from trunkline._extras import extra_of, how_to_install
 
@@ -154,6 +155,8 @@ def guarded(command: Callable[[], object]) -> int:
         What the process is to exit with.
     """
     cut_off_on_signals()
+    # The first to be registered is the last to run: roles have their last word before.
+    atexit.register(_forget_readers)
     sys.unraisablehook = _raise_after
     _fill_closed_streams()
     _log_to_stderr()
@@ -174,7 +177,7 @@ def _run(command: Callable[[], object]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except PipeClosed:
-        _forget_stdout()
+        _forget(sys.stdout)
     except BaseException as error:  # noqa: BLE001 - whatever it is, a user gets one line
         if _is_cut_off(error):
             return CUT_OFF
@@ -262,13 +265,25 @@ def _imports(frame: FrameType | None) -> bool:
     return False
 
 
-def _forget_stdout() -> None:
-    """Lets the interpreter flush standard output at its exit without an error."""
-    if sys.stdout is None:
+def _forget(stream: TextIO | None) -> None:
+    """Lets the interpreter flush a standard stream at its exit without an error."""
+    if stream is None:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def _forget_readers() -> None:
+    """Lets go of streams whose reader is gone: what was left for it would be an error of the interpreter's end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            # What else is wrong with it is the interpreter's to tell.
+            if error.errno in NO_READER:
+                _forget(stream)
 
 
 def _say(error: BaseException) -> None:
