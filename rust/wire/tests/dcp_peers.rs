@@ -685,3 +685,25 @@ fn a_closing_client_waits_and_then_says_what_has_no_reply() {
     client.handle_socket(at(50), Asking, SocketEvent::Closed);
     assert!(client.is_closed());
 }
+
+/// Attempts that may take no time at all are made one after the other, not billions of them in one go.
+#[test] // req: DCP-30
+fn attempts_without_time_leave_the_client_time() {
+    let mut client = client();
+    client.handle_verb(
+        Nanos(0),
+        ClientVerb::Request {
+            call: CallId(1),
+            service: bytes("a"),
+            metadata: vec![],
+            data: vec![],
+            timeout: Some(Duration::ZERO),
+            retries: u32::MAX,
+        },
+    );
+    client.handle_timeout(Nanos(0));
+    assert_eq!(client.stats().retries, 1);
+    assert_eq!(client.poll_timeout(), Some(Nanos(0) + MILLISECOND));
+    client.handle_close(Nanos(0), Duration::ZERO);
+    assert_eq!(client.poll_timeout(), None);
+}

@@ -11,6 +11,9 @@ use crate::{
     SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
+/// The least time between two attempts, however little one may take: billions of them are not to be made in one go.
+const BREATH: Duration = Duration::from_millis(1);
+
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where it can time out unsent.
 const WINDOW: usize = 64;
 
@@ -245,7 +248,7 @@ impl Client {
                 continue;
             }
             call.retries -= 1;
-            call.due = now + call.timeout;
+            call.due = now + call.timeout.max(BREATH);
             self.stats.retries += 1;
             self.deadlines.insert((call.due, id));
             // An attempt that never left is this one as well.
