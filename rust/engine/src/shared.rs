@@ -339,7 +339,7 @@ impl<M: Machine> Shared<M> {
         }
     }
 
-    /// Gives how many have been handed over, these and those before: [`settled`](Self::settled) is to hear of it.
+    /// Gives how many have been handed over, these and those before: [`settle`](Self::settle) is to hear of it.
     pub(crate) fn take_outbox(&self, verbs: &mut Vec<M::Verb>, orders: &mut Vec<Order>) -> u64 {
         let mut outbox = lock(&self.outbox);
         mem::swap(&mut outbox.verbs, verbs);

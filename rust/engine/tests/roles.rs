@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use arrow_array::Array;
@@ -365,15 +366,20 @@ fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
     assert_eq!(sender.stats().machine.sent, 0);
 }
 
-fn records_what_it_receives<T: Tested>() {
-    let directory = tempfile::tempdir().expect("as the test made it");
-    let path = directory.path().to_owned();
+/// What makes a role record everything in this directory.
+fn recording(directory: &Path, framing: Framing) -> Settings {
+    let path = directory.to_owned();
     let capture = Capture {
         open: Box::new(move |wake| Writer::open(&path, trunkline_capture::Settings::default(), wake)),
-        framing: Framing::Cdtp,
+        framing,
         overflow: CaptureOverflow::End,
     };
-    let settings = Settings { capture: Some(capture), ..Settings::default() };
+    Settings { capture: Some(capture), ..Settings::default() }
+}
+
+fn records_what_it_receives<T: Tested>() {
+    let directory = tempfile::tempdir().expect("as the test made it");
+    let settings = recording(directory.path(), Framing::Cdtp);
     let receiver = start_in::<T, _>(receiver(ANY, Some(1000)), Context::Process, settings);
     let sender = start::<T, _>(sender(&receiver.endpoints().remove(0)));
     offer_all(&sender, raw(1000));
@@ -396,13 +402,7 @@ fn records_what_it_receives<T: Tested>() {
 
 fn rows_say_what_the_machine_alone_knows<T: Tested>() {
     let directory = tempfile::tempdir().expect("as the test made it");
-    let path = directory.path().to_owned();
-    let capture = Capture {
-        open: Box::new(move |wake| Writer::open(&path, trunkline_capture::Settings::default(), wake)),
-        framing: Framing::Dcp,
-        overflow: CaptureOverflow::End,
-    };
-    let settings = Settings { capture: Some(capture), ..Settings::default() };
+    let settings = recording(directory.path(), Framing::Dcp);
     let options = SocketOptions { mandatory: true, ..SocketOptions::default() };
     let server = start_in::<T, _>(Echo::server(ANY, options), Context::Process, settings);
     let client = start::<T, _>(Echo::client(&server.endpoints()[0], SocketOptions::default()));
