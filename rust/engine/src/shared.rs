@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use trunkline_capture::Progress;
 use trunkline_wire::{Backlog, Event, Machine, Weight};
@@ -488,11 +488,13 @@ impl<M: Machine> Shared<M> {
     pub(crate) fn counters(&self) -> Snapshot<M::Stats> {
         let handed = lock(&self.outbox).handed;
         let core = lock(&self.core).upgrade();
+        // One time for both waits.
+        let until = Instant::now() + GLANCE;
         if core.is_some() {
             let settled = lock(&self.settled);
             drop(self.settling.wait_timeout_while(settled, GLANCE, |settled| *settled < handed));
         }
-        let now = core.as_ref().and_then(|core| core.try_lock_for(GLANCE)).map(|core| core.snapshot());
+        let now = core.as_ref().and_then(|core| core.try_lock_until(until)).map(|core| core.snapshot());
         let mut counters = {
             let mut last = lock(&self.snapshot);
             // Unless the engine has had the last word meanwhile.
