@@ -200,7 +200,7 @@ class Capture:
         reader = self._native.reader([*decoder.protocol.kept, "protocol", *frames])
         kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
         schema = pyarrow.schema([*kept, *decoded])
-        spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in reader)
+        spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in _batches(reader))
         batches = columns.rows_of(decoder, kept.names, frames, None)(spoken)
         typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         return pyarrow.RecordBatchReader.from_batches(schema, typed)
@@ -214,10 +214,17 @@ class Capture:
         """
         pyarrow = _need_pyarrow()
         reader = self._native.reader()
-        try:
-            return reader.read_all()
-        except (OSError, pyarrow.ArrowException) as error:
-            raise CaptureError(str(error)) from error
+        return pyarrow.Table.from_batches(_batches(reader), reader.schema)
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """What a reader gives, whose faults are Arrow's while it passes through Arrow's hands."""
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (OSError, pa.ArrowException) as error:
+        raise CaptureError(str(error)) from error
 
 
 def open(path: str | os.PathLike[str]) -> Capture:  # noqa: A001 - as `gzip.open`, used with its room

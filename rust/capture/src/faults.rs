@@ -1,12 +1,15 @@
 //! A disk in memory whose every call can be the last, can fail, and can be lost with the power.
 
 use std::collections::BTreeMap;
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
+
 use crate::disk::{Disk, DiskFile};
+use crate::source::Source;
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug)]
@@ -135,10 +138,10 @@ impl Disk for FaultyDisk {
         Ok(Box::new(FaultyFile { disk: self.clone(), file }))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+    fn open(&self, path: &Path) -> io::Result<Source> {
         let state = self.state();
         let file = state.names.get(path).ok_or_else(missing)?;
-        Ok(Box::new(Cursor::new(state.files[file].data.clone())))
+        Ok(Bytes::from(state.files[file].data.clone()).into())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

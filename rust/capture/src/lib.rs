@@ -15,8 +15,15 @@ mod error;
 #[cfg(test)]
 mod faults;
 mod files;
+mod guard;
 mod import;
+mod ipc;
 mod journal;
+#[cfg(unix)]
+mod local;
+#[cfg(not(unix))]
+#[path = "elsewhere.rs"]
+mod local;
 mod lock;
 mod manifest;
 mod reader;
@@ -25,6 +32,7 @@ mod schema;
 mod sealed;
 mod segment;
 mod settings;
+mod source;
 mod store;
 mod writer;
 
@@ -35,6 +43,6 @@ pub use import::Import;
 pub use reader::{Batches, Capture, Info, Rows, is_capture, recover};
 pub use runs::RunRecord;
 pub use schema::schema;
-pub use settings::{Keep, Settings};
+pub use settings::{Access, Keep, Settings};
 pub use store::Recovery;
 pub use writer::{LowSpace, Progress, Ticket, Writer};

@@ -17,11 +17,13 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnPath;
 
-use crate::CaptureError;
 use crate::columns::Batch;
 use crate::disk::{Disk, DiskFile};
+use crate::guard::guarded;
 use crate::journal::Header;
+use crate::manifest::CAPTURE_ID_BYTES;
 use crate::schema::{journal_schema, schema};
+use crate::{CaptureError, files};
 
 /// A row group ends when its rows take this much before encoding.
 const ROW_GROUP_BYTES: u64 = 60 << 20;
@@ -187,9 +189,12 @@ pub(crate) struct SegmentSummary {
 
 impl SegmentSummary {
     pub(crate) fn read(path: &Path, file: &impl ChunkReader) -> Result<Self, CaptureError> {
-        let metadata =
-            ParquetMetaDataReader::new().parse_and_finish(file).map_err(|error| CaptureError::corrupt(path, error))?;
-        Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is no segment of a capture"))
+        guarded(path, || {
+            let metadata = ParquetMetaDataReader::new()
+                .parse_and_finish(file)
+                .map_err(|error| CaptureError::corrupt(path, error))?;
+            Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is no segment of a capture"))
+        })
     }
 
     fn of(metadata: &ParquetMetaData) -> Option<Self> {
@@ -197,6 +202,8 @@ impl SegmentSummary {
         let value = |key| file.key_value_metadata()?.iter().find(|pair| pair.key == key)?.value.as_deref();
         let first_seq: u64 = value(FIRST_SEQ)?.parse().ok()?;
         let rows = u64::try_from(file.num_rows()).ok()?;
-        Some(Self { capture_id: value(CAPTURE_ID)?.to_owned(), next_seq: first_seq.checked_add(rows)? })
+        let next_seq = first_seq.checked_add(rows).filter(|next| *next <= files::NUMBER_MAX)?;
+        let capture_id = value(CAPTURE_ID).filter(|id| id.len() <= CAPTURE_ID_BYTES)?.to_owned();
+        Some(Self { capture_id, next_seq })
     }
 }

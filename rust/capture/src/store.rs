@@ -1,11 +1,9 @@
 //! The capture on disk, one step at a time: journal, segment, manifest and the order of their system calls.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
-
-use bytes::Bytes;
 
 use crate::account::{self, Account};
 use crate::columns::Batch;
@@ -16,10 +14,17 @@ use crate::manifest::{Manifest, random_id};
 use crate::reader;
 use crate::sealed::{seal, unseal};
 use crate::segment::{SegmentSummary, SegmentWriter};
+use crate::source::Source;
 use crate::{CaptureError, CaptureErrorKind, Keep};
 
 /// A segment is published early when so much of its account is over: that is in memory until then.
 const MANY_OVER: usize = 1 << 16;
+
+/// No manifest is larger.
+const MANIFEST_BYTES: u64 = 1 << 20;
+
+/// No file of runs is larger.
+const RUNS_BYTES: u64 = 256 << 20;
 
 /// What opening a capture for writing found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,7 +210,7 @@ impl Store {
 
     /// Makes a capture in another directory whose numbers go on from here.
     pub(crate) fn begin_aside(&self, aside: &Path) -> Result<(), CaptureError> {
-        std::fs::create_dir(aside).map_err(|error| CaptureError::writing(aside, error))?;
+        self.disk.create_directory(aside).map_err(|error| CaptureError::writing(aside, error))?;
         let mut store = Self {
             disk: Arc::clone(&self.disk),
             directory: aside.to_owned(),
@@ -290,12 +295,12 @@ impl Store {
         let last = good.last().copied();
         if let Some(last) = last {
             let path = self.directory.join(files::runs(last));
-            let over = self.account.go_on_from(&path, unseal(&path, &read(&*self.disk, &path)?)?)?;
+            let over = self.account.go_on_from(&path, unseal(&path, &read(&*self.disk, &path, RUNS_BYTES)?)?)?;
             self.passing_runs = (over == 0).then_some(last);
         }
         for number in segments.iter().copied().filter(|number| last.is_none_or(|last| *number > last)) {
             let path = self.directory.join(files::segment(number));
-            let file = Bytes::from(read(&*self.disk, &path)?);
+            let file = open(&*self.disk, &path)?;
             reader::record_segment(&mut *self.account, number, &path, file)?;
             let passed = self.passing_runs.take();
             self.write_runs(number)?;
@@ -328,7 +333,7 @@ impl Store {
             self.create_meta()?;
             let sealed = list_sealed_runs(&*self.disk, &self.directory)?;
             for number in plain.iter().filter(|number| sealed.binary_search(number).is_err()) {
-                let lines = read(&*self.disk, &self.directory.join(files::plain_runs(*number)))?;
+                let lines = read(&*self.disk, &self.directory.join(files::plain_runs(*number)), RUNS_BYTES)?;
                 self.replace(files::NEXT_RUNS, &files::runs(*number), &lines)?;
             }
             self.sync_meta()?;
@@ -360,7 +365,7 @@ impl Store {
         let last = listing.segments.last().copied();
         if let Some(last) = last.filter(|last| !has_manifest || *last >= self.manifest.next_segment) {
             let path = self.directory.join(files::segment(last));
-            let summary = SegmentSummary::read(&path, &Bytes::from(read(&*self.disk, &path)?))?;
+            let summary = SegmentSummary::read(&path, &open(&*self.disk, &path)?)?;
             let SegmentSummary { capture_id, next_seq } = summary;
             self.manifest = Manifest { capture_id, next_segment: last + 1, next_seq };
         }
@@ -384,8 +389,8 @@ impl Store {
     }
 
     fn recover_journal(&mut self, number: u64, path: &Path, recovery: &mut Recovery) -> Result<(), CaptureError> {
-        let file = self.disk.open(path).map_err(|error| CaptureError::reading(path, error))?;
-        let mut journal = JournalReader::new(path.to_owned(), file)?;
+        let file = open(&*self.disk, path)?;
+        let mut journal = JournalReader::new(path.to_owned(), file.reader())?;
         let Some(header) = journal.header().cloned() else {
             recovery.cut_bytes += journal.cut_bytes();
             return Ok(());
@@ -456,11 +461,11 @@ impl Store {
 /// What a capture knows of itself, as this version has it or an earlier one had.
 pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
     let sealed = directory.join(files::MANIFEST);
-    if let Some(file) = read_if_there(disk, &sealed)? {
+    if let Some(file) = read_if_there(disk, &sealed, MANIFEST_BYTES)? {
         return Manifest::from_json(&sealed, unseal(&sealed, &file)?).map(Some);
     }
     let plain = directory.join(files::PLAIN_MANIFEST);
-    read_if_there(disk, &plain)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
+    read_if_there(disk, &plain, MANIFEST_BYTES)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
 }
 
 /// The lines of a file of runs, as this version has it or an earlier one had, and its name.
@@ -470,12 +475,12 @@ pub(crate) fn read_run_lines(
     number: u64,
 ) -> Result<(PathBuf, Vec<u8>), CaptureError> {
     let sealed = directory.join(files::runs(number));
-    if let Some(file) = read_if_there(disk, &sealed)? {
+    if let Some(file) = read_if_there(disk, &sealed, RUNS_BYTES)? {
         let lines = unseal(&sealed, &file)?.to_vec();
         return Ok((sealed, lines));
     }
     let plain = directory.join(files::plain_runs(number));
-    let lines = read(disk, &plain)?;
+    let lines = read(disk, &plain, RUNS_BYTES)?;
     Ok((plain, lines))
 }
 
@@ -503,19 +508,20 @@ fn list_if_there(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, CaptureErr
     }
 }
 
-fn read_if_there(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, CaptureError> {
-    match read(disk, path) {
+fn read_if_there(disk: &dyn Disk, path: &Path, most: u64) -> Result<Option<Vec<u8>>, CaptureError> {
+    match read(disk, path, most) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn read(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, CaptureError> {
-    let mut bytes = Vec::new();
-    let read = disk.open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-    read.map_err(|error| CaptureError::reading(path, error))?;
-    Ok(bytes)
+fn read(disk: &dyn Disk, path: &Path, most: u64) -> Result<Vec<u8>, CaptureError> {
+    open(disk, path)?.read_all(most).map_err(|error| CaptureError::reading(path, error))
+}
+
+pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Source, CaptureError> {
+    disk.open(path).map_err(|error| CaptureError::reading(path, error))
 }
 
 #[cfg(test)]
@@ -526,6 +532,7 @@ mod tests {
     use arrow_array::RecordBatch;
     use arrow_array::cast::AsArray as _;
     use arrow_array::types::Int64Type;
+    use bytes::Bytes;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
     use trunkline_wire::Framing;
     use trunkline_wire::cdtp::{Run, RunBook};
@@ -657,7 +664,7 @@ mod tests {
         let mut expected = RunBook::default();
         for number in Listing::new(disk.list(directory).unwrap()).segments {
             let path = directory.join(files::segment(number));
-            let file = Bytes::from(disk.contents(&path));
+            let file = Source::from(Bytes::from(disk.contents(&path)));
             reader::record_segment(&mut expected, number, &path, file).unwrap();
         }
         let (mut over, mut latest) = (vec![], RunBook::default());
