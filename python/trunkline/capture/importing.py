@@ -29,6 +29,7 @@ def import_(
     *,
     protocol: str = "cdtp",
     segment_bytes: int | None = None,
+    private: bool = False,
 ) -> int:
     """Brings recorded messages into a capture, all of them or, when anything goes wrong, none.
 
@@ -41,6 +42,7 @@ def import_(
         path: The capture directory; made if it does not exist, continued if it does.
         protocol: What the messages speak whose line does not say.
         segment_bytes: The frame bytes of one segment file, at most.
+        private: Make the directory for this user alone (0700), and its files (0600); else they are as the umask has it.
 
     Returns:
         How many messages came in, those that do not decode too.
@@ -51,7 +53,7 @@ def import_(
     """
     if isinstance(files, str | os.PathLike):
         files = [files]
-    importing = _native.Import(path, segment_bytes=segment_bytes)
+    importing = _native.Import(path, segment_bytes=segment_bytes, private=private)
     try:
         for file in files:
             _import_file(Path(file), importing, protocol)

@@ -99,6 +99,14 @@ impl CaptureError {
         self.kind
     }
 
+    /// What it was that went wrong, in words.
+    pub fn what(&self) -> String {
+        match &self.source {
+            Some(source) => format!("{} ({source})", self.what),
+            None => self.what.clone(),
+        }
+    }
+
     /// The file or directory it went wrong with.
     pub fn path(&self) -> &Path {
         &self.path
@@ -107,11 +115,7 @@ impl CaptureError {
 
 impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.what)?;
-        match &self.source {
-            Some(source) => write!(f, " ({source})"),
-            None => Ok(()),
-        }
+        write!(f, "{}: {}", self.path.display(), self.what())
     }
 }
 

@@ -21,12 +21,13 @@ use crate::guard::guarded;
 use crate::journal::JournalReader;
 use crate::local::LocalDisk;
 use crate::lock::Lock;
-use crate::runs::{self, RUN_COLUMNS};
+use crate::notes;
+use crate::runs::{self, Maps, RUN_COLUMNS, find_maps};
 use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
 use crate::source::{Source, SourceReader};
-use crate::store::{Recovery, Store, list_runs, open, read_manifest, read_run_lines};
-use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, import};
+use crate::store::{Recovery, Store, list_runs, open, read_manifest, read_notes};
+use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs, import, verify};
 
 /// Rows of a batch read from a segment.
 const BATCH_ROWS: usize = 8192;
@@ -34,12 +35,14 @@ const BATCH_ROWS: usize = 8192;
 /// How often files may be replaced while runs are read from them.
 const RUN_TRIES: usize = 100;
 
-/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there.
+/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there, and holds all segments to
+/// what their bytes were when they were published.
 pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
     let disk = look_for_capture(directory)?;
     let lock = Lock::acquire(directory, Access::Umask)?;
     import::clear(directory)?;
-    let (_, recovery) = Store::open(disk, directory)?;
+    let (_, mut recovery) = Store::open(Arc::clone(&disk) as _, directory)?;
+    recovery.damaged = verify::damaged(&*disk, directory)?;
     lock.release()?;
     Ok(recovery)
 }
@@ -124,7 +127,7 @@ impl Capture {
 
     /// What came of each sender's runs, in the order they began, as of now: a writer may have gone on since this was
     /// opened. What is written down is read, and the rows after it are counted.
-    pub fn runs(&self) -> Result<Vec<RunRecord>, CaptureError> {
+    pub fn runs(&self) -> Result<Runs, CaptureError> {
         let mut tries = 0..RUN_TRIES;
         loop {
             match Self::open(&self.directory).and_then(|now| now.read_runs()) {
@@ -135,16 +138,18 @@ impl Capture {
         }
     }
 
-    fn read_runs(&self) -> Result<Vec<RunRecord>, CaptureError> {
+    fn read_runs(&self) -> Result<Runs, CaptureError> {
         let journal_number = self.journal.as_ref().map(|(number, ..)| *number);
         let files = list_runs(&*self.disk, &self.directory)?;
         let published = list(&self.disk, &self.directory)?.segments;
         let is_unpublished = |number| Some(number) == journal_number && published.binary_search(&number).is_err();
         let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
+        let mut maps = Maps::new();
         // The file of a segment comes before the segment, and what the segment is to hold may not.
         for number in files.into_iter().filter(|number| !is_unpublished(*number)) {
-            let (path, lines) = read_run_lines(&*self.disk, &self.directory, number)?;
-            let (over, latest) = runs::from_lines(&path, &lines)?;
+            let (path, text) = read_notes(&*self.disk, &self.directory, number)?;
+            let (_, lines) = notes::from_text(&path, &text)?;
+            let (over, latest) = runs::from_lines(&path, lines, &mut maps)?;
             all.extend(over);
             (book, last) = (latest, Some(number));
         }
@@ -168,7 +173,11 @@ impl Capture {
         all.extend(book.latest().map(|(sender, run)| (sender.to_owned(), run.clone())));
         all.sort_by_key(|(_, run)| run.first_seq);
         let capture_id = self.capture_id()?.unwrap_or_default();
-        Ok(all.into_iter().map(|(sender, run)| RunRecord { capture_id: capture_id.clone(), sender, run }).collect())
+        let record = |(sender, mut run)| {
+            find_maps(&mut run, &maps);
+            RunRecord { capture_id: capture_id.clone(), sender, run }
+        };
+        Ok(Runs { runs: all.into_iter().map(record).collect(), unfollowed: book.unfollowed() })
     }
 
     fn capture_id(&self) -> Result<Option<String>, CaptureError> {
@@ -390,7 +399,7 @@ fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<R
     RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)
 }
 
-fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, CaptureError> {
+pub(crate) fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, CaptureError> {
     let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
     let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     if files::hold_capture(&names) {

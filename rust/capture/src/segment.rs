@@ -22,6 +22,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::guard::guarded;
 use crate::journal::Header;
 use crate::manifest::CAPTURE_ID_BYTES;
+use crate::notes::Sum;
 use crate::schema::{journal_schema, schema};
 use crate::{CaptureError, files};
 
@@ -53,7 +54,7 @@ impl SegmentWriter {
     pub(crate) fn create(disk: &dyn Disk, path: PathBuf, header: Header) -> Result<Self, CaptureError> {
         let file = disk.create(&path).map_err(|error| CaptureError::writing(&path, error))?;
         let disk_error = Arc::default();
-        let file = WatchedFile { file, error: Arc::clone(&disk_error) };
+        let file = WatchedFile { file, bytes: 0, crc: crc32fast::Hasher::new(), error: Arc::clone(&disk_error) };
         // Readers shall see the plain types, not the dictionaries that rows come in.
         let options = ArrowWriterOptions::new().with_properties(properties(&header)).with_skip_arrow_metadata(true);
         let parquet = ArrowWriter::try_new_with_options(file, schema(), options)
@@ -76,11 +77,13 @@ impl SegmentWriter {
         appended.map_err(|error: ParquetError| failure(&self.path, &self.disk_error, &error))
     }
 
-    /// Writes the footer and syncs: from here on a rename makes it a segment.
-    pub(crate) fn finish(self) -> Result<(), CaptureError> {
-        let Self { path, parquet, disk_error, .. } = self;
-        let WatchedFile { mut file, .. } = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
-        file.sync().map_err(|error| CaptureError::writing(&path, error))
+    /// Writes the footer and syncs: from here on a rename makes it a segment. Gives the sum of what was written.
+    pub(crate) fn finish(self) -> Result<Sum, CaptureError> {
+        let Self { path, parquet, disk_error, header, .. } = self;
+        let written = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
+        let WatchedFile { mut file, bytes, crc, .. } = written;
+        file.sync().map_err(|error| CaptureError::writing(&path, error))?;
+        Ok(Sum { segment: header.segment, bytes, crc: crc.finalize() })
     }
 
     /// The batch with the columns that its segment shares, names still as dictionaries.
@@ -105,9 +108,11 @@ impl SegmentWriter {
     }
 }
 
-/// A file that remembers its error.
+/// A file that remembers its error, and what was written to it as far as a sum tells.
 struct WatchedFile {
     file: Box<dyn DiskFile>,
+    bytes: u64,
+    crc: crc32fast::Hasher,
     error: Arc<Mutex<Option<io::Error>>>,
 }
 
@@ -125,7 +130,10 @@ impl WatchedFile {
 
 impl Write for WatchedFile {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.watch(|file| file.write(buffer))
+        let written = self.watch(|file| file.write(buffer))?;
+        self.crc.update(&buffer[..written]);
+        self.bytes += written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

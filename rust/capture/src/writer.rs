@@ -49,6 +49,10 @@ pub struct Progress {
     pub done: Ticket,
     /// Segments deleted, as [`Settings::keep`] says.
     pub deleted: u64,
+    /// Open runs whose BOR was deleted, since [`Settings::keep`] holds no more for them.
+    pub let_go: u64,
+    /// How often the runs of a sender were lost sight of, since there are too many senders.
+    pub unfollowed: u64,
     /// The free space, when it is less than [`Settings::low_space_bytes`].
     pub low_space: Option<LowSpace>,
     /// Why nothing more is written.
@@ -89,7 +93,7 @@ impl Writer {
     /// Locks a directory, created if absent, publishes what a killed writer left there, and starts the writer thread.
     ///
     /// `wake` is called from that thread when there is room again after [`has_room`](Self::has_room) was false, when a
-    /// flush or publication is done, when free space falls below a bound or rises above it, and when writing fails. It must not wait for this handle's thread.
+    /// flush or publication is done, when something of what [`Progress`] warns of has changed, and when writing fails. It must not wait for this handle's thread.
     pub fn open(
         directory: &Path,
         settings: Settings,
@@ -456,9 +460,10 @@ impl DiskThread {
         state.progress.segments = store.segments();
         state.progress.deleted = store.deleted();
         let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
-        let mut is_news = false;
+        let mut is_news = (store.let_go(), store.unfollowed()) != (state.progress.let_go, state.progress.unfollowed);
+        (state.progress.let_go, state.progress.unfollowed) = (store.let_go(), store.unfollowed());
         if let Some(low_space) = low_space {
-            is_news = level(low_space) != level(state.progress.low_space);
+            is_news |= level(low_space) != level(state.progress.low_space);
             state.progress.low_space = low_space;
         }
         drop(state);
@@ -617,7 +622,7 @@ mod tests {
         drop(writer);
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (0, 10));
         let recovery = recover(directory.path()).unwrap();
-        assert_eq!(recovery, Recovery { rows: 10, cut_bytes: 0, segment: Some(0) });
+        assert_eq!(recovery, Recovery { rows: 10, segment: Some(0), ..Recovery::default() });
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (1, 10));
     }
 

@@ -47,7 +47,7 @@ mod _native {
     #[pymodule]
     mod capture {
         #[pymodule_export]
-        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, is_capture, recover, schema};
+        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, is_capture, recover, schema, verify};
     }
 
     #[pymodule]
