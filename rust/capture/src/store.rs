@@ -1081,6 +1081,34 @@ mod tests {
     }
 
     #[test]
+    fn any_read_that_fails_is_told_and_loses_nothing() {
+        // All there is to be read: what is known, a journal that was left, and a segment nobody has counted.
+        let left = || {
+            let disk = second_run();
+            let (mut store, _) = open(&disk).unwrap();
+            store.append(&batch(3..6), UNBOUNDED).unwrap();
+            store.publish().unwrap();
+            store.append(&batch(6..9), UNBOUNDED).unwrap();
+            store.sync().unwrap();
+            disk.remove(&Path::new(DIRECTORY).join(files::runs(1))).unwrap();
+            disk.remove(&Path::new(DIRECTORY).join(files::MANIFEST)).unwrap();
+            disk.after(Loss::Process)
+        };
+        let keep = Keep { bytes: Some(1 << 30), age: None };
+        let counted = left();
+        counted.set_read_fault(usize::MAX);
+        record_keeping(&counted, keep).1.unwrap();
+        for read in 0..counted.reads() {
+            let disk = left();
+            disk.set_read_fault(read);
+            let (durable, ended) = record_keeping(&disk, keep);
+            let kind = ended.unwrap_err().kind();
+            assert!(matches!(kind, CaptureErrorKind::Unreadable | CaptureErrorKind::Corrupt), "read {read}: {kind:?}");
+            holds_after_restart(&disk.after(Loss::DataAndNames), durable.max(9));
+        }
+    }
+
+    #[test]
     fn a_full_disk_gets_the_half_encoded_segment_back() {
         let disk = FaultyDisk::default();
         let (mut store, _) = open(&disk).unwrap();
