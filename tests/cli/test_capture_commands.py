@@ -200,7 +200,13 @@ def test_recover_mends_what_a_killed_recorder_left(start, run, push):
     command.process.kill()
     command.process.wait()
     out, _ = run("capture", "recover", "c", "--json")
-    assert json.loads(out) == {"event": "recovered", "rows": 4, "cut_bytes": 0, "segment": 0}
+    assert json.loads(out) == {
+        "event": "recovered",
+        "rows": 4,
+        "cut_bytes": 0,
+        "segment": 0,
+        "damaged": [],
+    }
     assert run("capture", "recover", "c")[0] == "nothing to recover\n"
 
 

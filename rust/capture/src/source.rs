@@ -14,6 +14,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// How much of a column is read at a time.
 const COLUMN_BUFFER_BYTES: usize = 8 << 10;
 
+/// No writer makes a piece of a segment that is larger: a column of one message, or of a row group.
+const PIECE_BYTES_MAX: u64 = 4 << 30;
+
 /// What can be read at a place without anybody's place moving.
 pub(crate) trait ReadAt: Send + Sync {
     /// Reads some bytes; none at the end.
@@ -117,11 +120,35 @@ impl ChunkReader for Source {
 
     /// What the file says of its own lengths is no reason to find room for them.
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        if start.checked_add(length as u64).is_none_or(|end| end > self.bytes) {
+        let is_there = start.checked_add(length as u64).is_some_and(|end| end <= self.bytes);
+        if !is_there || length as u64 > PIECE_BYTES_MAX {
             return Err(ParquetError::EOF(format!("{length} bytes at {start} are not there")));
         }
-        let mut bytes = vec![0; length];
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|error| ParquetError::External(Box::new(error)))?;
+        bytes.resize(length, 0);
         self.at(start).read_exact(&mut bytes)?;
         Ok(bytes.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_read_than_there_is() {
+        let source = Source::from(Bytes::from_static(b"abcdef"));
+        assert_eq!(source.get_bytes(2, 4).unwrap(), "cdef");
+        for (start, length) in [(2, 5), (7, 0), (0, usize::MAX), (u64::MAX, 2)] {
+            assert!(source.get_bytes(start, length).is_err(), "{length} at {start}");
+        }
+        // A file whose holes take no room on the disk.
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 40).unwrap();
+        let sparse = Source::new(file, 1 << 40);
+        assert!(sparse.get_bytes(0, 1 << 39).is_err());
+        assert_eq!(sparse.read_all(10).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(source.read_all(6).unwrap(), b"abcdef");
     }
 }
