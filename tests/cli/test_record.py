@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import stat
 import time
 
 import pyarrow.parquet
@@ -93,6 +94,14 @@ def test_the_oldest_segments_are_deleted(run, push, tmp_path):
         feed=(push, [spec("D", bytes(1000))] * 10),
     )
     assert [row["seq"] for row in rows(tmp_path / "c")] == [9]
+
+
+def test_what_is_private_is_for_its_user_alone(run, push, tmp_path):
+    arguments = ("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "1", "--private")
+    run(*arguments, feed=(push, [spec("D", b"a")]))
+    made = [tmp_path / "c", *(tmp_path / "c").rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made if not path.is_dir()} == {0o600}
 
 
 def test_little_space_is_told(run):
