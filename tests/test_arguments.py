@@ -49,6 +49,7 @@ SHARED = [
     ("max_message_bytes", None, NUMBER),
     ("max_message_bytes", 1 << 63, "is less than 2**63"),
     ("raise_file_limit", "no", FLAG),
+    ("capture_private", "yes", FLAG),
     ("options", [1], "takes a mapping of socket options"),
     ("options", {"LINGER": 1}, NUMBER),
     ("options", {zmq.TCP_KEEPALIVE: None}, f"[{int(zmq.TCP_KEEPALIVE)}] {NUMBER}"),

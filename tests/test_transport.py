@@ -54,7 +54,7 @@ def test_a_broker_serves_raw_peers(open_socket):
         assert client.recv_multipart() == [*HEAD, b"\x05", address, b"", b"", b"HELLO"]
 
 
-def test_worker_and_client_speak_to_a_broker_over_libzmq(open_socket):
+def test_worker_and_client_speak_to_a_broker_over_libzmq():
     with (
         dcp.Broker(bind=ANY) as broker,
         dcp.Worker(b"echo", connect=broker.endpoints, transport="zeromq") as worker,

@@ -73,7 +73,15 @@ class Notices:
         text = readable(": ".join(filter(None, details)))
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)
-        elif kind in ("capture", "losing", "low_space", "failed", "refused"):
+        elif kind in (
+            "capture",
+            "losing",
+            "low_space",
+            "runs_let_go",
+            "runs_unfollowed",
+            "failed",
+            "refused",
+        ):
             self.log(logging.WARNING, kind, text)
         else:
             self.log(logging.INFO, kind, f"{text} {kind}".strip())

@@ -147,6 +147,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "segment_s": DEFAULTS["segment_s"] if segment_s is None else segment_s,
         "keep_bytes": chosen["keep_bytes"],
         "keep_s": None if keep_days is None else keep_days * _DAY_S,
+        "capture_private": chosen["capture_private"],
         "warn_free_bytes": chosen["warn_free_bytes"],
         "critical_free_bytes": chosen["critical_free_bytes"],
         "grace_s": grace_s,
@@ -184,6 +185,7 @@ def _need_right(chosen: RoleOptions) -> None:
     need_seconds("segment_s", chosen["segment_s"], may_be_none=True)
     need_number("keep_bytes", chosen["keep_bytes"], may_be_none=True)
     need_seconds("keep_days", chosen["keep_days"], may_be_none=True, unit="days")
+    need_flag("capture_private", chosen["capture_private"])
     need_number("warn_free_bytes", chosen["warn_free_bytes"])
     need_number("critical_free_bytes", chosen["critical_free_bytes"])
 

@@ -73,10 +73,12 @@ class RoleOptions(SocketOptions, total=False):
             role goes on without it. Default: "count".
         segment_bytes: The frame bytes of one segment file, at most; at least 1, or None for the default. Default: 256 MiB.
         segment_s: The age at which a segment is published, in seconds; None for the default. Default: 60 s.
-        keep_bytes: The bytes that all segments together may take on disk; what is more is deleted, the oldest first. None
+        keep_bytes: The bytes that the capture may take on disk; what is more is deleted, the oldest segments first. None
             keeps all. Default: none.
         keep_days: How many days ago a segment may have been published; what is older is deleted. None keeps all.
             Default: none.
+        capture_private: Make the capture's directory for this user alone (0700), and its files (0600); else they are as
+            the umask has it. Default: False.
         warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below. Default: 10 GiB.
         critical_free_bytes: Tell once more when it has less than this. Default: 3 GiB.
     """
@@ -87,6 +89,7 @@ class RoleOptions(SocketOptions, total=False):
     segment_s: float | None
     keep_bytes: int | None
     keep_days: float | None
+    capture_private: bool
     warn_free_bytes: int
     critical_free_bytes: int
 
@@ -110,6 +113,7 @@ DEFAULTS: RoleOptions = {
     "segment_s": 60.0,
     "keep_bytes": None,
     "keep_days": None,
+    "capture_private": False,
     # As released peers do.
     "warn_free_bytes": 10 << 30,
     "critical_free_bytes": 3 << 30,

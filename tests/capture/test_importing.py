@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from base64 import b64encode
 
 import pytest
@@ -89,6 +91,25 @@ def test_a_bad_line_is_named_and_nothing_comes_in(tmp_path, bad, why):
     lines.write_text(line([wire.header_s(), b"x"]) + bad)
     with pytest.raises(CaptureError, match=rf"lines\.jsonl, line 2: .*{why}"):
         capture.import_([FILES[0], lines], tmp_path / "capture")
+    assert not (tmp_path / "capture").exists()
+
+
+def test_a_line_without_end_is_refused_before_it_is_read(tmp_path):
+    lines = tmp_path / "lines.jsonl.gz"
+    with gzip.open(lines, "wb", compresslevel=1) as file:
+        file.write(line([wire.header_s(), b"x"]).encode())
+        for _ in range(300):
+            file.write(b"a" * (1 << 20))
+    read = (
+        "import resource, sys; from trunkline import capture, errors\n"
+        "try: capture.import_(*sys.argv[1:])\n"
+        "except errors.CaptureError as error: print(error)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", read, lines, tmp_path / "capture"]
+    refused, rss_mib = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert "line 2: no recorded message (it has more than 64 MiB)" in refused
+    assert int(rss_mib) < 300
     assert not (tmp_path / "capture").exists()
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import pyarrow as pa
 from typing_extensions import Buffer
 
-__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "is_capture", "recover", "schema"]
+__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "is_capture", "recover", "schema", "verify"]
 
 @final
 class Capture:
@@ -22,8 +22,8 @@ class Capture:
     def info(self) -> dict[str, Any]:
         """The capture's id and counts, by name."""
 
-    def runs(self) -> list[dict[str, Any]]:
-        """The runs of all senders in the order they began, each its fields by name."""
+    def runs(self) -> tuple[list[dict[str, Any]], int, int]:
+        """The runs in the order they began, how often a sender was let go, and how many messages were not followed."""
 
     def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """A pyarrow reader of all rows, or of some of their columns."""
@@ -52,7 +52,9 @@ class MessageIterator(Iterator[tuple[str, str | None, tuple[bytes, ...]]]):
 class Import:
     """Rows brought in from elsewhere, all or none."""
 
-    def __new__(cls, directory: str | os.PathLike[str], *, segment_bytes: int | None = None) -> Self: ...
+    def __new__(
+        cls, directory: str | os.PathLike[str], *, segment_bytes: int | None = None, private: bool = False
+    ) -> Self: ...
     def append(
         self,
         received_at_ns: int,
@@ -74,8 +76,11 @@ class Import:
 def is_capture(directory: str | os.PathLike[str]) -> bool:
     """Whether a directory holds a capture."""
 
-def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None]:
-    """Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``."""
+def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None, list[int]]:
+    """Publishes what a killed recorder left: ``(rows, cut_bytes, segment, damaged)``."""
+
+def verify(directory: str | os.PathLike[str]) -> tuple[int, int, int, list[tuple[Path, str]]]:
+    """Holds a capture against what it says of itself: ``(segments, messages, unchecked, [(path, what)])``."""
 
 def schema() -> pa.Schema:
     """The columns of a capture."""

@@ -24,7 +24,21 @@ from trunkline.capture.reading import (
     open,  # noqa: A004 - as `gzip.open`, used with its room
     schema,
 )
-from trunkline.capture.recovery import Recovery, recover
+from trunkline.capture.recovery import Problem, Recovery, Verification, recover, verify
 from trunkline.capture.replay import replay
 
-__all__ = ["AnyMessage", "Capture", "CaptureInfo", "Recovery", "Run", "import_", "open", "recover", "replay", "schema"]
+__all__ = [
+    "AnyMessage",
+    "Capture",
+    "CaptureInfo",
+    "Problem",
+    "Recovery",
+    "Run",
+    "Verification",
+    "import_",
+    "open",
+    "recover",
+    "replay",
+    "schema",
+    "verify",
+]

@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
 
 from trunkline._native import capture as _native
@@ -18,6 +19,9 @@ __all__ = ["import_"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
+# The longest line that is read: a few bytes of a .gz may unpack to any.
+_LINE_BYTES = 64 << 20
+
 
 def import_(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -25,17 +29,20 @@ def import_(
     *,
     protocol: str = "cdtp",
     segment_bytes: int | None = None,
+    private: bool = False,
 ) -> int:
     """Brings recorded messages into a capture, all of them or, when anything goes wrong, none.
 
     Each line of a file is a JSON object: ``received_at_ns``, ``frames`` in base64, and where known ``endpoint``,
-    ``protocol``, ``direction`` ("in" or "out") and ``peer``, the routing id of a ROUTER's peer in base64.
+    ``protocol``, ``direction`` ("in" or "out") and ``peer``, the routing id of a ROUTER's peer in base64. A line has at
+    most 64 MiB.
 
     Args:
         files: JSON lines, plain or gzipped: one file or several.
         path: The capture directory; made if it does not exist, continued if it does.
         protocol: What the messages speak whose line does not say.
         segment_bytes: The frame bytes of one segment file, at most.
+        private: Make the directory for this user alone (0700), and its files (0600); else they are as the umask has it.
 
     Returns:
         How many messages came in, those that do not decode too.
@@ -46,7 +53,7 @@ def import_(
     """
     if isinstance(files, str | os.PathLike):
         files = [files]
-    importing = _native.Import(path, segment_bytes=segment_bytes)
+    importing = _native.Import(path, segment_bytes=segment_bytes, private=private)
     try:
         for file in files:
             _import_file(Path(file), importing, protocol)
@@ -58,6 +65,9 @@ def import_(
 
 def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
     for number, line in enumerate(_lines(file), start=1):
+        if len(line) > _LINE_BYTES:
+            message = f"{file}, line {number}: no recorded message (it has more than {_LINE_BYTES >> 20} MiB)"
+            raise CaptureError(message)
         if not line.strip():
             continue
         try:
@@ -78,14 +88,19 @@ def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
 def _lines(file: Path) -> Iterator[bytes]:
     with file.open("rb") as plain:
         if not plain.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
-            yield from plain
+            yield from _read_lines(plain)
             return
         with gzip.GzipFile(fileobj=plain) as unpacked:
             try:
-                yield from unpacked
+                yield from _read_lines(unpacked)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 message = f"{file}: cannot be unpacked ({error})"
                 raise CaptureError(message) from error
+
+
+def _read_lines(file: BufferedIOBase) -> Iterator[bytes]:
+    """The lines, of one that is too long only so much that it shows."""
+    return iter(lambda: file.readline(_LINE_BYTES + 1), b"")
 
 
 def _reason(error: Exception) -> str:

@@ -110,12 +110,17 @@ class Capture:
     Attributes:
         path: The capture directory.
         skipped: Rows that the latest iteration left out: what does not decode, and protocols not known here.
+        let_go: How often a sender had to make way for others in what the latest `runs` gave: its run ends there, and what
+            it sent later is told as a sender's first.
+        unfollowed: Messages of senders with names of more than 1024 bytes, which are in no run.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         need_path("path", path)
         self.path = Path(path)
         self.skipped = 0
+        self.let_go = 0
+        self.unfollowed = 0
         self._native = _native.Capture(self.path)
 
     @property
@@ -147,13 +152,14 @@ class Capture:
     def runs(self) -> list[Run]:
         """What came of the runs of all senders, in the order they began, as of now; one may still go on.
 
-        The capture keeps this beside its segments, so that it is known of runs whose rows are deleted too. It is kept
-        of 1000 senders, with names of up to 1024 bytes.
+        The capture keeps this beside its segments, so that it is known of runs whose rows are deleted too. 1000 senders
+        are followed at a time, with names of up to 1024 bytes: `let_go` and `unfollowed` say whether that was too few.
 
         Raises:
             CaptureError: What is kept cannot be read.
         """
-        return [Run(**run) for run in self._native.runs()]
+        found, self.let_go, self.unfollowed = self._native.runs()
+        return [Run(**run) for run in found]
 
     def reader(self) -> pa.RecordBatchReader:
         """All rows as a stream of record batches, which pandas, Polars and DuckDB take as well.
@@ -200,7 +206,7 @@ class Capture:
         reader = self._native.reader([*decoder.protocol.kept, "protocol", *frames])
         kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
         schema = pyarrow.schema([*kept, *decoded])
-        spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in reader)
+        spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in _batches(reader))
         batches = columns.rows_of(decoder, kept.names, frames, None)(spoken)
         typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         return pyarrow.RecordBatchReader.from_batches(schema, typed)
@@ -214,10 +220,17 @@ class Capture:
         """
         pyarrow = _need_pyarrow()
         reader = self._native.reader()
-        try:
-            return reader.read_all()
-        except (OSError, pyarrow.ArrowException) as error:
-            raise CaptureError(str(error)) from error
+        return pyarrow.Table.from_batches(_batches(reader), reader.schema)
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """What a reader gives, whose faults are Arrow's while it passes through Arrow's hands."""
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (OSError, pa.ArrowException) as error:
+        raise CaptureError(str(error)) from error
 
 
 def open(path: str | os.PathLike[str]) -> Capture:  # noqa: A001 - as `gzip.open`, used with its room

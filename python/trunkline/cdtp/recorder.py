@@ -112,6 +112,7 @@ class _Recording(Role):
         segment_s: float | None = None,
         keep_bytes: int | None = None,
         keep_days: float | None = None,
+        capture_private: bool = False,
         warn_free_bytes: int = DEFAULTS["warn_free_bytes"],
         critical_free_bytes: int = DEFAULTS["critical_free_bytes"],
         group: str | None = None,
@@ -140,6 +141,7 @@ class _Recording(Role):
             "segment_s": segment_s,
             "keep_bytes": keep_bytes,
             "keep_days": keep_days,
+            "capture_private": capture_private,
             "warn_free_bytes": warn_free_bytes,
             "critical_free_bytes": critical_free_bytes,
         }
@@ -204,10 +206,14 @@ class Recorder(_Recording, BlockingRole):
         limit: Read no more after so many messages.
         segment_bytes: The frame bytes of one segment file, at most. None: 256 MiB.
         segment_s: The age at which a segment is published, in seconds. None: 60.
-        keep_bytes: The bytes that all segments together may take on disk. What is more is deleted, whole segments, the
-            oldest first; but never the latest one, and none from the BOR of a run on that has no EOR yet. What came of
-            the runs stays known; see `trunkline.capture.Capture.runs`. None keeps all.
-        keep_days: How many days ago a segment may have been published. What is older is deleted likewise.
+        keep_bytes: The bytes that the capture may take on disk. What is more is deleted, whole segments, the oldest first;
+            but never the latest one. All from the BOR of a run on that has no EOR yet stays as well, until that takes a
+            tenth more; then the log says so, and the rows of the run go too. What came of runs whose rows are deleted
+            stays known as far as a tenth of the bytes goes; see `trunkline.capture.Capture.runs`. None keeps all.
+        keep_days: How many days ago a segment may have been published. What is older is deleted likewise, and what came of
+            its runs with it; the rows of a run that has no EOR yet stay for a day more.
+        capture_private: Make the directory for this user alone (0700), and its files (0600); else they are as the umask
+            has it.
         warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
         critical_free_bytes: Tell once more, as critical, when it has less than this.
         group: Find senders in this group by CHIRP, as `Receiver` does.

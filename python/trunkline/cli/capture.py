@@ -12,7 +12,7 @@ import typer
 from trunkline import errors
 from trunkline._native import decode as decode_frames
 from trunkline._text import amount, readable
-from trunkline.cli.groups import Endpoints, Sockets, grouped
+from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.options import DECODABLE, DEFAULT, Json, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
@@ -56,11 +56,20 @@ def runs(directory: Directory, *, as_json: Json = False) -> None:
     from trunkline import capture
 
     output = Output(json=as_json)
-    found = capture.open(directory).runs()
+    opened = capture.open(directory)
+    found = opened.runs()
+    is_complete = opened.let_go == opened.unfollowed == 0
     if output.json:
         for run in found:
             output.event("run", **{name: getattr(run, name) for name in run.__dataclass_fields__})
+        if not is_complete:
+            output.event("incomplete", let_go=opened.let_go, unfollowed=opened.unfollowed)
         return
+    if not is_complete:
+        output.note(
+            f"not all is here: {opened.let_go:,} times a sender made way for others, "
+            f"{opened.unfollowed:,} messages had names too long"
+        )
     lines = [_RUN_COLUMNS, *map(_run_cells, found)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -219,13 +228,14 @@ def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="JSON lines, plain or .gz.")],
     *,
     capture: Annotated[Path, typer.Option("--capture", metavar="DIR", help="Where to; continued if it exists.")],
+    private: Private = False,
     as_json: Json = False,
 ) -> None:
     """Brings recorded messages into a capture: all of them or, when anything goes wrong, none."""
     from trunkline import capture as room
 
     output = Output(json=as_json)
-    messages = room.import_(files, capture)
+    messages = room.import_(files, capture, private=private)
     if output.json:
         output.event("imported", messages=messages, capture=str(capture))
     else:
@@ -234,18 +244,46 @@ def import_(
 
 @app.command(epilog=example("trunkline capture recover run7"))
 def recover(directory: Directory, *, as_json: Json = False) -> None:
-    """Publishes what a killed recorder left."""
+    """Publishes what a killed recorder left, and checks the sums of all segments: exit 1 when one is not as it was."""
     from trunkline import capture
 
     output = Output(json=as_json)
     found = capture.recover(directory)
     if output.json:
-        output.event("recovered", rows=found.rows, cut_bytes=found.cut_bytes, segment=found.segment)
+        output.event(
+            "recovered", rows=found.rows, cut_bytes=found.cut_bytes, segment=found.segment, damaged=list(found.damaged)
+        )
     elif found.rows:
         cut = f"; {found.cut_bytes} bytes of an unfinished write cut" if found.cut_bytes else ""
         output.line(f"{found.rows:,} messages recovered into segment {found.segment}{cut}")
     else:
         output.line("nothing to recover")
+    if found.damaged:
+        numbers = ", ".join(map(str, found.damaged))
+        message = f"{directory}: not as they were published: segments {numbers}; trunkline capture verify says more"
+        raise errors.CaptureError(message)
+
+
+@app.command(epilog=example("trunkline capture verify run7"))
+def verify(directory: Directory, *, as_json: Json = False) -> None:
+    """Reads all of a capture and checks it: sums, numbers without gap or double. Exit 1 when something is wrong."""
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    found = capture.verify(directory)
+    counts = {"segments": found.segments, "messages": found.messages, "unchecked": found.unchecked}
+    for problem in found.problems:
+        if output.json:
+            output.event("problem", path=str(problem.path), what=problem.what)
+        else:
+            output.line(f"{problem.path}: {problem.what}")
+    if output.json:
+        output.event("verified", **counts, problems=len(found.problems))
+    elif not found.problems:
+        unchecked = f", {found.unchecked:,} of them without a sum to check" if found.unchecked else ""
+        output.line(f"all is well: {found.messages:,} messages in {found.segments:,} segments{unchecked}")
+    if found.problems:
+        raise typer.Exit(1)
 
 
 def _listed(counts: Any) -> str:

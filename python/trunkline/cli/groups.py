@@ -20,7 +20,7 @@ from trunkline.errors import LocalProtocolError
 if TYPE_CHECKING:
     from trunkline.curve import Curve
 
-__all__ = ["Capturing", "DialingSockets", "Endpoints", "Segments", "Sockets", "Source", "grouped"]
+__all__ = ["Capturing", "DialingSockets", "Endpoints", "Private", "Segments", "Sockets", "Source", "grouped"]
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -201,6 +201,11 @@ def _reload(curve: Curve) -> None:
         logging.getLogger("trunkline").warning("the allow-list stays as it was: %s", error)
 
 
+Private = Annotated[
+    bool, typer.Option("--private", help="Make the capture for this user alone: directories 0700, files 0600.")
+]
+
+
 @dataclass(frozen=True)
 class Segments:
     """How a capture is cut, and how much of it is kept."""
@@ -215,7 +220,7 @@ class Segments:
     keep_bytes: Annotated[
         int | None,
         typer.Option(
-            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when all take more than this."
+            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when the capture takes more than this."
         ),
     ] = None
     keep_days: Annotated[
@@ -224,6 +229,7 @@ class Segments:
             "--keep-days", min=0, metavar="D", help="Delete segments that are older than this.", callback=span
         ),
     ] = None
+    private: Private = False
     warn_free_bytes: Annotated[
         int, typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less left.")
     ] = 10 << 30
@@ -238,6 +244,7 @@ class Segments:
             "segment_s": self.segment_seconds,
             "keep_bytes": self.keep_bytes,
             "keep_days": self.keep_days,
+            "capture_private": self.private,
             "warn_free_bytes": self.warn_free_bytes,
             "critical_free_bytes": self.critical_free_bytes,
         }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray as _;
 use arrow_array::types::{ArrowDictionaryKeyType, Int8Type, Int32Type};
 use arrow_array::{
     ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, ListArray, PrimitiveArray, RecordBatch, StringArray,
 };
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
-use trunkline_wire::Framing;
+use trunkline_wire::{FRAME_COST, Framing};
 
 use crate::Direction;
 use crate::schema::{frame_field, journal_schema};
@@ -56,6 +57,13 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn rows(&self) -> u64 {
         self.columns.num_rows() as u64
+    }
+
+    /// What keeping its frames costs, and its rows beside them.
+    pub(crate) fn cost(&self) -> u64 {
+        let lists = ["envelope", "payload"].map(|name| self.columns[name].as_list::<i32>().values().len() as u64);
+        let frames = self.rows() + lists.iter().sum::<u64>();
+        self.frame_bytes + frames * FRAME_COST as u64
     }
 }
 

@@ -55,11 +55,19 @@ impl CaptureError {
         Self { kind, path: path.to_owned(), what: what.into(), source: None }
     }
 
+    /// The words may be those of a file: what a terminal, or C, would take for more than letters is spelled out.
     pub(crate) fn corrupt(path: &Path, what: impl fmt::Display) -> Self {
-        Self::new(CaptureErrorKind::Corrupt, path, what.to_string())
+        let mut words = String::new();
+        for letter in what.to_string().chars() {
+            if letter.is_control() { words.extend(letter.escape_default()) } else { words.push(letter) }
+        }
+        Self::new(CaptureErrorKind::Corrupt, path, words)
     }
 
     pub(crate) fn reading(path: &Path, error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::InvalidData {
+            return Self::corrupt(path, error);
+        }
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         let kind = if is_missing { CaptureErrorKind::Missing } else { CaptureErrorKind::Unreadable };
         let what = if is_missing { "there is nothing there" } else { "cannot be read" };
@@ -67,6 +75,9 @@ impl CaptureError {
     }
 
     pub(crate) fn writing(path: &Path, error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::InvalidData {
+            return Self::corrupt(path, error);
+        }
         let full = [
             (io::ErrorKind::StorageFull, "the disk is full"),
             (io::ErrorKind::QuotaExceeded, "the disk quota is used up"),
@@ -88,6 +99,14 @@ impl CaptureError {
         self.kind
     }
 
+    /// What it was that went wrong, in words.
+    pub fn what(&self) -> String {
+        match &self.source {
+            Some(source) => format!("{} ({source})", self.what),
+            None => self.what.clone(),
+        }
+    }
+
     /// The file or directory it went wrong with.
     pub fn path(&self) -> &Path {
         &self.path
@@ -96,11 +115,7 @@ impl CaptureError {
 
 impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.what)?;
-        match &self.source {
-            Some(source) => write!(f, " ({source})"),
-            None => Ok(()),
-        }
+        write!(f, "{}: {}", self.path.display(), self.what())
     }
 }
 

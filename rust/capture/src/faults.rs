@@ -1,12 +1,15 @@
 //! A disk in memory whose every call can be the last, can fail, and can be lost with the power.
 
 use std::collections::BTreeMap;
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
+
 use crate::disk::{Disk, DiskFile};
+use crate::source::{ReadAt, Source};
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,8 @@ struct State {
     synced_names: BTreeMap<PathBuf, u64>,
     calls: usize,
     fault: Option<(usize, Fault)>,
+    reads: usize,
+    read_fault: Option<usize>,
 }
 
 #[derive(Clone, Default)]
@@ -65,6 +70,18 @@ impl FaultyDisk {
         let mut state = self.state();
         state.calls = 0;
         state.fault = Some((call, fault));
+    }
+
+    /// Lets the call that reads of this number, counted from here, fail.
+    pub(crate) fn set_read_fault(&self, read: usize) {
+        let mut state = self.state();
+        state.reads = 0;
+        state.read_fault = Some(read);
+    }
+
+    /// The calls that read since the fault was set, or at all.
+    pub(crate) fn reads(&self) -> usize {
+        self.state().reads
     }
 
     /// The calls made since the fault was set, or at all.
@@ -89,7 +106,7 @@ impl FaultyDisk {
             }
             file.synced = file.data.len();
         }
-        let state = State { files, synced_names: names.clone(), names, calls: 0, fault: None };
+        let state = State { files, synced_names: names.clone(), names, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -121,6 +138,29 @@ impl FaultyDisk {
     }
 }
 
+impl FaultyDisk {
+    /// Counts a call that reads, which the disk may refuse.
+    fn read(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        let read = state.reads;
+        state.reads += 1;
+        if state.read_fault == Some(read) { Err(io::Error::other("EIO")) } else { Ok(state) }
+    }
+}
+
+/// A file being read.
+struct FaultyBytes {
+    disk: FaultyDisk,
+    bytes: Bytes,
+}
+
+impl ReadAt for FaultyBytes {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        drop(self.disk.read()?);
+        self.bytes.read_at(buffer, at)
+    }
+}
+
 fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
@@ -135,10 +175,12 @@ impl Disk for FaultyDisk {
         Ok(Box::new(FaultyFile { disk: self.clone(), file }))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
-        let state = self.state();
+    fn open(&self, path: &Path) -> io::Result<Source> {
+        let state = self.read()?;
         let file = state.names.get(path).ok_or_else(missing)?;
-        Ok(Box::new(Cursor::new(state.files[file].data.clone())))
+        let bytes = Bytes::from(state.files[file].data.clone());
+        let length = bytes.len() as u64;
+        Ok(Source::new(FaultyBytes { disk: self.clone(), bytes }, length))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -154,14 +196,14 @@ impl Disk for FaultyDisk {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let state = self.state();
+        let state = self.read()?;
         let names = state.names.keys().filter_map(|path| path.strip_prefix(directory).ok()?.to_str());
         Ok(names.map(str::to_owned).collect())
     }
 
     /// Files are made a second apart.
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {
-        let state = self.state();
+        let state = self.read()?;
         let file = state.names.get(path).ok_or_else(missing)?;
         Ok((state.files[file].data.len() as u64, UNIX_EPOCH + Duration::from_secs(*file)))
     }

@@ -33,10 +33,19 @@ pub(crate) fn plain_runs(number: u64) -> String {
 
 /// The segments of files of runs with these names, in order.
 pub(crate) fn runs_listed(names: impl IntoIterator<Item = String>, ending: &str) -> Vec<u64> {
-    let number = |name: String| name.strip_suffix(ending).and_then(|number| number.parse().ok());
+    let number = |name: String| name.strip_suffix(ending).and_then(number);
     let mut numbers: Vec<u64> = names.into_iter().filter_map(number).collect();
     numbers.sort_unstable();
     numbers
+}
+
+/// No capture comes to so many segments or rows: from a number above, which a file may state, none could go on.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+
+/// The number in the name of a file, if it is written just as names are here.
+fn number(digits: &str) -> Option<u64> {
+    let number = digits.parse().ok()?;
+    (format!("{number:010}") == digits && number <= NUMBER_MAX).then_some(number)
 }
 
 /// Whether a directory with these names holds a capture.
@@ -84,10 +93,7 @@ impl Listing {
                 None => (false, &*name),
             };
             let Some((number, kind)) = visible.split_once('.') else { continue };
-            if number.len() < 10 || !number.bytes().all(|digit| digit.is_ascii_digit()) {
-                continue;
-            }
-            let Ok(number) = number.parse() else { continue };
+            let Some(number) = self::number(number) else { continue };
             match (hidden, kind) {
                 (false, "parquet") => listing.segments.push(number),
                 (true, "partial") => listing.partials.push(number),
@@ -111,6 +117,7 @@ mod tests {
         let names = [
             segment(42),
             segment(7),
+            segment(10_000_000_000),
             partial(43),
             journal(43),
             META.into(),
@@ -120,8 +127,15 @@ mod tests {
             "42.parquet".into(),
             "00000000x2.parquet".into(),
             "99999999999999999999999.parquet".into(),
+            "18446744073709551615.parquet".into(),
+            "9223372036854775808.parquet".into(),
+            "00000000043.parquet".into(),
+            "+000000043.parquet".into(),
+            ".+000000044.journal".into(),
         ];
-        let expected = Listing { segments: vec![7, 42], partials: vec![43], journals: vec![43] };
+        let expected = Listing { segments: vec![7, 42, 10_000_000_000], partials: vec![43], journals: vec![43] };
         assert_eq!(Listing::new(names), expected);
+        let runs = ["0000000005.jsonl", "+5.jsonl", "5.jsonl", "00000000006.jsonl", "9223372036854775808.jsonl"];
+        assert_eq!(runs_listed(runs.map(str::to_owned), ".jsonl"), [5]);
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use crate::disk::LocalDisk;
 use crate::files;
+use crate::local::{LocalDisk, make_directory};
 use crate::lock::Lock;
 use crate::reader::need_room;
 use crate::store::Store;
@@ -31,10 +31,12 @@ impl Import {
     pub fn open(directory: &Path, settings: Settings) -> Result<Self, CaptureError> {
         need_room(directory)?;
         let is_new = !directory.exists();
-        fs::create_dir_all(directory).map_err(|error| CaptureError::writing(directory, error))?;
-        let lock = Lock::acquire(directory)?;
+        let writing = |error| CaptureError::writing(directory, error);
+        make_directory(directory, settings.access).map_err(writing)?;
+        let lock = Lock::acquire(directory, settings.access)?;
         clear(directory)?;
-        let (store, _) = Store::open(Arc::new(LocalDisk), directory)?;
+        let disk = LocalDisk::open(directory, settings.access).map_err(writing)?;
+        let (store, _) = Store::open(Arc::new(disk), directory)?;
         let (wake, woken) = sync_channel(1);
         let aside = directory.join(files::IMPORT);
         store.begin_aside(&aside)?;

@@ -17,10 +17,12 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
 use arrow_schema::ArrowError;
 use serde_json::{Value, json};
 
-use crate::CaptureError;
 use crate::columns::Batch;
 use crate::disk::{Disk, DiskFile};
+use crate::guard::guarded;
+use crate::manifest::{capture_id, counted};
 use crate::schema::{HEADER_COLUMNS, frame_field, journal_schema, schema};
+use crate::{CaptureError, ipc};
 
 /// Length and CRC before each record, little-endian.
 const PREFIX: usize = 8;
@@ -48,12 +50,12 @@ impl Header {
         }
         let header = (|| {
             Some(Self {
-                capture_id: value["capture_id"].as_str()?.to_owned(),
-                segment: value["segment"].as_u64()?,
-                first_seq: value["first_seq"].as_u64()?,
+                capture_id: capture_id(&value)?,
+                segment: counted(&value["segment"])?,
+                first_seq: counted(&value["first_seq"])?,
             })
         })();
-        header.ok_or_else(|| CaptureError::corrupt(path, "lacks capture_id, segment or first_seq"))
+        header.ok_or_else(|| CaptureError::corrupt(path, "lacks capture_id, segment or first_seq, or has them wrong"))
     }
 
     /// The columns of a batch with those before them that all rows of a segment share, and `seq` from `first_seq` on.
@@ -221,7 +223,8 @@ impl<R: Read> JournalReader<R> {
     /// The next whole batch as it was appended.
     pub(crate) fn batch(&mut self) -> Result<Option<Batch>, CaptureError> {
         let Some(record) = self.record()? else { return Ok(None) };
-        let batch = decode(&record).map_err(|error| CaptureError::columns(&self.path, &error))?;
+        let columns = |error| CaptureError::columns(&self.path, &error);
+        let batch = guarded(&self.path, || decode(&record).map_err(columns))?;
         self.next_seq += batch.rows();
         Ok(Some(batch))
     }
@@ -235,11 +238,11 @@ impl<R: Read> JournalReader<R> {
         let first_seq = self.next_seq;
         let Some(batch) = self.batch()? else { return Ok(None) };
         let Some(header) = &self.header else { return Ok(None) };
-        header
-            .with_row_columns(&batch.columns, first_seq)
-            .and_then(|columns| RecordBatch::try_new(schema(), columns))
-            .map(Some)
-            .map_err(|error| CaptureError::columns(&self.path, &error))
+        let failed = |error| CaptureError::columns(&self.path, &error);
+        guarded(&self.path, || {
+            let columns = header.with_row_columns(&batch.columns, first_seq).map_err(failed)?;
+            RecordBatch::try_new(schema(), columns).map(Some).map_err(failed)
+        })
     }
 
     fn record(&mut self) -> Result<Option<Vec<u8>>, CaptureError> {
@@ -268,9 +271,12 @@ impl<R: Read> JournalReader<R> {
     }
 }
 
+/// What a record holds. Whoever wrote it need not have been a writer of ours.
 fn decode(record: &[u8]) -> Result<Batch, ArrowError> {
+    ipc::check(record)?;
     let mut stream = StreamReader::try_new(record, None)?;
     let columns = stream.next().ok_or_else(|| ArrowError::IpcError("a record without a batch".into()))??;
+    ipc::check_rows(&columns)?;
     let columns = with_empty(&columns)?;
     let n_bytes = columns["n_bytes"].as_primitive::<Int64Type>();
     let frame_bytes = n_bytes.values().iter().filter_map(|n_bytes| u64::try_from(*n_bytes).ok()).sum();

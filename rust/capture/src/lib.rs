@@ -15,17 +15,28 @@ mod error;
 #[cfg(test)]
 mod faults;
 mod files;
+mod guard;
 mod import;
+mod ipc;
 mod journal;
+#[cfg(unix)]
+mod local;
+#[cfg(not(unix))]
+#[path = "elsewhere.rs"]
+mod local;
 mod lock;
 mod manifest;
+mod notes;
 mod reader;
+mod retention;
 mod runs;
 mod schema;
 mod sealed;
 mod segment;
 mod settings;
+mod source;
 mod store;
+mod verify;
 mod writer;
 
 pub use columns::{MESSAGE_TOO_LARGE, Row};
@@ -33,8 +44,9 @@ pub use direction::Direction;
 pub use error::{CaptureError, CaptureErrorKind};
 pub use import::Import;
 pub use reader::{Batches, Capture, Info, Rows, is_capture, recover};
-pub use runs::RunRecord;
+pub use runs::{RunRecord, Runs};
 pub use schema::schema;
-pub use settings::{Keep, Settings};
+pub use settings::{Access, Keep, Settings};
 pub use store::Recovery;
+pub use verify::{Problem, Verification, verify};
 pub use writer::{LowSpace, Progress, Ticket, Writer};

@@ -1,36 +1,45 @@
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::files;
+use crate::local::open_lock;
+use crate::settings::Access;
 use crate::{CaptureError, CaptureErrorKind};
+
+/// The digits of any process.
+const HOLDER_BYTES: u64 = 20;
 
 /// The right to write a capture. The system takes it back when the process ends, however it ends.
 ///
-/// The file stays: removing it would let two writers lock two files of the same name.
+/// What is locked is the directory itself, so that whoever removes the file lets nobody in; and the file, which names
+/// the holder, and is what earlier versions lock. It stays.
 #[derive(Debug)]
 pub(crate) struct Lock {
+    /// `None` where directories cannot be locked.
+    directory: Option<File>,
     file: File,
     path: PathBuf,
 }
 
 impl Lock {
     /// Locks an existing directory, or says which process has.
-    pub(crate) fn acquire(directory: &Path) -> Result<Self, CaptureError> {
+    pub(crate) fn acquire(directory: &Path, access: Access) -> Result<Self, CaptureError> {
         let path = directory.join(files::LOCK);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| CaptureError::writing(&path, error))?;
+        let (place, mut file) =
+            open_lock(directory, files::LOCK, access).map_err(|error| CaptureError::writing(&path, error))?;
+        let place = match place.map(|place| place.try_lock().map(|()| place)).transpose() {
+            Ok(place) => place,
+            Err(TryLockError::WouldBlock) => return Err(locked(directory, &mut file)),
+            // Some file systems of networks lock files alone.
+            Err(TryLockError::Error(_)) => None,
+        };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(locked(directory, &mut file)),
             Err(TryLockError::Error(error)) => return Err(CaptureError::writing(&path, error)),
         }
-        let mut lock = Self { file, path };
+        let mut lock = Self { directory: place, file, path };
         lock.name_holder(&std::process::id().to_string())?;
         Ok(lock)
     }
@@ -39,7 +48,8 @@ impl Lock {
     pub(crate) fn release(mut self) -> Result<(), CaptureError> {
         self.name_holder("")?;
         // Explicitly, since a child of this process may hold the same open file.
-        self.file.unlock().map_err(|error| CaptureError::writing(&self.path, error))
+        let unlocked = self.directory.as_ref().map_or(Ok(()), File::unlock).and_then(|()| self.file.unlock());
+        unlocked.map_err(|error| CaptureError::writing(&self.path, error))
     }
 
     fn name_holder(&mut self, holder: &str) -> Result<(), CaptureError> {
@@ -58,8 +68,10 @@ impl Lock {
 
 fn locked(directory: &Path, file: &mut File) -> CaptureError {
     let mut holder = String::new();
-    let what = match file.read_to_string(&mut holder) {
-        Ok(_) if !holder.is_empty() => format!("is being written by process {holder}"),
+    let what = match file.take(HOLDER_BYTES).read_to_string(&mut holder) {
+        Ok(_) if !holder.is_empty() && holder.bytes().all(|digit| digit.is_ascii_digit()) => {
+            format!("is being written by process {holder}")
+        }
         _ => "is being written by another process".into(),
     };
     CaptureError::new(CaptureErrorKind::Locked, directory, what)
@@ -72,13 +84,25 @@ mod tests {
     #[test]
     fn one_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = Lock::acquire(directory.path()).unwrap();
-        let refused = Lock::acquire(directory.path()).unwrap_err();
+        let lock = Lock::acquire(directory.path(), Access::Umask).unwrap();
+        let refused = Lock::acquire(directory.path(), Access::Umask).unwrap_err();
         assert_eq!(refused.kind(), CaptureErrorKind::Locked);
         assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
         lock.release().unwrap();
-        let again = Lock::acquire(directory.path()).unwrap();
+        let again = Lock::acquire(directory.path(), Access::Umask).unwrap();
         drop(again);
-        Lock::acquire(directory.path()).unwrap();
+        Lock::acquire(directory.path(), Access::Umask).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn removing_the_file_lets_nobody_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = Lock::acquire(directory.path(), Access::Umask).unwrap();
+        std::fs::remove_file(directory.path().join(files::LOCK)).unwrap();
+        let refused = Lock::acquire(directory.path(), Access::Umask).unwrap_err();
+        assert_eq!(refused.kind(), CaptureErrorKind::Locked);
+        drop(lock);
+        Lock::acquire(directory.path(), Access::Umask).unwrap();
     }
 }

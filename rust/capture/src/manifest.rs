@@ -3,7 +3,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::CaptureError;
+use crate::{CaptureError, files};
+
+/// The longest id of a capture.
+pub(crate) const CAPTURE_ID_BYTES: usize = 64;
 
 /// What the manifest says: the capture's id and the numbers that the next segment and row get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +35,24 @@ impl Manifest {
         }
         let manifest = (|| {
             Some(Self {
-                capture_id: value["capture_id"].as_str()?.to_owned(),
-                next_segment: value["next_segment"].as_u64()?,
-                next_seq: value["next_seq"].as_u64()?,
+                capture_id: capture_id(&value)?,
+                next_segment: counted(&value["next_segment"])?,
+                next_seq: counted(&value["next_seq"])?,
             })
         })();
-        manifest.ok_or_else(|| CaptureError::corrupt(path, "lacks capture_id, next_segment or next_seq"))
+        manifest
+            .ok_or_else(|| CaptureError::corrupt(path, "lacks capture_id, next_segment or next_seq, or has them wrong"))
     }
+}
+
+/// The id of a capture, which each of its rows repeats: no more than a UUID takes, with room to spare.
+pub(crate) fn capture_id(value: &Value) -> Option<String> {
+    value["capture_id"].as_str().filter(|id| id.len() <= CAPTURE_ID_BYTES).map(str::to_owned)
+}
+
+/// A number of segments or rows that there may be.
+pub(crate) fn counted(value: &Value) -> Option<u64> {
+    value.as_u64().filter(|number| *number <= files::NUMBER_MAX)
 }
 
 /// A new capture's id: a random UUID.

@@ -1,8 +1,7 @@
 //! A capture read back: its segments, and the whole batches of its journal.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
@@ -13,19 +12,22 @@ use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, Str
 use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use parquet::file::reader::ChunkReader;
 use trunkline_wire::cdtp::RunBook;
 
 use crate::account::Account;
-use crate::disk::{Disk as _, LocalDisk};
+use crate::disk::Disk as _;
 use crate::files::{self, Listing};
+use crate::guard::guarded;
 use crate::journal::JournalReader;
+use crate::local::LocalDisk;
 use crate::lock::Lock;
-use crate::runs::{self, RUN_COLUMNS};
+use crate::notes;
+use crate::runs::{self, Maps, RUN_COLUMNS, find_maps};
 use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
-use crate::store::{Recovery, Store, list_runs, read_manifest, read_run_lines};
-use crate::{CaptureError, CaptureErrorKind, RunRecord, import};
+use crate::source::{Source, SourceReader};
+use crate::store::{Recovery, Store, list_runs, open, read_manifest, read_notes};
+use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs, import, verify};
 
 /// Rows of a batch read from a segment.
 const BATCH_ROWS: usize = 8192;
@@ -33,12 +35,14 @@ const BATCH_ROWS: usize = 8192;
 /// How often files may be replaced while runs are read from them.
 const RUN_TRIES: usize = 100;
 
-/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there.
+/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there, and holds all segments to
+/// what their bytes were when they were published.
 pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
-    look_for_capture(directory)?;
-    let lock = Lock::acquire(directory)?;
+    let disk = look_for_capture(directory)?;
+    let lock = Lock::acquire(directory, Access::Umask)?;
     import::clear(directory)?;
-    let (_, recovery) = Store::open(Arc::new(LocalDisk), directory)?;
+    let (_, mut recovery) = Store::open(Arc::clone(&disk) as _, directory)?;
+    recovery.damaged = verify::damaged(&*disk, directory)?;
     lock.release()?;
     Ok(recovery)
 }
@@ -47,8 +51,9 @@ pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
 #[derive(Debug)]
 pub struct Capture {
     directory: PathBuf,
+    disk: Arc<LocalDisk>,
     segments: Vec<PathBuf>,
-    journal: Option<(u64, PathBuf, Arc<File>)>,
+    journal: Option<(u64, PathBuf, Source)>,
 }
 
 /// What a capture holds, counted.
@@ -77,23 +82,21 @@ pub struct Info {
 impl Capture {
     /// Opens a capture for reading. What a writer adds later is not seen.
     pub fn open(directory: &Path) -> Result<Self, CaptureError> {
-        look_for_capture(directory)?;
+        let disk = look_for_capture(directory)?;
         // The journal first: what it holds may be published in between, and is then among the segments.
         let journal = loop {
-            let Some(number) = list(directory)?.journals.last().copied() else { break None };
+            let Some(number) = list(&disk, directory)?.journals.last().copied() else { break None };
             let path = directory.join(files::journal(number));
-            match File::open(&path) {
+            match open(&*disk, &path) {
                 Ok(file) => break Some((number, path, file)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(CaptureError::reading(&path, error)),
+                Err(error) if error.kind() == CaptureErrorKind::Missing => {}
+                Err(error) => return Err(error),
             }
         };
-        let published = list(directory)?.segments;
-        let journal = journal
-            .filter(|(number, ..)| published.binary_search(number).is_err())
-            .map(|(number, path, file)| (number, path, Arc::new(file)));
+        let published = list(&disk, directory)?.segments;
+        let journal = journal.filter(|(number, ..)| published.binary_search(number).is_err());
         let segments = published.into_iter().map(|number| directory.join(files::segment(number))).collect();
-        Ok(Self { directory: directory.to_owned(), segments, journal })
+        Ok(Self { directory: directory.to_owned(), disk, segments, journal })
     }
 
     /// The published segments, in order.
@@ -124,7 +127,7 @@ impl Capture {
 
     /// What came of each sender's runs, in the order they began, as of now: a writer may have gone on since this was
     /// opened. What is written down is read, and the rows after it are counted.
-    pub fn runs(&self) -> Result<Vec<RunRecord>, CaptureError> {
+    pub fn runs(&self) -> Result<Runs, CaptureError> {
         let mut tries = 0..RUN_TRIES;
         loop {
             match Self::open(&self.directory).and_then(|now| now.read_runs()) {
@@ -135,30 +138,31 @@ impl Capture {
         }
     }
 
-    fn read_runs(&self) -> Result<Vec<RunRecord>, CaptureError> {
+    fn read_runs(&self) -> Result<Runs, CaptureError> {
         let journal_number = self.journal.as_ref().map(|(number, ..)| *number);
-        let files = list_runs(&LocalDisk, &self.directory)?;
-        let published = list(&self.directory)?.segments;
+        let files = list_runs(&*self.disk, &self.directory)?;
+        let published = list(&self.disk, &self.directory)?.segments;
         let is_unpublished = |number| Some(number) == journal_number && published.binary_search(&number).is_err();
         let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
+        let mut maps = Maps::new();
         // The file of a segment comes before the segment, and what the segment is to hold may not.
         for number in files.into_iter().filter(|number| !is_unpublished(*number)) {
-            let (path, lines) = read_run_lines(&LocalDisk, &self.directory, number)?;
-            let (over, latest) = runs::from_lines(&path, &lines)?;
+            let (path, text) = read_notes(&*self.disk, &self.directory, number)?;
+            let (_, lines) = notes::from_text(&path, &text)?;
+            let (over, latest) = runs::from_lines(&path, lines, &mut maps)?;
             all.extend(over);
             (book, last) = (latest, Some(number));
         }
         let is_later = |number: &u64| last.is_none_or(|last| *number > last);
         for number in published.iter().copied().filter(is_later) {
             let path = self.directory.join(files::segment(number));
-            let file = File::open(&path).map_err(|error| CaptureError::reading(&path, error))?;
-            record_segment(&mut book, number, &path, file)?;
+            record_segment(&mut book, number, &path, open(&*self.disk, &path)?)?;
         }
         if let Some((number, path, file)) = &self.journal
             && is_later(number)
             && is_unpublished(*number)
         {
-            let mut journal = JournalReader::new(path.clone(), FileFromStart::buffered(file))?;
+            let mut journal = JournalReader::new(path.clone(), file.reader())?;
             let mut first_seq = journal.next_seq();
             while let Some(batch) = journal.batch()? {
                 Account::record(&mut book, *number, first_seq, &batch.columns);
@@ -169,24 +173,33 @@ impl Capture {
         all.extend(book.latest().map(|(sender, run)| (sender.to_owned(), run.clone())));
         all.sort_by_key(|(_, run)| run.first_seq);
         let capture_id = self.capture_id()?.unwrap_or_default();
-        Ok(all.into_iter().map(|(sender, run)| RunRecord { capture_id: capture_id.clone(), sender, run }).collect())
+        let record = |(sender, mut run)| {
+            find_maps(&mut run, &maps);
+            RunRecord { capture_id: capture_id.clone(), sender, run }
+        };
+        Ok(Runs { runs: all.into_iter().map(record).collect(), unfollowed: book.unfollowed() })
     }
 
     fn capture_id(&self) -> Result<Option<String>, CaptureError> {
-        if let Some(manifest) = read_manifest(&LocalDisk, &self.directory)? {
+        if let Some(manifest) = read_manifest(&*self.disk, &self.directory)? {
             return Ok(Some(manifest.capture_id));
         }
         let Some(path) = self.segments.last() else { return Ok(None) };
-        let file = File::open(path).map_err(|error| CaptureError::reading(path, error))?;
-        Ok(Some(SegmentSummary::read(path, &file)?.capture_id))
+        Ok(Some(SegmentSummary::read(path, &open(&*self.disk, path)?)?.capture_id))
     }
 
     fn read(&self, wanted: SchemaRef) -> Result<Batches, CaptureError> {
         let journal = match &self.journal {
-            Some((_, path, file)) => Some(JournalReader::new(path.clone(), FileFromStart::buffered(file))?),
+            Some((_, path, file)) => Some(JournalReader::new(path.clone(), file.reader())?),
             None => None,
         };
-        Ok(Batches { wanted, segments: self.segments.clone().into_iter(), segment: None, journal })
+        Ok(Batches {
+            wanted,
+            disk: Arc::clone(&self.disk),
+            segments: self.segments.clone().into_iter(),
+            segment: None,
+            journal,
+        })
     }
 }
 
@@ -194,9 +207,10 @@ impl Capture {
 pub struct Batches {
     /// The columns wanted.
     wanted: SchemaRef,
+    disk: Arc<LocalDisk>,
     segments: vec::IntoIter<PathBuf>,
     segment: Option<(PathBuf, ParquetRecordBatchReader)>,
-    journal: Option<JournalReader<BufReader<FileFromStart>>>,
+    journal: Option<JournalReader<BufReader<SourceReader>>>,
 }
 
 impl Batches {
@@ -208,11 +222,8 @@ impl Batches {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
         loop {
             if let Some((path, segment)) = &mut self.segment {
-                match segment.next() {
-                    Some(batch) => {
-                        let batch = batch.map_err(|error| CaptureError::columns(path, &error))?;
-                        return with_schema(path, &batch, &self.wanted).map(Some);
-                    }
+                match next_of(segment, path, &self.wanted)? {
+                    Some(batch) => return Ok(Some(batch)),
                     None => self.segment = None,
                 }
             }
@@ -228,21 +239,34 @@ impl Batches {
     }
 
     fn open_segment(&self, path: &Path) -> Result<ParquetRecordBatchReader, CaptureError> {
-        let file = File::open(path).map_err(|error| CaptureError::reading(path, error))?;
-        open_segment(path, file, &self.wanted)
+        open_segment(path, open(&*self.disk, path)?, &self.wanted)
     }
 }
 
-fn open_segment(
+pub(crate) fn open_segment(
     path: &Path,
-    file: impl ChunkReader + 'static,
+    file: Source,
     wanted: &Schema,
 ) -> Result<ParquetRecordBatchReader, CaptureError> {
     let corrupt = |error| CaptureError::corrupt(path, error);
-    let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(corrupt)?;
-    let names = wanted.fields().iter().map(|field| field.name().as_str());
-    let columns = ProjectionMask::columns(reader.parquet_schema(), names);
-    reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
+    guarded(path, || {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(corrupt)?;
+        let names = wanted.fields().iter().map(|field| field.name().as_str());
+        let columns = ProjectionMask::columns(reader.parquet_schema(), names);
+        reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
+    })
+}
+
+/// The next batch of a segment, with the columns wanted.
+pub(crate) fn next_of(
+    segment: &mut ParquetRecordBatchReader,
+    path: &Path,
+    wanted: &SchemaRef,
+) -> Result<Option<RecordBatch>, CaptureError> {
+    guarded(path, || {
+        let batch = segment.next().transpose().map_err(|error| CaptureError::columns(path, &error))?;
+        batch.map(|batch| with_schema(path, &batch, wanted)).transpose()
+    })
 }
 
 /// Tells an account of the rows of a segment.
@@ -250,12 +274,11 @@ pub(crate) fn record_segment(
     account: &mut dyn Account,
     number: u64,
     path: &Path,
-    file: impl ChunkReader + 'static,
+    file: Source,
 ) -> Result<(), CaptureError> {
     let wanted = some_columns(&RUN_COLUMNS);
-    for batch in open_segment(path, file, &wanted)? {
-        let batch = batch.map_err(|error| CaptureError::columns(path, &error))?;
-        let batch = with_schema(path, &batch, &wanted)?;
+    let mut segment = open_segment(path, file, &wanted)?;
+    while let Some(batch) = next_of(&mut segment, path, &wanted)? {
         let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
         let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
         account.record(number, first_seq, &batch);
@@ -278,6 +301,7 @@ impl Iterator for Batches {
         if matches!(batch, Some(Err(_))) {
             *self = Self {
                 wanted: Arc::clone(&self.wanted),
+                disk: Arc::clone(&self.disk),
                 segments: Vec::new().into_iter(),
                 segment: None,
                 journal: None,
@@ -375,10 +399,11 @@ fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<R
     RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)
 }
 
-fn look_for_capture(directory: &Path) -> Result<(), CaptureError> {
-    let names = LocalDisk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+pub(crate) fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, CaptureError> {
+    let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
+    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     if files::hold_capture(&names) {
-        return Ok(());
+        return Ok(Arc::new(disk));
     }
     let what = match files::foreign(&names) {
         Some(name) => format!("is not a capture: it holds {name}"),
@@ -389,13 +414,13 @@ fn look_for_capture(directory: &Path) -> Result<(), CaptureError> {
 
 /// Whether a directory holds a capture.
 pub fn is_capture(directory: &Path) -> bool {
-    LocalDisk.list(directory).is_ok_and(|names| files::hold_capture(&names))
+    names(directory).is_ok_and(|names| files::hold_capture(&names))
 }
 
 /// Refuses a directory that holds something else and no capture.
 pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
     // What cannot be listed is not there yet, or somebody else's to complain of.
-    let names = LocalDisk.list(directory).unwrap_or_default();
+    let names = names(directory).unwrap_or_default();
     match files::foreign(&names) {
         Some(name) if !files::hold_capture(&names) => {
             let what = format!("is not a capture: it holds {name}; choose an empty directory, or one to be made");
@@ -405,31 +430,11 @@ pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
     }
 }
 
-fn list(directory: &Path) -> Result<Listing, CaptureError> {
-    let names = LocalDisk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    LocalDisk::open(directory, Access::Umask)?.list(directory)
+}
+
+fn list(disk: &LocalDisk, directory: &Path) -> Result<Listing, CaptureError> {
+    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     Ok(Listing::new(names))
-}
-
-/// Reads a shared file from its start at a place of its own: a file whose name is gone cannot be opened twice.
-#[derive(Debug)]
-struct FileFromStart {
-    file: Arc<File>,
-    at: u64,
-}
-
-impl FileFromStart {
-    fn buffered(file: &Arc<File>) -> BufReader<Self> {
-        BufReader::with_capacity(1 << 20, Self { file: Arc::clone(file), at: 0 })
-    }
-}
-
-impl Read for FileFromStart {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        #[cfg(unix)]
-        let read = std::os::unix::fs::FileExt::read_at(&*self.file, buffer, self.at)?;
-        #[cfg(windows)]
-        let read = std::os::windows::fs::FileExt::seek_read(&*self.file, buffer, self.at)?;
-        self.at += read as u64;
-        Ok(read)
-    }
 }

@@ -1,10 +1,11 @@
 //! The runs of a capture, written down as JSON lines.
 //!
-//! `_capture/<segment>.parquet` has them sealed. It says how things stood when that segment was published: the runs that came to their end in it,
-//! which no later file repeats, and the latest run of each sender. It is written before its segment has its name, so
-//! every published segment is accounted for in a file of its number or a later one; rows after the last file are
-//! counted anew from the rows themselves.
+//! They say how things stood when a segment was published: the runs that came to their end in it and the maps of its
+//! BORs and EORs, neither of which a later file repeats, and the latest run of each sender. They are written before the
+//! segment has its name, so every published segment is accounted for in a file of its number or a later one; rows after
+//! the last file are counted anew from the rows themselves.
 
+use std::collections::HashMap;
 use std::io::BufRead as _;
 use std::path::Path;
 
@@ -16,10 +17,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use trunkline_wire::Protocol as _;
-use trunkline_wire::cdtp::{Boundary, Cdtp, Closed, Run, RunBook, RunRow};
+use trunkline_wire::cdtp::{Boundary, Cdtp, Closed, Condition, MAP_BYTES, Run, RunBook, RunRow, SENDERS, Unfollowed};
 
 use crate::CaptureError;
 use crate::account::Account;
+
+/// The gaps of all senders that are written down together.
+const GAPS_MAX: usize = 1 << 16;
 
 /// The columns that runs are counted from.
 pub(crate) const RUN_COLUMNS: [&str; 7] =
@@ -36,31 +40,47 @@ pub struct RunRecord {
     pub run: Run,
 }
 
+/// The runs of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// In the order they began.
+    pub runs: Vec<RunRecord>,
+    /// What is not among them.
+    pub unfollowed: Unfollowed,
+}
+
 impl Account for RunBook {
     fn record(&mut self, segment: u64, first_seq: u64, batch: &RecordBatch) {
         record(self, segment, first_seq, batch);
     }
 
-    fn over(&self) -> usize {
-        self.closed().len()
+    fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes()
     }
 
-    fn forget_over(&mut self) {
-        self.forget_closed();
+    fn forget_written(&mut self) {
+        self.forget_written();
     }
 
-    fn first_open_segment(&self) -> Option<u64> {
-        self.first_open_segment()
+    fn open_segments(&self, from: u64) -> Vec<u64> {
+        self.open_segments(from).collect()
     }
 
-    fn to_file(&self, segment: u64) -> Vec<u8> {
-        to_lines(segment, self)
+    fn let_go(&self) -> u64 {
+        self.unfollowed().senders
     }
 
-    fn go_on_from(&mut self, path: &Path, file: &[u8]) -> Result<usize, CaptureError> {
-        let (over, book) = from_lines(path, file)?;
+    fn to_lines(&self) -> Vec<u8> {
+        to_lines(self)
+    }
+
+    fn go_on_from(&mut self, path: &Path, lines: &[u8]) -> Result<bool, CaptureError> {
+        let mut maps = Maps::new();
+        let (over, book) = from_lines(path, lines, &mut maps)?;
         *self = book;
-        Ok(over.len())
+        // What is written down once stays in that file.
+        self.forget_written();
+        Ok(!over.is_empty() || !maps.is_empty())
     }
 
     fn copy(&self) -> Box<dyn Account> {
@@ -104,32 +124,42 @@ fn cdtp_rows(protocol: &ArrayRef) -> impl Fn(usize) -> bool {
     move |row| is_cdtp[keys.as_ref().map_or(row, |keys| keys[row])]
 }
 
-/// The file of a segment.
-fn to_lines(segment: u64, book: &RunBook) -> Vec<u8> {
-    let mut lines = json!({"version": 1, "segment": segment}).to_string();
-    let closed = book.closed().iter().map(|Closed { sender, run }| (&**sender, run, true));
-    for (sender, run, is_over) in closed.chain(book.latest().map(|(sender, run)| (sender, run, false))) {
+/// The maps of BOR and EOR by the `seq` of their rows: each is in one file, that of the segment with the row.
+pub(crate) type Maps = HashMap<u64, Bytes>;
+
+/// A run for each line, those that are over first.
+fn to_lines(book: &RunBook) -> Vec<u8> {
+    let mut lines = String::new();
+    let closed = book.closed().iter().map(|Closed { sender, run }| to_json(sender, run, None));
+    let gaps = GAPS_MAX / book.latest().count().max(1);
+    for line in closed.chain(book.latest().map(|(sender, run)| to_json(sender, run, Some(gaps)))) {
+        lines.push_str(&line.to_string());
         lines.push('\n');
-        lines.push_str(&to_json(sender, run, is_over).to_string());
     }
-    lines.push('\n');
+    let Unfollowed { senders, messages } = book.unfollowed();
+    if senders > 0 || messages > 0 {
+        lines.push_str(&json!({"unfollowed": {"senders": senders, "messages": messages}}).to_string());
+        lines.push('\n');
+    }
     lines.into_bytes()
 }
 
-fn to_json(sender: &str, run: &Run, is_over: bool) -> Value {
+/// The line of a run; of one that is not over with its highest gaps, so many.
+fn to_json(sender: &str, run: &Run, gaps: Option<usize>) -> Value {
     let boundary = |boundary: &Option<Boundary>| {
-        let Some(Boundary { segment, seq, map }) = boundary else { return Value::Null };
-        json!({"segment": segment, "seq": seq, "map": map.as_ref().map(|map| STANDARD.encode(map))})
+        let Some(Boundary { segment, seq, map, is_map_written, said, run_id }) = boundary else { return Value::Null };
+        let map = map.as_ref().map_or_else(|| json!(is_map_written), |map| STANDARD.encode(map).into());
+        json!({"segment": segment, "seq": seq, "map": map, "said": said.code(), "run_id": run_id})
     };
     let condition = run.condition();
     let mut value = json!({
         "sender": sender,
         "ordinal": run.ordinal,
-        "run_id": run.run_id(),
-        "over": is_over,
+        "over": gaps.is_none(),
         "condition": condition.to_string(),
         "condition_code": condition.code(),
         "first_seq": run.first_seq,
+        "last_seq": run.last_seq,
         "bor": boundary(&run.begin),
         "eor": boundary(&run.end),
         "goes_on": run.goes_on,
@@ -141,59 +171,67 @@ fn to_json(sender: &str, run: &Run, is_over: bool) -> Value {
         "first_received_at_ns": run.first_received_at_ns,
         "last_received_at_ns": run.last_received_at_ns,
     });
-    if !is_over {
+    if let Some(most) = gaps {
         value["highest"] = json!(run.highest);
-        value["gaps"] = json!(run.gaps);
+        value["gaps"] = json!(run.gaps[run.gaps.len().saturating_sub(most)..]);
     }
     value
 }
 
-/// What a file holds: the runs that are over, and a book that goes on from there.
-pub(crate) fn from_lines(path: &Path, bytes: &[u8]) -> Result<(Vec<(String, Run)>, RunBook), CaptureError> {
-    let mut lines = bytes.lines().map(|line| {
-        let line = line.map_err(|error| CaptureError::corrupt(path, error))?;
-        serde_json::from_str::<Value>(&line).map_err(|error| CaptureError::corrupt(path, error))
-    });
-    let head = lines.next().transpose()?.unwrap_or_default();
-    match head["version"].as_u64() {
-        Some(1) => {}
-        Some(_) => return Err(CaptureError::corrupt(path, "was written by a newer trunkline")),
-        None => return Err(CaptureError::corrupt(path, "is no record of runs")),
-    }
+/// What a file holds: the runs that are over, and a book that goes on from there. The maps in it go to the others.
+pub(crate) fn from_lines(
+    path: &Path,
+    lines: &[u8],
+    maps: &mut Maps,
+) -> Result<(Vec<(String, Run)>, RunBook), CaptureError> {
     let mut over = Vec::new();
     let mut book = RunBook::default();
-    for line in lines {
-        let line = line?;
+    for line in lines.lines() {
+        let line = line.map_err(|error| CaptureError::corrupt(path, error))?;
+        let line: Value = serde_json::from_str(&line).map_err(|error| CaptureError::corrupt(path, error))?;
+        if let Some(unfollowed) = line.get("unfollowed") {
+            let count = |name: &str| unfollowed[name].as_u64().unwrap_or_default();
+            book.restore_unfollowed(Unfollowed { senders: count("senders"), messages: count("messages") });
+            continue;
+        }
         let run = from_json(&line).zip(line["sender"].as_str());
         let (run, sender) = run.ok_or_else(|| CaptureError::corrupt(path, "holds what is no record of a run"))?;
+        for boundary in [&run.begin, &run.end].into_iter().flatten() {
+            if let Some(map) = &boundary.map {
+                maps.insert(boundary.seq, map.clone());
+            }
+        }
         if line["over"] == true {
             over.push((sender.to_owned(), run));
-        } else {
+        } else if book.latest().count() < SENDERS {
             book.restore(sender, run);
+        } else {
+            return Err(CaptureError::corrupt(path, "has more senders than are followed"));
         }
     }
     Ok((over, book))
 }
 
+/// Puts the maps of a run back that are written down elsewhere.
+pub(crate) fn find_maps(run: &mut Run, maps: &Maps) {
+    for boundary in [&mut run.begin, &mut run.end].into_iter().flatten() {
+        if boundary.map.is_none() && boundary.is_map_written {
+            boundary.map = maps.get(&boundary.seq).cloned();
+        }
+    }
+}
+
 fn from_json(value: &Value) -> Option<Run> {
     let number = |name: &str| value[name].as_u64();
-    let boundary = |name: &str| {
-        let boundary = &value[name];
-        if boundary.is_null() {
-            return Some(None);
-        }
-        let map = match boundary["map"].as_str() {
-            Some(map) => Some(Bytes::from(STANDARD.decode(map).ok()?)),
-            None => None,
-        };
-        Some(Some(Boundary { segment: boundary["segment"].as_u64()?, seq: boundary["seq"].as_u64()?, map }))
-    };
     let gaps = value["gaps"].as_array().map_or(&[][..], Vec::as_slice);
+    let gaps = Some(gaps).filter(|gaps| gaps.len() <= GAPS_MAX)?;
     Some(Run {
         ordinal: number("ordinal")?,
         first_seq: number("first_seq")?,
-        begin: boundary("bor")?,
-        end: boundary("eor")?,
+        // Earlier versions do not say.
+        last_seq: number("last_seq").or_else(|| number("first_seq"))?,
+        begin: boundary(&value["bor"])?,
+        end: boundary(&value["eor"])?,
         goes_on: value["goes_on"].as_bool()?,
         messages: number("messages")?,
         bytes: number("bytes")?,
@@ -207,6 +245,25 @@ fn from_json(value: &Value) -> Option<Run> {
     })
 }
 
+/// A BOR or EOR, or that there is none.
+#[allow(clippy::option_option)]
+fn boundary(value: &Value) -> Option<Option<Boundary>> {
+    if value.is_null() {
+        return Some(None);
+    }
+    let map = match value["map"].as_str() {
+        Some(map) => Some(Bytes::from(STANDARD.decode(map).ok().filter(|map| map.len() as u64 <= MAP_BYTES)?)),
+        None => None,
+    };
+    let mut boundary = Boundary::new(value["segment"].as_u64()?, value["seq"].as_u64()?, map);
+    if boundary.map.is_none() {
+        boundary.is_map_written = value["map"] == true;
+        boundary.said = Condition::from_code(value["said"].as_i64().unwrap_or_default());
+        boundary.run_id = value["run_id"].as_str().map(Into::into);
+    }
+    Some(Some(boundary))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,8 +273,9 @@ mod tests {
         let run = Run {
             ordinal: 3,
             first_seq: 17,
-            begin: Some(Boundary { segment: 1, seq: 17, map: Some(Bytes::from_static(b"\x81\xa6run_id\xa1r")) }),
-            end: Some(Boundary { segment: 2, seq: 40, map: None }),
+            last_seq: 41,
+            begin: Some(Boundary::new(1, 17, Some(Bytes::from_static(b"\x81\xa6run_id\xa1r")))),
+            end: Some(Boundary::new(2, 40, None)),
             goes_on: true,
             messages: 1,
             bytes: 2,
@@ -232,10 +290,28 @@ mod tests {
         let mut book = RunBook::default();
         book.restore("d\n\u{202e}", run.clone());
         book.restore("", Run::default());
-        let lines = to_lines(9, &book);
-        assert_eq!(lines.lines().count(), 3);
-        let (over, book) = from_lines(Path::new("runs"), &lines).unwrap();
+        let lines = to_lines(&book);
+        assert_eq!(lines.lines().count(), 2);
+        let mut maps = Maps::new();
+        let (over, mut again) = from_lines(Path::new("runs"), &lines, &mut maps).unwrap();
         assert!(over.is_empty());
-        assert_eq!(book.latest().collect::<Vec<_>>(), [("d\n\u{202e}", &run), ("", &Run::default())]);
+        let senders = ["d\n\u{202e}", ""];
+        assert_eq!(again.latest().collect::<Vec<_>>(), [(senders[0], &run), (senders[1], &Run::default())]);
+        // The next file is without the map, and says the same but for that.
+        again.forget_written();
+        let (_, book) = from_lines(Path::new("runs"), &to_lines(&again), &mut maps).unwrap();
+        let mut later = book.latest().next().unwrap().1.clone();
+        assert_eq!((later.config(), later.run_id(), later.condition()), (None, Some("r"), run.condition()));
+        find_maps(&mut later, &maps);
+        assert_eq!(later.config(), run.config());
+    }
+
+    #[test]
+    fn what_is_not_followed_is_written_down() {
+        let mut book = RunBook::default();
+        let unfollowed = Unfollowed { senders: 1, messages: 2 };
+        book.restore_unfollowed(unfollowed);
+        let (_, book) = from_lines(Path::new("runs"), &to_lines(&book), &mut Maps::new()).unwrap();
+        assert_eq!(book.unfollowed(), unfollowed);
     }
 }

@@ -17,11 +17,14 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnPath;
 
-use crate::CaptureError;
 use crate::columns::Batch;
 use crate::disk::{Disk, DiskFile};
+use crate::guard::guarded;
 use crate::journal::Header;
+use crate::manifest::CAPTURE_ID_BYTES;
+use crate::notes::Sum;
 use crate::schema::{journal_schema, schema};
+use crate::{CaptureError, files};
 
 /// A row group ends when its rows take this much before encoding.
 const ROW_GROUP_BYTES: u64 = 60 << 20;
@@ -51,7 +54,7 @@ impl SegmentWriter {
     pub(crate) fn create(disk: &dyn Disk, path: PathBuf, header: Header) -> Result<Self, CaptureError> {
         let file = disk.create(&path).map_err(|error| CaptureError::writing(&path, error))?;
         let disk_error = Arc::default();
-        let file = WatchedFile { file, error: Arc::clone(&disk_error) };
+        let file = WatchedFile { file, bytes: 0, crc: crc32fast::Hasher::new(), error: Arc::clone(&disk_error) };
         // Readers shall see the plain types, not the dictionaries that rows come in.
         let options = ArrowWriterOptions::new().with_properties(properties(&header)).with_skip_arrow_metadata(true);
         let parquet = ArrowWriter::try_new_with_options(file, schema(), options)
@@ -74,11 +77,13 @@ impl SegmentWriter {
         appended.map_err(|error: ParquetError| failure(&self.path, &self.disk_error, &error))
     }
 
-    /// Writes the footer and syncs: from here on a rename makes it a segment.
-    pub(crate) fn finish(self) -> Result<(), CaptureError> {
-        let Self { path, parquet, disk_error, .. } = self;
-        let WatchedFile { mut file, .. } = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
-        file.sync().map_err(|error| CaptureError::writing(&path, error))
+    /// Writes the footer and syncs: from here on a rename makes it a segment. Gives the sum of what was written.
+    pub(crate) fn finish(self) -> Result<Sum, CaptureError> {
+        let Self { path, parquet, disk_error, header, .. } = self;
+        let written = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
+        let WatchedFile { mut file, bytes, crc, .. } = written;
+        file.sync().map_err(|error| CaptureError::writing(&path, error))?;
+        Ok(Sum { segment: header.segment, bytes, crc: crc.finalize() })
     }
 
     /// The batch with the columns that its segment shares, names still as dictionaries.
@@ -103,9 +108,11 @@ impl SegmentWriter {
     }
 }
 
-/// A file that remembers its error.
+/// A file that remembers its error, and what was written to it as far as a sum tells.
 struct WatchedFile {
     file: Box<dyn DiskFile>,
+    bytes: u64,
+    crc: crc32fast::Hasher,
     error: Arc<Mutex<Option<io::Error>>>,
 }
 
@@ -123,7 +130,10 @@ impl WatchedFile {
 
 impl Write for WatchedFile {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.watch(|file| file.write(buffer))
+        let written = self.watch(|file| file.write(buffer))?;
+        self.crc.update(&buffer[..written]);
+        self.bytes += written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -187,9 +197,12 @@ pub(crate) struct SegmentSummary {
 
 impl SegmentSummary {
     pub(crate) fn read(path: &Path, file: &impl ChunkReader) -> Result<Self, CaptureError> {
-        let metadata =
-            ParquetMetaDataReader::new().parse_and_finish(file).map_err(|error| CaptureError::corrupt(path, error))?;
-        Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is no segment of a capture"))
+        guarded(path, || {
+            let metadata = ParquetMetaDataReader::new()
+                .parse_and_finish(file)
+                .map_err(|error| CaptureError::corrupt(path, error))?;
+            Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is no segment of a capture"))
+        })
     }
 
     fn of(metadata: &ParquetMetaData) -> Option<Self> {
@@ -197,6 +210,8 @@ impl SegmentSummary {
         let value = |key| file.key_value_metadata()?.iter().find(|pair| pair.key == key)?.value.as_deref();
         let first_seq: u64 = value(FIRST_SEQ)?.parse().ok()?;
         let rows = u64::try_from(file.num_rows()).ok()?;
-        Some(Self { capture_id: value(CAPTURE_ID)?.to_owned(), next_seq: first_seq.checked_add(rows)? })
+        let next_seq = first_seq.checked_add(rows).filter(|next| *next <= files::NUMBER_MAX)?;
+        let capture_id = value(CAPTURE_ID).filter(|id| id.len() <= CAPTURE_ID_BYTES)?.to_owned();
+        Some(Self { capture_id, next_seq })
     }
 }

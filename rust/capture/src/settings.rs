@@ -19,6 +19,35 @@ pub struct Settings {
     pub low_space_bytes: u64,
     /// Less than this is reported as critical.
     pub critical_space_bytes: u64,
+    /// Who may read what is made.
+    pub access: Access,
+}
+
+/// Who may read the files and directories that are made. What is there already stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Whoever the process's umask lets.
+    #[default]
+    Umask,
+    /// The process's user alone, where files have such modes.
+    Private,
+}
+
+#[cfg(unix)]
+impl Access {
+    pub(crate) const fn file_mode(self) -> u32 {
+        match self {
+            Self::Umask => 0o666,
+            Self::Private => 0o600,
+        }
+    }
+
+    pub(crate) const fn directory_mode(self) -> u32 {
+        match self {
+            Self::Umask => 0o777,
+            Self::Private => 0o700,
+        }
+    }
 }
 
 /// How much of what is published stays: of both bounds the one that keeps less. Segments are deleted whole, the oldest
@@ -42,6 +71,7 @@ impl Default for Settings {
             keep: Keep::default(),
             low_space_bytes: 10 << 30,
             critical_space_bytes: 3 << 30,
+            access: Access::default(),
         }
     }
 }

@@ -1,11 +1,8 @@
 //! The capture on disk, one step at a time: journal, segment, manifest and the order of their system calls.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
-
-use bytes::Bytes;
 
 use crate::account::{self, Account};
 use crate::columns::Batch;
@@ -13,13 +10,29 @@ use crate::disk::Disk;
 use crate::files::{self, Listing};
 use crate::journal::{Header, Journal, JournalReader};
 use crate::manifest::{Manifest, random_id};
+use crate::notes::{self, SUMS_MAX, Sum};
 use crate::reader;
 use crate::sealed::{seal, unseal};
 use crate::segment::{SegmentSummary, SegmentWriter};
-use crate::{CaptureError, CaptureErrorKind, Keep};
+use crate::source::Source;
+use crate::{CaptureError, CaptureErrorKind};
 
-/// A segment is published early when so much of its account is over: that is in memory until then.
-const MANY_OVER: usize = 1 << 16;
+/// A segment is published early when so much of its account is unwritten: that is in memory until then, and bounds what
+/// is written down beside a segment.
+const UNWRITTEN_BYTES: usize = 32 << 20;
+
+/// A segment is published early when its rows cost so many times the frame bytes it may have: of empty frames there is no
+/// other bound.
+const COST_OF_BYTES: u64 = 4;
+
+/// No bound of frame bytes is taken for less when it comes to what rows cost.
+const COST_OF_BYTES_MIN: u64 = 16 << 20;
+
+/// No manifest is larger.
+const MANIFEST_BYTES: u64 = 1 << 20;
+
+/// No file of runs is larger.
+const RUNS_BYTES: u64 = 256 << 20;
 
 /// What opening a capture for writing found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,22 +43,28 @@ pub struct Recovery {
     pub cut_bytes: u64,
     /// The segment made of a journal.
     pub segment: Option<u64>,
+    /// Segments whose bytes are not those that were published; looked for by [`recover`](crate::recover) alone.
+    pub damaged: Vec<u64>,
 }
 
 /// A capture open for writing. Its directory is locked by whoever holds it.
 ///
 /// After an error it is only good for dropping: what a failed write or sync left behind is for the next start to read.
 pub(crate) struct Store {
-    disk: Arc<dyn Disk>,
-    directory: PathBuf,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) directory: PathBuf,
     manifest: Manifest,
     current: Option<Current>,
     durable_seq: u64,
     segments: u64,
-    deleted: u64,
-    account: Box<dyn Account>,
-    /// The last file of runs, if it holds none that is over: it may go once there is a later one.
-    passing_runs: Option<u64>,
+    pub(crate) deleted: u64,
+    pub(crate) let_go: u64,
+    unfollowed_before: u64,
+    pub(crate) account: Box<dyn Account>,
+    /// The last file of notes, if all it says is said again by the next: it may go once there is one.
+    passing_notes: Option<u64>,
+    /// The sums of that file.
+    passing_sums: Vec<Sum>,
 }
 
 /// The segment being written.
@@ -54,8 +73,17 @@ struct Current {
     journal: Journal,
     segment: SegmentWriter,
     frame_bytes: u64,
+    cost: u64,
     unsynced_bytes: u64,
     journal_is_listed: bool,
+}
+
+impl Current {
+    /// Whether a batch would take it past what a segment may have.
+    fn is_full_for(&self, batch: &Batch, segment_bytes: u64) -> bool {
+        let most = segment_bytes.max(COST_OF_BYTES_MIN).saturating_mul(COST_OF_BYTES);
+        self.frame_bytes.saturating_add(batch.frame_bytes) > segment_bytes || self.cost + batch.cost() > most
+    }
 }
 
 impl Store {
@@ -75,13 +103,17 @@ impl Store {
             durable_seq: 0,
             segments: 0,
             deleted: 0,
+            let_go: 0,
+            unfollowed_before: 0,
             account: account::new(),
-            passing_runs: None,
+            passing_notes: None,
+            passing_sums: Vec::new(),
         };
         match store.recover(&listing, has_manifest) {
             Ok(recovery) => {
                 store.durable_seq = store.manifest.next_seq;
                 store.segments = 0;
+                store.unfollowed_before = store.account.let_go();
                 Ok((store, recovery))
             }
             Err(error) => {
@@ -93,7 +125,7 @@ impl Store {
 
     /// Appends a batch, publishing the segment first if the batch would take it past `segment_bytes`.
     pub(crate) fn append(&mut self, batch: &Batch, segment_bytes: u64) -> Result<(), CaptureError> {
-        if self.current.as_ref().is_some_and(|current| current.frame_bytes + batch.frame_bytes > segment_bytes) {
+        if self.current.as_ref().is_some_and(|current| current.is_full_for(batch, segment_bytes)) {
             self.publish()?;
         }
         let mut current = match self.current.take() {
@@ -103,10 +135,11 @@ impl Store {
         current.unsynced_bytes += current.journal.append(batch)?;
         current.segment.append(batch)?;
         current.frame_bytes += batch.frame_bytes;
+        current.cost += batch.cost();
         self.account.record(current.header.segment, self.manifest.next_seq, &batch.columns);
         self.current = Some(current);
         self.manifest.next_seq += batch.rows();
-        if self.account.over() >= MANY_OVER { self.publish() } else { Ok(()) }
+        if self.account.unwritten_bytes() >= UNWRITTEN_BYTES { self.publish() } else { Ok(()) }
     }
 
     /// Makes every row appended so far durable.
@@ -128,39 +161,9 @@ impl Store {
     pub(crate) fn publish(&mut self) -> Result<(), CaptureError> {
         let Some(current) = self.current.take() else { return Ok(()) };
         let number = current.header.segment;
-        current.segment.finish()?;
-        self.publish_partial(number)?;
+        let sum = current.segment.finish()?;
+        self.publish_partial(number, sum)?;
         self.remove(current.journal.path())
-    }
-
-    /// Deletes published segments that are too many or too old, as [`Keep`] says. What is known of their runs stays.
-    pub(crate) fn trim(&mut self, keep: Keep, now: SystemTime) -> Result<(), CaptureError> {
-        if keep == Keep::default() {
-            return Ok(());
-        }
-        let names = self.disk.list(&self.directory).map_err(|error| CaptureError::reading(&self.directory, error))?;
-        let mut segments = Vec::new();
-        for number in Listing::new(names).segments {
-            let path = self.directory.join(files::segment(number));
-            let facts = self.disk.size_and_time(&path).map_err(|error| CaptureError::reading(&path, error))?;
-            segments.push((number, path, facts));
-        }
-        let mut bytes: u64 = segments.iter().map(|(_, _, (bytes, _))| bytes).sum();
-        let needed = self.account.first_open_segment().unwrap_or(u64::MAX);
-        // The latest one tells the numbers that come next.
-        segments.pop();
-        let deleted_before = self.deleted;
-        for (number, path, (size, published)) in segments {
-            let is_too_much = keep.bytes.is_some_and(|most| bytes > most);
-            let is_too_old = keep.age.is_some_and(|oldest| now.duration_since(published).is_ok_and(|age| age > oldest));
-            if number >= needed || !(is_too_much || is_too_old) {
-                break;
-            }
-            self.remove(&path)?;
-            bytes -= size;
-            self.deleted += 1;
-        }
-        if self.deleted > deleted_before { self.sync_directory() } else { Ok(()) }
     }
 
     /// The rows that a power failure leaves, as the `seq` after the last.
@@ -181,6 +184,16 @@ impl Store {
     /// The segments deleted since the store was opened.
     pub(crate) fn deleted(&self) -> u64 {
         self.deleted
+    }
+
+    /// The open runs whose BOR was deleted since the store was opened.
+    pub(crate) fn let_go(&self) -> u64 {
+        self.let_go
+    }
+
+    /// How often its account has lost sight of something since the store was opened.
+    pub(crate) fn unfollowed(&self) -> u64 {
+        self.account.let_go().saturating_sub(self.unfollowed_before)
     }
 
     pub(crate) fn has_segment_open(&self) -> bool {
@@ -205,7 +218,7 @@ impl Store {
 
     /// Makes a capture in another directory whose numbers go on from here.
     pub(crate) fn begin_aside(&self, aside: &Path) -> Result<(), CaptureError> {
-        std::fs::create_dir(aside).map_err(|error| CaptureError::writing(aside, error))?;
+        self.disk.create_directory(aside).map_err(|error| CaptureError::writing(aside, error))?;
         let mut store = Self {
             disk: Arc::clone(&self.disk),
             directory: aside.to_owned(),
@@ -214,11 +227,14 @@ impl Store {
             durable_seq: 0,
             segments: 0,
             deleted: 0,
+            let_go: 0,
+            unfollowed_before: 0,
             account: self.account.copy(),
-            passing_runs: None,
+            passing_notes: None,
+            passing_sums: Vec::new(),
         };
         if let Some(last) = self.manifest.next_segment.checked_sub(1) {
-            store.write_runs(last)?;
+            store.write_notes(last, None)?;
         }
         store.write_manifest()
     }
@@ -253,29 +269,34 @@ impl Store {
         let journal = Journal::create(&*self.disk, self.directory.join(files::journal(header.segment)), &header)?;
         let partial = self.directory.join(files::partial(header.segment));
         let segment = SegmentWriter::create(&*self.disk, partial, header.clone())?;
-        Ok(Current { header, journal, segment, frame_bytes: 0, unsynced_bytes: 0, journal_is_listed: false })
+        Ok(Current { header, journal, segment, frame_bytes: 0, cost: 0, unsynced_bytes: 0, journal_is_listed: false })
     }
 
     /// Turns a finished partial segment into a published one. Its journal may go after this.
-    fn publish_partial(&mut self, number: u64) -> Result<(), CaptureError> {
-        let passed = self.passing_runs.take();
-        self.write_runs(number)?;
+    fn publish_partial(&mut self, number: u64, sum: Sum) -> Result<(), CaptureError> {
+        let passed = self.passing_notes.take();
+        self.write_notes(number, Some(sum))?;
         self.rename(&files::partial(number), &files::segment(number))?;
         self.sync_directory()?;
         self.manifest.next_segment = number + 1;
         self.write_manifest()?;
         self.durable_seq = self.manifest.next_seq;
         self.segments += 1;
-        self.remove_runs(passed)
+        self.remove_notes(passed)
     }
 
-    /// Writes down how the runs stand after a segment.
-    fn write_runs(&mut self, number: u64) -> Result<(), CaptureError> {
+    /// Writes down how things stand after a segment.
+    fn write_notes(&mut self, number: u64, sum: Option<Sum>) -> Result<(), CaptureError> {
         self.create_meta()?;
-        self.replace(files::NEXT_RUNS, &files::runs(number), &self.account.to_file(number))?;
+        let mut sums = std::mem::take(&mut self.passing_sums);
+        sums.extend(sum);
+        let is_passing = self.account.unwritten_bytes() == 0 && sums.len() < SUMS_MAX;
+        self.replace(files::NEXT_RUNS, &files::runs(number), &notes::to_text(number, &sums, &self.account.to_lines()))?;
         self.sync_meta()?;
-        self.passing_runs = (self.account.over() == 0).then_some(number);
-        self.account.forget_over();
+        self.account.forget_written();
+        if is_passing {
+            (self.passing_notes, self.passing_sums) = (Some(number), sums);
+        }
         Ok(())
     }
 
@@ -290,21 +311,25 @@ impl Store {
         let last = good.last().copied();
         if let Some(last) = last {
             let path = self.directory.join(files::runs(last));
-            let over = self.account.go_on_from(&path, unseal(&path, &read(&*self.disk, &path)?)?)?;
-            self.passing_runs = (over == 0).then_some(last);
+            let file = read(&*self.disk, &path, RUNS_BYTES)?;
+            let (sums, account) = notes::from_text(&path, unseal(&path, &file)?)?;
+            if !self.account.go_on_from(&path, account)? && sums.len() < SUMS_MAX {
+                (self.passing_notes, self.passing_sums) = (Some(last), sums);
+            }
         }
         for number in segments.iter().copied().filter(|number| last.is_none_or(|last| *number > last)) {
             let path = self.directory.join(files::segment(number));
-            let file = Bytes::from(read(&*self.disk, &path)?);
+            let file = open(&*self.disk, &path)?;
+            let sum = Sum::of(number, &file).map_err(|error| CaptureError::reading(&path, error))?;
             reader::record_segment(&mut *self.account, number, &path, file)?;
-            let passed = self.passing_runs.take();
-            self.write_runs(number)?;
-            self.remove_runs(passed)?;
+            let passed = self.passing_notes.take();
+            self.write_notes(number, Some(sum))?;
+            self.remove_notes(passed)?;
         }
         Ok(())
     }
 
-    fn remove_runs(&self, passed: Option<u64>) -> Result<(), CaptureError> {
+    fn remove_notes(&self, passed: Option<u64>) -> Result<(), CaptureError> {
         match passed {
             Some(passed) => self.remove(&self.directory.join(files::runs(passed))),
             None => Ok(()),
@@ -316,7 +341,7 @@ impl Store {
         self.disk.create_directory(&path).map_err(|error| CaptureError::writing(&path, error))
     }
 
-    fn sync_meta(&self) -> Result<(), CaptureError> {
+    pub(crate) fn sync_meta(&self) -> Result<(), CaptureError> {
         let path = self.directory.join(files::META);
         self.disk.sync_directory(&path).map_err(|error| CaptureError::writing(&path, error))
     }
@@ -328,7 +353,7 @@ impl Store {
             self.create_meta()?;
             let sealed = list_sealed_runs(&*self.disk, &self.directory)?;
             for number in plain.iter().filter(|number| sealed.binary_search(number).is_err()) {
-                let lines = read(&*self.disk, &self.directory.join(files::plain_runs(*number)))?;
+                let lines = read(&*self.disk, &self.directory.join(files::plain_runs(*number)), RUNS_BYTES)?;
                 self.replace(files::NEXT_RUNS, &files::runs(*number), &lines)?;
             }
             self.sync_meta()?;
@@ -360,7 +385,7 @@ impl Store {
         let last = listing.segments.last().copied();
         if let Some(last) = last.filter(|last| !has_manifest || *last >= self.manifest.next_segment) {
             let path = self.directory.join(files::segment(last));
-            let summary = SegmentSummary::read(&path, &Bytes::from(read(&*self.disk, &path)?))?;
+            let summary = SegmentSummary::read(&path, &open(&*self.disk, &path)?)?;
             let SegmentSummary { capture_id, next_seq } = summary;
             self.manifest = Manifest { capture_id, next_segment: last + 1, next_seq };
         }
@@ -384,8 +409,8 @@ impl Store {
     }
 
     fn recover_journal(&mut self, number: u64, path: &Path, recovery: &mut Recovery) -> Result<(), CaptureError> {
-        let file = self.disk.open(path).map_err(|error| CaptureError::reading(path, error))?;
-        let mut journal = JournalReader::new(path.to_owned(), file)?;
+        let file = open(&*self.disk, path)?;
+        let mut journal = JournalReader::new(path.to_owned(), file.reader())?;
         let Some(header) = journal.header().cloned() else {
             recovery.cut_bytes += journal.cut_bytes();
             return Ok(());
@@ -411,11 +436,11 @@ impl Store {
         }
         recovery.cut_bytes += journal.cut_bytes();
         if let Some(segment) = segment {
-            segment.finish()?;
+            let sum = segment.finish()?;
             self.manifest.next_seq = journal.next_seq();
             recovery.rows += journal.next_seq() - header.first_seq;
             recovery.segment = Some(number);
-            self.publish_partial(number)?;
+            self.publish_partial(number, sum)?;
         }
         Ok(())
     }
@@ -444,11 +469,11 @@ impl Store {
         self.disk.rename(&from, &to).map_err(|error| CaptureError::writing(&to, error))
     }
 
-    fn remove(&self, path: &Path) -> Result<(), CaptureError> {
+    pub(crate) fn remove(&self, path: &Path) -> Result<(), CaptureError> {
         self.disk.remove(path).map_err(|error| CaptureError::writing(path, error))
     }
 
-    fn sync_directory(&self) -> Result<(), CaptureError> {
+    pub(crate) fn sync_directory(&self) -> Result<(), CaptureError> {
         self.disk.sync_directory(&self.directory).map_err(|error| CaptureError::writing(&self.directory, error))
     }
 }
@@ -456,26 +481,22 @@ impl Store {
 /// What a capture knows of itself, as this version has it or an earlier one had.
 pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
     let sealed = directory.join(files::MANIFEST);
-    if let Some(file) = read_if_there(disk, &sealed)? {
+    if let Some(file) = read_if_there(disk, &sealed, MANIFEST_BYTES)? {
         return Manifest::from_json(&sealed, unseal(&sealed, &file)?).map(Some);
     }
     let plain = directory.join(files::PLAIN_MANIFEST);
-    read_if_there(disk, &plain)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
+    read_if_there(disk, &plain, MANIFEST_BYTES)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
 }
 
-/// The lines of a file of runs, as this version has it or an earlier one had, and its name.
-pub(crate) fn read_run_lines(
-    disk: &dyn Disk,
-    directory: &Path,
-    number: u64,
-) -> Result<(PathBuf, Vec<u8>), CaptureError> {
+/// The text of a file of notes, as this version has it or an earlier one had, and its name.
+pub(crate) fn read_notes(disk: &dyn Disk, directory: &Path, number: u64) -> Result<(PathBuf, Vec<u8>), CaptureError> {
     let sealed = directory.join(files::runs(number));
-    if let Some(file) = read_if_there(disk, &sealed)? {
+    if let Some(file) = read_if_there(disk, &sealed, RUNS_BYTES)? {
         let lines = unseal(&sealed, &file)?.to_vec();
         return Ok((sealed, lines));
     }
     let plain = directory.join(files::plain_runs(number));
-    let lines = read(disk, &plain)?;
+    let lines = read(disk, &plain, RUNS_BYTES)?;
     Ok((plain, lines))
 }
 
@@ -488,7 +509,7 @@ pub(crate) fn list_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, C
     Ok(all)
 }
 
-fn list_sealed_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+pub(crate) fn list_sealed_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
     list_if_there(disk, &directory.join(files::META)).map(|names| files::runs_listed(names, ".parquet"))
 }
 
@@ -503,19 +524,20 @@ fn list_if_there(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, CaptureErr
     }
 }
 
-fn read_if_there(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, CaptureError> {
-    match read(disk, path) {
+fn read_if_there(disk: &dyn Disk, path: &Path, most: u64) -> Result<Option<Vec<u8>>, CaptureError> {
+    match read(disk, path, most) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn read(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, CaptureError> {
-    let mut bytes = Vec::new();
-    let read = disk.open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-    read.map_err(|error| CaptureError::reading(path, error))?;
-    Ok(bytes)
+fn read(disk: &dyn Disk, path: &Path, most: u64) -> Result<Vec<u8>, CaptureError> {
+    open(disk, path)?.read_all(most).map_err(|error| CaptureError::reading(path, error))
+}
+
+pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Source, CaptureError> {
+    disk.open(path).map_err(|error| CaptureError::reading(path, error))
 }
 
 #[cfg(test)]
@@ -526,14 +548,16 @@ mod tests {
     use arrow_array::RecordBatch;
     use arrow_array::cast::AsArray as _;
     use arrow_array::types::Int64Type;
+    use bytes::Bytes;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
     use trunkline_wire::Framing;
     use trunkline_wire::cdtp::{Run, RunBook};
 
     use super::*;
+    use crate::Keep;
     use crate::columns::Columns;
     use crate::faults::{Fault, FaultyDisk, Loss};
-    use crate::runs;
+    use crate::runs::{self, Maps};
     use crate::{Direction, Row, Rows};
 
     const DIRECTORY: &str = "capture";
@@ -565,6 +589,26 @@ mod tests {
                 error: None,
             };
             columns.push(&row, 14);
+        }
+        columns.finish().unwrap()
+    }
+
+    /// Rows of one message.
+    fn batch_of(frames: &[&[u8]], rows: usize) -> Batch {
+        let mut columns = Columns::default();
+        for _ in 0..rows {
+            let row = Row {
+                received_at_ns: 0,
+                framing: Framing::Cdtp,
+                endpoint: None,
+                peer: None,
+                direction: Direction::In,
+                topic: None,
+                reply_to: None,
+                frames,
+                error: None,
+            };
+            columns.push(&row, frames.iter().map(|frame| frame.len() as u64).sum());
         }
         columns.finish().unwrap()
     }
@@ -657,13 +701,15 @@ mod tests {
         let mut expected = RunBook::default();
         for number in Listing::new(disk.list(directory).unwrap()).segments {
             let path = directory.join(files::segment(number));
-            let file = Bytes::from(disk.contents(&path));
+            let file = Source::from(Bytes::from(disk.contents(&path)));
             reader::record_segment(&mut expected, number, &path, file).unwrap();
         }
-        let (mut over, mut latest) = (vec![], RunBook::default());
+        let (mut over, mut latest, mut maps) = (vec![], RunBook::default(), Maps::new());
         for number in list_runs(disk, directory).unwrap() {
             let path = directory.join(files::runs(number));
-            let (more, book) = runs::from_lines(&path, unseal(&path, &disk.contents(&path)).unwrap()).unwrap();
+            let file = disk.contents(&path);
+            let (_, lines) = notes::from_text(&path, unseal(&path, &file).unwrap()).unwrap();
+            let (more, book) = runs::from_lines(&path, lines, &mut maps).unwrap();
             over.extend(more);
             latest = book;
         }
@@ -800,7 +846,7 @@ mod tests {
         let facts =
             |disk: &FaultyDisk, number| disk.size_and_time(&Path::new(DIRECTORY).join(files::segment(number))).unwrap();
         let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| facts(&disk, number).0);
-        let all = first + second + third + fourth;
+        let all = first + second + third + fourth + notes_bytes(&disk);
         for (bytes, left) in [(all, 0..4), (all - 1, 1..4), (all - first, 1..4), (0, 3..4)] {
             store.trim(Keep { bytes: Some(bytes), age: None }, UNIX_EPOCH).unwrap();
             assert_eq!(segments(&disk), left.collect::<Vec<_>>(), "{bytes} bytes");
@@ -817,24 +863,143 @@ mod tests {
         assert_eq!(segments(&disk), [1, 2, 3]);
     }
 
+    /// What is written down beside the segments takes so much.
+    fn notes_bytes(disk: &FaultyDisk) -> u64 {
+        let path = |number: &u64| Path::new(DIRECTORY).join(files::runs(*number));
+        list_runs(disk, Path::new(DIRECTORY))
+            .unwrap()
+            .iter()
+            .map(|number| disk.contents(&path(number)).len() as u64)
+            .sum()
+    }
+
     #[test]
-    fn an_open_run_keeps_its_segments() {
-        let nothing = Keep { bytes: Some(0), age: Some(Duration::ZERO) };
-        let later = UNIX_EPOCH + Duration::from_secs(1 << 20);
+    fn an_open_run_keeps_its_segments_for_a_tenth_of_the_bytes() {
         // The run of row 4 has not ended.
         let (disk, mut store) = rows_by_threes(7);
-        store.trim(nothing, later).unwrap();
-        assert_eq!(segments(&disk), [1, 2]);
-        // Also after a start anew; its end sets them free.
+        let segment_bytes: u64 = [1, 2]
+            .map(|number| disk.contents(&Path::new(DIRECTORY).join(files::segment(number))).len() as u64)
+            .iter()
+            .sum();
+        let held = segment_bytes + notes_bytes(&disk);
+        let trim = |store: &mut Store, bytes| store.trim(Keep { bytes: Some(bytes), age: None }, UNIX_EPOCH).unwrap();
+        trim(&mut store, held - held / 11);
+        assert_eq!((segments(&disk), store.let_go()), (vec![1, 2], 0));
+        // Also after a start anew.
         let (mut store, _) = open(&disk).unwrap();
-        store.trim(nothing, later).unwrap();
+        trim(&mut store, held - held / 11);
+        assert_eq!((segments(&disk), store.let_go()), (vec![1, 2], 0));
+        trim(&mut store, held - held / 9);
+        assert_eq!((segments(&disk), store.let_go()), (vec![2], 1));
+    }
+
+    #[test]
+    fn an_open_run_keeps_its_segments_for_a_day() {
+        let (disk, mut store) = rows_by_threes(7);
+        let (_, published) = disk.size_and_time(&Path::new(DIRECTORY).join(files::segment(1))).unwrap();
+        let keep = Keep { bytes: None, age: Some(Duration::from_secs(60)) };
+        let day = Duration::from_secs(24 * 60 * 60);
+        store.trim(keep, published + keep.age.unwrap() + day).unwrap();
+        assert_eq!((segments(&disk), store.let_go()), (vec![1, 2], 0));
+        store.trim(keep, published + keep.age.unwrap() + day + Duration::from_secs(1)).unwrap();
+        assert_eq!((segments(&disk), store.let_go()), (vec![2], 1));
+    }
+
+    #[test]
+    fn the_end_of_a_run_sets_its_segments_free() {
+        let (disk, mut store) = rows_by_threes(7);
+        let keep = Keep { bytes: None, age: Some(Duration::ZERO) };
+        let soon = UNIX_EPOCH + Duration::from_secs(1000);
+        store.trim(keep, soon).unwrap();
         assert_eq!(segments(&disk), [1, 2]);
         store.append(&batch(7..8), UNBOUNDED).unwrap();
         store.publish().unwrap();
-        store.trim(nothing, later).unwrap();
-        assert_eq!(segments(&disk), [3]);
-        let known: Vec<_> = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
-        assert_eq!(known, [1, 3]);
+        store.trim(keep, soon).unwrap();
+        assert_eq!((segments(&disk), store.let_go()), (vec![3], 0));
+    }
+
+    #[test]
+    fn notes_on_deleted_segments_take_a_tenth_at_most() {
+        let (disk, mut store) = rows_by_threes(120);
+        let before = list_runs(&disk, Path::new(DIRECTORY)).unwrap().len();
+        let bytes = 4 * notes_bytes(&disk) / before as u64;
+        store.trim(Keep { bytes: Some(10 * bytes), age: None }, UNIX_EPOCH).unwrap();
+        let first = segments(&disk)[0];
+        let on_deleted = list_runs(&disk, Path::new(DIRECTORY)).unwrap().into_iter().filter(|number| *number < first);
+        assert!((2..=4).contains(&on_deleted.count()));
+        // All that is left is the latest.
+        store.trim(Keep { bytes: Some(0), age: None }, UNIX_EPOCH).unwrap();
+        assert_eq!((segments(&disk), list_runs(&disk, Path::new(DIRECTORY)).unwrap()), (vec![39], vec![39]));
+        let (mut store, _) = open(&disk).unwrap();
+        store.append(&batch(120..122), UNBOUNDED).unwrap();
+        store.publish().unwrap();
+        assert_eq!(published(&disk, 117), 122);
+    }
+
+    #[test]
+    fn a_map_is_written_down_once() {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        let map = [&b"\x81\xa1k\xc5\xf0\x00"[..], &vec![0; 0xf000]].concat();
+        let write = |store: &mut Store, sender: &str, map: &[u8]| {
+            let header = [b"\xa5CDTP\x01\xa4", sender.as_bytes(), &[1, 0, 0x80]].concat();
+            store.append(&batch_of(&[&header, map], 1), UNBOUNDED).unwrap();
+            store.publish().unwrap();
+        };
+        for sender in ["aaaa", "bbbb", "cccc"] {
+            write(&mut store, sender, &map);
+        }
+        let before = notes_bytes(&disk);
+        assert!(before > 3 * 0xf000);
+        for _ in 0..5 {
+            write(&mut store, "dddd", b"\x80");
+        }
+        assert!(notes_bytes(&disk) < before + 0xf000);
+        let (mut store, _) = open(&disk).unwrap();
+        write(&mut store, "dddd", b"\x80");
+        assert!(notes_bytes(&disk) < before + 0xf000);
+    }
+
+    #[test]
+    fn rows_of_empty_frames_do_not_grow_a_segment_without_end() {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open(&disk).unwrap();
+        let empty = vec![b"".as_slice(); 10_000];
+        let rows = batch_of(&empty, 40);
+        assert_eq!(rows.frame_bytes, 0);
+        while store.segments() < 2 {
+            store.append(&rows, 1).unwrap();
+            assert!(store.next_seq() < 1000);
+        }
+    }
+
+    #[test]
+    fn each_segment_has_the_sum_of_its_bytes_written_down() {
+        let disk = FaultyDisk::default();
+        record(&disk).1.unwrap();
+        let (mut store, _) = open(&disk).unwrap();
+        // Rows that no account is kept of: their notes are removed by the next.
+        for _ in 0..3 {
+            store.append(&batch_of(&[b"no header"], 1), UNBOUNDED).unwrap();
+            store.publish().unwrap();
+        }
+        drop(store);
+        let (_, recovery) = open(&disk).unwrap();
+        assert_eq!(recovery, Recovery::default());
+        let mut sums = Vec::new();
+        for number in list_runs(&disk, Path::new(DIRECTORY)).unwrap() {
+            let path = Path::new(DIRECTORY).join(files::runs(number));
+            let file = disk.contents(&path);
+            sums.extend(notes::from_text(&path, unseal(&path, &file).unwrap()).unwrap().0);
+        }
+        let expected: Vec<Sum> = segments(&disk)
+            .into_iter()
+            .map(|number| {
+                let file = disk.contents(&Path::new(DIRECTORY).join(files::segment(number)));
+                Sum { segment: number, bytes: file.len() as u64, crc: crc32fast::hash(&file) }
+            })
+            .collect();
+        assert_eq!(sums, expected);
     }
 
     #[test]
@@ -858,7 +1023,7 @@ mod tests {
                 let first_row = SegmentSummary::read(Path::new(""), &summary).unwrap().next_seq;
                 let rows = store.next_seq();
                 assert!(rows >= durable.max(3));
-                assert!(store.account.first_open_segment().is_none_or(|needed| needed >= first));
+                assert!(store.account.open_segments(0).iter().all(|needed| *needed >= first));
                 store.append(&batch(rows..rows + 2), UNBOUNDED).unwrap();
                 store.publish().unwrap();
                 // The first one that is left goes, and the rest is without gap.
@@ -912,6 +1077,34 @@ mod tests {
                 assert_eq!(ended.unwrap_err().kind(), kind, "call {call}");
                 holds_after_restart(&disk.after(Loss::DataAndNames), durable.max(3));
             }
+        }
+    }
+
+    #[test]
+    fn any_read_that_fails_is_told_and_loses_nothing() {
+        // All there is to be read: what is known, a journal that was left, and a segment nobody has counted.
+        let left = || {
+            let disk = second_run();
+            let (mut store, _) = open(&disk).unwrap();
+            store.append(&batch(3..6), UNBOUNDED).unwrap();
+            store.publish().unwrap();
+            store.append(&batch(6..9), UNBOUNDED).unwrap();
+            store.sync().unwrap();
+            disk.remove(&Path::new(DIRECTORY).join(files::runs(1))).unwrap();
+            disk.remove(&Path::new(DIRECTORY).join(files::MANIFEST)).unwrap();
+            disk.after(Loss::Process)
+        };
+        let keep = Keep { bytes: Some(1 << 30), age: None };
+        let counted = left();
+        counted.set_read_fault(usize::MAX);
+        record_keeping(&counted, keep).1.unwrap();
+        for read in 0..counted.reads() {
+            let disk = left();
+            disk.set_read_fault(read);
+            let (durable, ended) = record_keeping(&disk, keep);
+            let kind = ended.unwrap_err().kind();
+            assert!(matches!(kind, CaptureErrorKind::Unreadable | CaptureErrorKind::Corrupt), "read {read}: {kind:?}");
+            holds_after_restart(&disk.after(Loss::DataAndNames), durable.max(9));
         }
     }
 
@@ -984,7 +1177,7 @@ mod tests {
             disk.remove(&Path::new(DIRECTORY).join(files::runs(*number))).unwrap();
         }
         let (store, _) = open(&disk).unwrap();
-        let (_, book) = runs::from_lines(Path::new("runs"), &store.account.to_file(0)).unwrap();
+        let (_, book) = runs::from_lines(Path::new("runs"), &store.account.to_lines(), &mut Maps::new()).unwrap();
         assert_eq!(book.latest().map(|(_, run)| run.ordinal).collect::<Vec<_>>(), [ROWS.div_ceil(4)]);
         let again = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
         assert_eq!(again, as_recorded);
@@ -1008,13 +1201,14 @@ mod tests {
     fn runs_that_are_over_do_not_pile_up_in_memory() {
         let disk = FaultyDisk::default();
         let (mut store, _) = open(&disk).unwrap();
-        let runs = u64::try_from(MANY_OVER).unwrap();
+        // Each takes half a KiB.
+        let runs = u64::try_from(UNWRITTEN_BYTES / 512).unwrap();
         for start in (0..=runs).step_by(8192) {
             // Each begins a run.
             store.append(&batch((start..start + 8192).map(|number| 4 * number)), UNBOUNDED).unwrap();
         }
         assert_eq!(store.segments(), 1);
-        assert!(store.account.over() < MANY_OVER);
+        assert!(store.account.unwritten_bytes() < UNWRITTEN_BYTES);
     }
 
     #[test]

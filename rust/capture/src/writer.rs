@@ -1,7 +1,6 @@
 //! The thread that owns the disk, and the handle that feeds it.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -13,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use trunkline_wire::FRAME_COST;
 
 use crate::columns::{Batch, Columns};
-use crate::disk::{Disk, LocalDisk};
+use crate::disk::Disk;
+use crate::local::{LocalDisk, make_directory};
 use crate::lock::Lock;
 use crate::reader::need_room;
 use crate::store::{Recovery, Store};
@@ -49,6 +49,10 @@ pub struct Progress {
     pub done: Ticket,
     /// Segments deleted, as [`Settings::keep`] says.
     pub deleted: u64,
+    /// Open runs whose BOR was deleted, since [`Settings::keep`] holds no more for them.
+    pub let_go: u64,
+    /// How often the runs of a sender were lost sight of, since there are too many senders.
+    pub unfollowed: u64,
     /// The free space, when it is less than [`Settings::low_space_bytes`].
     pub low_space: Option<LowSpace>,
     /// Why nothing more is written.
@@ -89,19 +93,21 @@ impl Writer {
     /// Locks a directory, created if absent, publishes what a killed writer left there, and starts the writer thread.
     ///
     /// `wake` is called from that thread when there is room again after [`has_room`](Self::has_room) was false, when a
-    /// flush or publication is done, when free space falls below a bound or rises above it, and when writing fails. It must not wait for this handle's thread.
+    /// flush or publication is done, when something of what [`Progress`] warns of has changed, and when writing fails. It must not wait for this handle's thread.
     pub fn open(
         directory: &Path,
         settings: Settings,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, CaptureError> {
-        Self::open_on(Arc::new(LocalDisk), directory, settings, Box::new(wake))
+        need_room(directory)?;
+        let writing = |error| CaptureError::writing(directory, error);
+        make_directory(directory, settings.access).map_err(writing)?;
+        let disk = LocalDisk::open(directory, settings.access).map_err(writing)?;
+        Self::open_on(Arc::new(disk), directory, settings, Box::new(wake))
     }
 
     fn open_on(disk: Arc<dyn Disk>, directory: &Path, settings: Settings, wake: Wake) -> Result<Self, CaptureError> {
-        need_room(directory)?;
-        fs::create_dir_all(directory).map_err(|error| CaptureError::writing(directory, error))?;
-        let lock = Lock::acquire(directory)?;
+        let lock = Lock::acquire(directory, settings.access)?;
         import::clear(directory)?;
         let (store, recovery) = Store::open(disk, directory)?;
         let shared = Arc::new(Shared {
@@ -454,9 +460,10 @@ impl DiskThread {
         state.progress.segments = store.segments();
         state.progress.deleted = store.deleted();
         let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
-        let mut is_news = false;
+        let mut is_news = (store.let_go(), store.unfollowed()) != (state.progress.let_go, state.progress.unfollowed);
+        (state.progress.let_go, state.progress.unfollowed) = (store.let_go(), store.unfollowed());
         if let Some(low_space) = low_space {
-            is_news = level(low_space) != level(state.progress.low_space);
+            is_news |= level(low_space) != level(state.progress.low_space);
             state.progress.low_space = low_space;
         }
         drop(state);
@@ -503,7 +510,8 @@ fn without_signals<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::fs;
+    use std::io::Write;
     use std::path::PathBuf;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -512,7 +520,8 @@ mod tests {
     use super::*;
     use crate::disk::DiskFile;
     use crate::faults::{Fault, FaultyDisk};
-    use crate::{Capture, CaptureErrorKind, Direction, Info, Keep, recover};
+    use crate::source::Source;
+    use crate::{Access, Capture, CaptureErrorKind, Direction, Info, Keep, recover};
 
     fn append(writer: &mut Writer, messages: usize, payload: &[u8]) {
         for at in 0..messages {
@@ -613,7 +622,7 @@ mod tests {
         drop(writer);
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (0, 10));
         let recovery = recover(directory.path()).unwrap();
-        assert_eq!(recovery, Recovery { rows: 10, cut_bytes: 0, segment: Some(0) });
+        assert_eq!(recovery, Recovery { rows: 10, segment: Some(0), ..Recovery::default() });
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (1, 10));
     }
 
@@ -684,7 +693,7 @@ mod tests {
         fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
             Ok(Box::new(SlowFile(self.disk.create(path)?, Arc::clone(&self.gate))))
         }
-        fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        fn open(&self, path: &Path) -> io::Result<Source> {
             self.disk.open(path)
         }
         fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -718,7 +727,10 @@ mod tests {
     fn a_slow_disk_stops_the_reading_and_wakes_it_again() {
         let directory = tempfile::tempdir().unwrap();
         let (open_gate, gate) = channel();
-        let disk = SlowDisk { disk: LocalDisk, gate: Arc::new(Mutex::new(gate)) };
+        let disk = SlowDisk {
+            disk: LocalDisk::open(directory.path(), Access::Umask).unwrap(),
+            gate: Arc::new(Mutex::new(gate)),
+        };
         open_gate.send(()).unwrap(); // the first manifest
         let settings = Settings { backlog_bytes: 4 << 20, ..Settings::default() };
         let (wake, woken) = channel();

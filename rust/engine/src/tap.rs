@@ -25,6 +25,10 @@ pub enum Trouble {
     LowSpace(LowSpace),
     /// Rows are lost from now on, since the disk cannot keep up.
     Losing,
+    /// The rows of an open run are deleted, since what is kept leaves no room for them.
+    RunsLetGo,
+    /// Senders come whose runs cannot be followed beside the others'.
+    RunsUnfollowed,
     /// The capture has ended; the role goes on without.
     Failed(String),
 }
@@ -41,6 +45,9 @@ pub(crate) struct Tap {
     flushed: u64,
     pub(crate) lost: u64,
     low_space: Option<LowSpace>,
+    /// What was told of runs once.
+    is_let_go_told: bool,
+    is_unfollowed_told: bool,
     pub(crate) troubles: Vec<Trouble>,
 }
 
@@ -57,6 +64,8 @@ impl Tap {
             flushed: 0,
             lost: 0,
             low_space: None,
+            is_let_go_told: false,
+            is_unfollowed_told: false,
             troubles: vec![],
         }
     }
@@ -134,6 +143,14 @@ impl Tap {
             self.troubles.push(Trouble::LowSpace(low_space));
         }
         self.low_space = progress.low_space;
+        if progress.let_go > 0 && !self.is_let_go_told {
+            self.is_let_go_told = true;
+            self.troubles.push(Trouble::RunsLetGo);
+        }
+        if progress.unfollowed > 0 && !self.is_unfollowed_told {
+            self.is_unfollowed_told = true;
+            self.troubles.push(Trouble::RunsUnfollowed);
+        }
         let done = progress.done;
         self.flushes.retain(|&(number, ticket)| {
             if ticket <= done {

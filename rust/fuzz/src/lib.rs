@@ -1,6 +1,7 @@
 //! Drives a machine with any calls in any order: valid messages with numbers at their limits, verbs, time in leaps, and a
 //! transport that takes sends, refuses them or never says.
 
+pub mod captures;
 pub mod messages;
 
 use std::collections::VecDeque;

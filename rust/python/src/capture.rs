@@ -13,8 +13,8 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
-    Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord,
-    is_capture as is_capture_directory, recover as recover_capture, schema as capture_schema,
+    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord,
+    is_capture as is_capture_directory, recover as recover_capture, schema as capture_schema, verify as verify_capture,
 };
 use trunkline_wire::Framing;
 
@@ -55,9 +55,11 @@ impl PyCapture {
         Ok(counts)
     }
 
-    fn runs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let runs = py.detach(|| self.0.runs()).map_err(|error| capture_error(&error))?;
-        runs.into_iter().map(|run| run_dict(py, &run)).collect()
+    /// The runs, how many senders were let go, and how many messages were not followed.
+    fn runs<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, u64, u64)> {
+        let found = py.detach(|| self.0.runs()).map_err(|error| capture_error(&error))?;
+        let runs = found.runs.iter().map(|run| run_dict(py, run)).collect::<PyResult<_>>()?;
+        Ok((runs, found.unfollowed.senders, found.unfollowed.messages))
     }
 
     /// A pyarrow reader of all rows, or of some of their columns.
@@ -242,9 +244,10 @@ pub(crate) struct PyImport(Mutex<Option<Import>>);
 #[pymethods]
 impl PyImport {
     #[new]
-    #[pyo3(signature = (directory, *, segment_bytes = None))]
-    fn new(py: Python<'_>, directory: PathBuf, segment_bytes: Option<u64>) -> PyResult<Self> {
+    #[pyo3(signature = (directory, *, segment_bytes = None, private = false))]
+    fn new(py: Python<'_>, directory: PathBuf, segment_bytes: Option<u64>, private: bool) -> PyResult<Self> {
         let mut settings = trunkline_capture::Settings::default();
+        settings.access = if private { Access::Private } else { Access::Umask };
         settings.segment_bytes = segment_bytes.unwrap_or(settings.segment_bytes);
         let import = py.detach(move || Import::open(&directory, settings)).map_err(|error| capture_error(&error))?;
         Ok(Self(Mutex::new(Some(import))))
@@ -320,11 +323,22 @@ pub(crate) fn is_capture(directory: PathBuf) -> bool {
     is_capture_directory(&directory)
 }
 
-/// Publishes what a killed recorder left: ``(rows, cut_bytes, segment)``.
+/// Publishes what a killed recorder left: ``(rows, cut_bytes, segment, damaged)``.
 #[pyfunction]
-pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64, Option<u64>)> {
+pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64, Option<u64>, Vec<u64>)> {
     let recovery = py.detach(move || recover_capture(&directory)).map_err(|error| capture_error(&error))?;
-    Ok((recovery.rows, recovery.cut_bytes, recovery.segment))
+    Ok((recovery.rows, recovery.cut_bytes, recovery.segment, recovery.damaged))
+}
+
+/// Segments, messages, those unchecked, and problems.
+type Verified = (u64, u64, u64, Vec<(PathBuf, String)>);
+
+/// Holds a capture against what it says of itself: ``(segments, messages, unchecked, [(path, what)])``.
+#[pyfunction]
+pub(crate) fn verify(py: Python<'_>, directory: PathBuf) -> PyResult<Verified> {
+    let found = py.detach(move || verify_capture(&directory)).map_err(|error| capture_error(&error))?;
+    let problems = found.problems.into_iter().map(|problem| (problem.path, problem.what)).collect();
+    Ok((found.segments, found.messages, found.unchecked, problems))
 }
 
 /// The columns of a capture, as a pyarrow schema.

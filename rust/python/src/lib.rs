@@ -54,7 +54,7 @@ mod _native {
     #[pymodule]
     mod capture {
         #[pymodule_export]
-        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, is_capture, recover, schema};
+        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, is_capture, recover, schema, verify};
     }
 
     #[pymodule]

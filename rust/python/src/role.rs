@@ -12,7 +12,7 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use trunkline_capture::{LowSpace, Writer};
+use trunkline_capture::{Access, LowSpace, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
@@ -419,6 +419,15 @@ pub(crate) fn trouble(trouble: Trouble) -> (&'static str, String) {
             (if is_critical { "critical" } else { "low_space" }, text)
         }
         Trouble::Losing => ("losing", "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned()),
+        Trouble::RunsLetGo => {
+            let text =
+                "a run has not ended for so long that its rows are deleted: keep_bytes and keep_days hold no more";
+            ("runs_let_go", text.to_owned())
+        }
+        Trouble::RunsUnfollowed => {
+            let text = "there are more senders than runs are followed of: the longest silent are let go";
+            ("runs_unfollowed", text.to_owned())
+        }
         Trouble::Failed(reason) => ("capture", format!("goes on without its capture: {reason}")),
     }
 }
@@ -597,6 +606,9 @@ fn capture_settings(options: &HashMap<String, Bound<'_, PyAny>>) -> PyResult<tru
     let given = |name: &str| options.get(name).filter(|value| !value.is_none());
     settings.keep.bytes = given("keep_bytes").map(PyAnyMethods::extract).transpose()?;
     settings.keep.age = given("keep_s").map(|age| seconds("keep_s", age.extract()?)).transpose()?;
+    if let Some(private) = given("capture_private") {
+        settings.access = if private.extract()? { Access::Private } else { Access::Umask };
+    }
     if let Some(bytes) = given("warn_free_bytes") {
         settings.low_space_bytes = bytes.extract()?;
     }

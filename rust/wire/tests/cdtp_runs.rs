@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use trunkline_wire::cdtp::{Condition, Run, RunBook, RunRow};
+use trunkline_wire::cdtp::{Condition, Run, RunBook, RunRow, Unfollowed};
 
 const DAT: u8 = 0;
 const BOR: u8 = 1;
@@ -146,7 +146,7 @@ fn runs_of_several_senders_do_not_meet() {
     assert_eq!((a.is_open(), b.is_open()), (false, true));
     assert_eq!((a.first_received_at_ns, a.last_received_at_ns), (0, 18_000));
     // Only b needs its first segment.
-    assert_eq!(book.book.first_open_segment(), Some(0));
+    assert_eq!(book.book.open_segments(0).min(), Some(0));
 }
 
 // req: CDTP-21
@@ -199,10 +199,10 @@ fn what_knows_no_runs_is_passed_over() {
 #[test]
 fn senders_and_streams_do_not_grow_the_book() {
     let mut book = Book::default();
-    for number in 0..2000 {
+    for number in 0..1000 {
         book.take_b(&format!("s{number}"), BOR, 0);
     }
-    assert_eq!(book.runs().len(), 1000);
+    assert_eq!((book.runs().len(), book.book.unfollowed()), (1000, Unfollowed::default()));
     for number in 0..5000 {
         book.take_b("s0", DAT, number * 2);
     }
@@ -211,6 +211,63 @@ fn senders_and_streams_do_not_grow_the_book() {
     let large = [&b"\x81\xa1k\xc6\x00\x01\x00\x00"[..], &vec![0; 1 << 16]].concat();
     book.take(&header("s1", BOR, 0), Some(&large));
     assert_eq!(book.book.latest().nth(1).map(|(_, run)| (run.ordinal, run.config())), Some((2, None)));
+}
+
+#[test]
+fn the_longest_silent_makes_way() {
+    let mut book = Book::default();
+    for number in 0..1000 {
+        book.take_b(&format!("s{number}"), EOR, 0);
+    }
+    // All but the second have been heard of since the first row.
+    for number in (0..1000).filter(|number| *number != 1) {
+        book.take_b(&format!("s{number}"), DAT, 1);
+    }
+    book.take_b("good", BOR, 0);
+    book.take_b("good", EOR, 0);
+    let runs = book.runs();
+    assert_eq!(runs.len(), 1001);
+    // What is over is told, and first.
+    assert_eq!((&*runs[0].0, runs[0].1.condition()), ("s1", Condition::INCOMPLETE));
+    let (_, good) = runs.iter().find(|(sender, _)| sender == "good").expect("a run");
+    assert_eq!(good.condition(), Condition::GOOD);
+    assert_eq!(book.book.unfollowed(), Unfollowed { senders: 1, messages: 0 });
+    book.take_b("s1", DAT, 1);
+    assert_eq!(book.book.unfollowed(), Unfollowed { senders: 2, messages: 0 });
+    assert_eq!(book.book.latest().count(), 1000);
+}
+
+#[test]
+fn a_name_too_long_is_counted_and_not_followed() {
+    let mut book = Book::default();
+    for length in [1024, 1025, 1025] {
+        let name = "n".repeat(length);
+        let header = [
+            b"\xa5CDTP\x01\xda",
+            &u16::try_from(length).expect("short").to_be_bytes()[..],
+            name.as_bytes(),
+            b"\x01\x00\x80",
+        ];
+        book.take(&header.concat(), Some(b"\x80"));
+    }
+    assert_eq!(book.runs().len(), 1);
+    assert_eq!(book.book.unfollowed(), Unfollowed { senders: 0, messages: 2 });
+}
+
+#[test]
+fn what_is_written_down_is_forgotten_and_still_known() {
+    let mut book = Book::default();
+    book.take(&header("d", BOR, 0), Some(b"\x81\xa6run_id\xa1r"));
+    book.take(&header("d", EOR, 0), Some(b"\x81\xaecondition_code\x01"));
+    assert!(book.book.unwritten_bytes() > 0);
+    book.book.forget_written();
+    assert_eq!(book.book.unwritten_bytes(), 0);
+    let run = book.only();
+    assert_eq!((run.config(), run.metadata()), (None, None));
+    assert_eq!((run.run_id(), run.condition()), (Some("r"), Condition::TAINTED));
+    book.take_b("d", BOR, 0);
+    assert!(book.book.unwritten_bytes() > 0);
+    assert_eq!(book.book.closed()[0].run, run);
 }
 
 proptest! {

@@ -14,6 +14,9 @@ pub use encode::{encode_batch, encode_header};
 pub use framing::Cdtp;
 pub use layout::{Batch, Head, Layout, Record};
 pub use receiver::{Data, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
-pub use runs::{Boundary, Closed, Condition, Follower, MAP_BYTES, Run, RunBook, RunMessage, RunRow, boundary_map};
+pub use runs::{
+    Boundary, Closed, Condition, Follower, MAP_BYTES, Run, RunBook, RunMessage, RunRow, SENDERS, Unfollowed,
+    boundary_map,
+};
 pub use sender::{BatchBounds, DataOut, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb};
 pub use variant::{Accept, MessageType, Settings, Variant};

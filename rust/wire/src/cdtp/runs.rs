@@ -14,11 +14,14 @@ use crate::{
     msgpack::{Reader, Value},
 };
 
-/// Senders whose runs are kept; names come from the network, memory does not grow with them.
-const SENDERS: usize = 1000;
+/// Senders whose runs are followed at a time; names come from the network, memory does not grow with them.
+pub const SENDERS: usize = 1000;
 
-/// The longest name of a sender whose runs are kept.
+/// The longest name of a sender whose runs are followed, and the longest id of a run that is kept.
 const NAME_BYTES: usize = 1024;
+
+/// What a run takes beside the name of its sender and its maps, in memory and written down, roughly.
+const RUN_COST: usize = 512;
 
 /// Gaps of one run that are remembered, to tell a late message from one that comes again.
 const GAPS: usize = 1024;
@@ -57,7 +60,8 @@ impl Condition {
         self.0
     }
 
-    const fn from_code(code: i64) -> Self {
+    /// The condition of this number; flags that are not known here are left out of it.
+    pub const fn from_code(code: i64) -> Self {
         Self(code.to_le_bytes()[0] & 0x1f)
     }
 
@@ -165,8 +169,15 @@ pub struct Boundary {
     pub segment: u64,
     /// The number of its row.
     pub seq: u64,
-    /// Its MessagePack map, the configuration or the metadata; `None` if it is none or its message has more than 64 KiB.
+    /// Its MessagePack map, the configuration or the metadata; `None` if it is none, if its message has more than 64 KiB, or
+    /// if it was let go of.
     pub map: Option<Bytes>,
+    /// Whether the map was let go of, as somebody had it written down.
+    pub is_map_written: bool,
+    /// The condition that the map states.
+    pub said: Condition,
+    /// The string `run_id` of the map, of at most 1024 bytes.
+    pub run_id: Option<Box<str>>,
 }
 
 /// What came of a sender from one BOR to the next.
@@ -176,6 +187,8 @@ pub struct Run {
     pub ordinal: u64,
     /// The number of its first row.
     pub first_seq: u64,
+    /// The number of its latest row.
+    pub last_seq: u64,
     /// The BOR.
     pub begin: Option<Boundary>,
     /// The first EOR.
@@ -210,7 +223,7 @@ impl Run {
 
     /// What the sender says of it and what was seen, together.
     pub fn condition(&self) -> Condition {
-        let mut condition = self.metadata().map_or(Condition::GOOD, said);
+        let mut condition = self.end.as_ref().map_or(Condition::GOOD, |end| end.said);
         if self.missed > 0 || self.begin.is_none() || self.goes_on {
             condition = condition | Condition::INCOMPLETE;
         }
@@ -220,12 +233,9 @@ impl Run {
         condition
     }
 
-    /// The string `run_id` of the metadata, or else of the configuration.
+    /// The string `run_id` of the metadata, or else of the configuration; of at most 1024 bytes.
     pub fn run_id(&self) -> Option<&str> {
-        [self.metadata(), self.config()].into_iter().flatten().find_map(|map| match member(map, b"run_id") {
-            Some(Value::String(id)) => Some(id),
-            _ => None,
-        })
+        [&self.end, &self.begin].into_iter().flatten().find_map(|boundary| boundary.run_id.as_deref())
     }
 
     /// The configuration in the BOR, a MessagePack map.
@@ -258,6 +268,7 @@ impl Run {
         Self {
             ordinal,
             first_seq: message.seq,
+            last_seq: message.seq,
             first_received_at_ns: message.received_at_ns,
             last_received_at_ns: message.received_at_ns,
             ..Self::default()
@@ -265,6 +276,7 @@ impl Run {
     }
 
     fn count(&mut self, message: &RunMessage<'_>) {
+        self.last_seq = message.seq;
         self.bytes = self.bytes.saturating_add(message.n_bytes);
         self.first_received_at_ns = self.first_received_at_ns.min(message.received_at_ns);
         self.last_received_at_ns = self.last_received_at_ns.max(message.received_at_ns);
@@ -351,7 +363,7 @@ fn member<'a>(map: &'a [u8], name: &[u8]) -> Option<Value<'a>> {
     found
 }
 
-/// A run that is over, since the sender's next one has begun.
+/// A run that is over, since the sender's next one has begun, or since the sender is no longer followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// The sender's name.
@@ -367,6 +379,17 @@ pub struct RunBook {
     by_name: HashMap<Box<str>, usize>,
     recent: usize,
     closed: Vec<Closed>,
+    unwritten: usize,
+    unfollowed: Unfollowed,
+}
+
+/// What a book does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfollowed {
+    /// How often a sender was let go, since there were too many: what it sends later counts as a sender's first.
+    pub senders: u64,
+    /// Messages of senders whose names are too long.
+    pub messages: u64,
 }
 
 impl RunBook {
@@ -377,6 +400,7 @@ impl RunBook {
         let Ok(name) = std::str::from_utf8(&row.header[layout.sender()]) else { return };
         let &RunRow { segment, seq, received_at_ns, n_bytes, .. } = row;
         let map = map(row.header, row.payload, &layout);
+        self.unwritten += map.filter(|_| n_bytes <= MAP_BYTES).map_or(0, <[u8]>::len);
         let Some(run) = self.take(name, &RunMessage { segment, seq, received_at_ns, n_bytes, message_type, map })
         else {
             return;
@@ -395,18 +419,33 @@ impl RunBook {
             }
         }
         let (_, run) = self.latest.get_mut(self.recent)?;
-        self.closed.extend(run.take(message).map(|run| Closed { sender: name.into(), run }));
+        if let Some(over) = run.take(message) {
+            self.unwritten += name.len() + RUN_COST;
+            self.closed.push(Closed { sender: name.into(), run: over });
+        }
         Some(run)
     }
 
     fn add(&mut self, name: &str, run: Run) -> Option<&mut Run> {
-        if self.latest.len() >= SENDERS || name.len() > NAME_BYTES {
+        if name.len() > NAME_BYTES {
+            self.unfollowed.messages = self.unfollowed.messages.saturating_add(1);
             return None;
         }
         self.recent = self.latest.len();
+        if self.latest.len() < SENDERS {
+            self.latest.push((name.into(), run));
+        } else {
+            // Whoever has been silent for longest is the least likely to go on.
+            let silent = self.latest.iter().enumerate().min_by_key(|(_, (_, run))| run.last_seq);
+            self.recent = silent.map_or(0, |(at, _)| at);
+            let (sender, over) = mem::replace(&mut self.latest[self.recent], (name.into(), run));
+            self.by_name.remove(&sender);
+            self.unwritten += sender.len() + RUN_COST;
+            self.closed.push(Closed { sender, run: over });
+            self.unfollowed.senders = self.unfollowed.senders.saturating_add(1);
+        }
         self.by_name.insert(name.into(), self.recent);
-        self.latest.push((name.into(), run));
-        self.latest.last_mut().map(|(_, run)| run)
+        Some(&mut self.latest[self.recent].1)
     }
 
     /// Puts back what [`latest`](Self::latest) gave for a sender.
@@ -424,22 +463,53 @@ impl RunBook {
         &self.closed
     }
 
-    /// Forgets the runs that are over, somebody having written them down.
-    pub fn forget_closed(&mut self) {
-        self.closed.clear();
+    /// The bytes, roughly, of what is in memory until somebody has written it down: runs that are over, and maps.
+    pub fn unwritten_bytes(&self) -> usize {
+        self.unwritten
     }
 
-    /// The first segment that an open run has a row in.
-    pub fn first_open_segment(&self) -> Option<u64> {
+    /// Forgets the runs that are over and the maps of the others, somebody having written them down.
+    pub fn forget_written(&mut self) {
+        self.closed.clear();
+        self.unwritten = 0;
+        let boundaries = self.latest.iter_mut().flat_map(|(_, run)| [&mut run.begin, &mut run.end]);
+        for boundary in boundaries.flatten() {
+            boundary.is_map_written |= boundary.map.take().is_some();
+        }
+    }
+
+    /// The segments, from one on, that an open run has its BOR in, a run each.
+    pub fn open_segments(&self, from: u64) -> impl Iterator<Item = u64> {
         let open = self.latest.iter().filter(|(_, run)| run.is_open());
-        open.filter_map(|(_, run)| run.begin.as_ref()).map(|begin| begin.segment).min()
+        open.filter_map(|(_, run)| run.begin.as_ref())
+            .map(|begin| begin.segment)
+            .filter(move |segment| *segment >= from)
+    }
+
+    /// What the book does not tell.
+    pub fn unfollowed(&self) -> Unfollowed {
+        self.unfollowed
+    }
+
+    /// Goes on counting what it does not tell from here.
+    pub fn restore_unfollowed(&mut self, unfollowed: Unfollowed) {
+        self.unfollowed = unfollowed;
     }
 }
 
 impl Boundary {
     fn of(message: &RunMessage<'_>) -> Self {
-        let map = message.map.filter(|_| message.n_bytes <= MAP_BYTES).map(Bytes::copy_from_slice);
-        Self { segment: message.segment, seq: message.seq, map }
+        let map = message.map.filter(|_| message.n_bytes <= MAP_BYTES);
+        Self::new(message.segment, message.seq, map.map(Bytes::copy_from_slice))
+    }
+
+    /// One of a row with this map.
+    pub fn new(segment: u64, seq: u64, map: Option<Bytes>) -> Self {
+        let run_id = match map.as_deref().and_then(|map| member(map, b"run_id")) {
+            Some(Value::String(id)) if id.len() <= NAME_BYTES => Some(id.into()),
+            _ => None,
+        };
+        Self { segment, seq, said: map.as_deref().map_or(Condition::GOOD, said), run_id, map, is_map_written: false }
     }
 }
 

@@ -1,0 +1,110 @@
+//! The file system of a machine without the calls that `local.rs` is made of: what is no regular file is not opened, as
+//! far as a look before tells.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::disk::{Disk, DiskFile};
+use crate::settings::Access;
+use crate::source::Source;
+
+/// What is below a directory.
+#[derive(Debug)]
+pub(crate) struct LocalDisk;
+
+impl LocalDisk {
+    /// Opens a directory. Who may read it is for the system to say.
+    pub(crate) fn open(root: &Path, _access: Access) -> io::Result<Self> {
+        fs::read_dir(root).map(|_| Self)
+    }
+}
+
+fn need(path: &Path, is_it: impl Fn(&fs::Metadata) -> bool, what: &str) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    if is_it(&found) { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, what)) }
+}
+
+/// Opens what a writer locks: the file of that name in a directory.
+pub(crate) fn open_lock(directory: &Path, name: &str, _access: Access) -> io::Result<(Option<File>, File)> {
+    let path = directory.join(name);
+    match need(&path, fs::Metadata::is_file, "is no regular file") {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    Ok((None, file))
+}
+
+/// Makes a directory, and those above it, unless they are there.
+pub(crate) fn make_directory(directory: &Path, _access: Access) -> io::Result<()> {
+    fs::create_dir_all(directory)
+}
+
+impl DiskFile for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+impl Disk for LocalDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Source> {
+        need(path, fs::Metadata::is_file, "is no regular file")?;
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Source::new(file, bytes))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            // A name that is no UTF-8 is none of ours.
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {
+        need(path, fs::Metadata::is_file, "is no regular file")?;
+        let metadata = fs::metadata(path)?;
+        Ok((metadata.len(), metadata.modified()?))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        match fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                need(path, fs::Metadata::is_dir, "is no directory")
+            }
+            created => created,
+        }
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn sync_directory(&self, _directory: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn free_bytes(&self, _directory: &Path) -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,73 @@
+//! What a capture writes down beside a segment, before that has its name: JSON lines, sealed in
+//! `_capture/<segment>.parquet`.
+//!
+//! The first line says which bytes the segment has, and the segments before it whose files said nothing else and were
+//! removed since; the others are the [account](crate::account) of the rows up to then.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::CaptureError;
+use crate::source::Source;
+
+/// How many segments a file has sums of, at most: one that says nothing else is removed when a later one repeats them.
+pub(crate) const SUMS_MAX: usize = 1024;
+
+/// What the bytes of a segment were when it was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) segment: u64,
+    pub(crate) bytes: u64,
+    /// As that of the journal's records: CRC-32, the one of Ethernet and gzip.
+    pub(crate) crc: u32,
+}
+
+impl Sum {
+    /// The sum of the bytes as they are.
+    pub(crate) fn of(segment: u64, file: &Source) -> io::Result<Self> {
+        let mut reader = file.reader();
+        let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0);
+        let mut buffer = vec![0; 1 << 18];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(Self { segment, bytes, crc: crc.finalize() }),
+                Ok(read) => {
+                    crc.update(&buffer[..read]);
+                    bytes += read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let number = |at: usize| value.get(at)?.as_u64();
+        Some(Self { segment: number(0)?, bytes: number(1)?, crc: u32::try_from(number(2)?).ok()? })
+    }
+}
+
+/// The file of a segment.
+pub(crate) fn to_text(segment: u64, sums: &[Sum], account: &[u8]) -> Vec<u8> {
+    let sums: Vec<_> = sums.iter().map(|Sum { segment, bytes, crc }| json!([segment, bytes, crc])).collect();
+    let head = json!({"version": 1, "segment": segment, "sums": sums}).to_string();
+    [head.as_bytes(), b"\n", account].concat()
+}
+
+/// The sums in a file, and the account. Files of earlier versions have no sums.
+pub(crate) fn from_text<'a>(path: &Path, text: &'a [u8]) -> Result<(Vec<Sum>, &'a [u8]), CaptureError> {
+    let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+    let (head, account) = text.split_at(end);
+    let head: Value = serde_json::from_slice(head).map_err(|error| CaptureError::corrupt(path, error))?;
+    match head["version"].as_u64() {
+        Some(1) => {}
+        Some(_) => return Err(CaptureError::corrupt(path, "was written by a newer trunkline")),
+        None => return Err(CaptureError::corrupt(path, "is no record of runs")),
+    }
+    let sums = head["sums"].as_array().map_or(&[][..], Vec::as_slice);
+    let sums: Option<Vec<Sum>> = sums.iter().map(Sum::from_json).collect();
+    let sums = sums.ok_or_else(|| CaptureError::corrupt(path, "holds what is no sum of a segment"))?;
+    Ok((sums, account.strip_prefix(b"\n").unwrap_or(account)))
+}

@@ -1,0 +1,265 @@
+//! A capture held against what it says of itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
+
+use crate::disk::Disk;
+use crate::files::{self, Listing};
+use crate::guard::guarded;
+use crate::journal::JournalReader;
+use crate::notes::{self, Sum};
+use crate::reader::{look_for_capture, next_of, open_segment};
+use crate::schema::schema;
+use crate::source::Source;
+use crate::store::{list_runs, open, read_manifest, read_notes};
+use crate::{CaptureError, CaptureErrorKind, runs};
+
+/// What [`verify`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// Published segments.
+    pub segments: u64,
+    /// Rows that can be read, those of the journal too.
+    pub messages: u64,
+    /// Segments of which nobody has written down what their bytes are, as earlier versions did not.
+    pub unchecked: u64,
+    /// What is wrong, in the order of the segments.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that is wrong with a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Reads all of a capture: each segment has the bytes that were published and can be read, its rows and segments are
+/// numbered without gap or double, and what is known beside them can be read. The oldest segments may have been deleted; a
+/// writer may go on.
+pub fn verify(directory: &Path) -> Result<Verification, CaptureError> {
+    let disk = look_for_capture(directory)?;
+    let mut verifier = Verifier {
+        disk: &*disk,
+        directory,
+        found: Verification::default(),
+        capture_id: None,
+        next_segment: None,
+        next_seq: None,
+    };
+    // Before the segments are listed, which only grow in number.
+    let manifest = read_manifest(&*disk, directory);
+    let manifest = verifier.keep(manifest).flatten();
+    verifier.capture_id = manifest.as_ref().map(|manifest| manifest.capture_id.clone());
+    let sums = verifier.sums()?;
+    let listing = verifier.listing()?;
+    for number in listing.segments.iter().copied() {
+        verifier.segment(number, sums.get(&number))?;
+    }
+    if let Some(number) = listing.journals.last().copied().filter(|last| listing.segments.binary_search(last).is_err())
+    {
+        verifier.journal(number);
+    }
+    if let Some(manifest) = manifest {
+        verifier.end(manifest.next_segment, manifest.next_seq);
+    }
+    Ok(verifier.found)
+}
+
+/// The segments whose bytes are not those that were published.
+pub(crate) fn damaged(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+    let segments = Listing::new(names).segments;
+    let sums = sums(disk, directory)?;
+    let is_damaged = |number: &u64| {
+        let path = directory.join(files::segment(*number));
+        let sum = open(disk, &path)?;
+        let sum = Sum::of(*number, &sum).map_err(|error| CaptureError::reading(&path, error))?;
+        Ok(sums.get(number).is_some_and(|noted| *noted != sum))
+    };
+    let mut damaged = Vec::new();
+    for number in segments {
+        if is_damaged(&number)? {
+            damaged.push(number);
+        }
+    }
+    Ok(damaged)
+}
+
+fn sums(disk: &dyn Disk, directory: &Path) -> Result<BTreeMap<u64, Sum>, CaptureError> {
+    let mut sums = BTreeMap::new();
+    for number in list_runs(disk, directory)? {
+        let (path, text) = read_notes(disk, directory, number)?;
+        sums.extend(notes::from_text(&path, &text)?.0.into_iter().map(|sum| (sum.segment, sum)));
+    }
+    Ok(sums)
+}
+
+struct Verifier<'a> {
+    disk: &'a dyn Disk,
+    directory: &'a Path,
+    found: Verification,
+    capture_id: Option<String>,
+    /// The number that comes next, once there is one.
+    next_segment: Option<u64>,
+    /// Likewise; unknown after a segment that cannot be read.
+    next_seq: Option<u64>,
+}
+
+impl Verifier<'_> {
+    /// What was read, or nothing where that is a problem.
+    fn keep<T>(&mut self, read: Result<T, CaptureError>) -> Option<T> {
+        read.map_err(|error| self.blame(error.path(), error.what())).ok()
+    }
+
+    fn blame(&mut self, path: &Path, what: impl Into<String>) {
+        self.found.problems.push(Problem { path: path.to_owned(), what: what.into() });
+    }
+
+    fn listing(&self) -> Result<Listing, CaptureError> {
+        let names = self.disk.list(self.directory).map_err(|error| CaptureError::reading(self.directory, error))?;
+        Ok(Listing::new(names))
+    }
+
+    /// The sums that are written down, and whether the accounts can be read with them.
+    fn sums(&mut self) -> Result<BTreeMap<u64, Sum>, CaptureError> {
+        let mut sums = BTreeMap::new();
+        for number in list_runs(self.disk, self.directory)? {
+            let noted = read_notes(self.disk, self.directory, number).and_then(|(path, text)| {
+                let (sums, account) = notes::from_text(&path, &text)?;
+                runs::from_lines(&path, account, &mut runs::Maps::new())?;
+                Ok(sums)
+            });
+            // A writer removes those that say nothing new.
+            if matches!(&noted, Err(error) if error.kind() == CaptureErrorKind::Missing) {
+                continue;
+            }
+            sums.extend(self.keep(noted).into_iter().flatten().map(|sum| (sum.segment, sum)));
+        }
+        Ok(sums)
+    }
+
+    fn segment(&mut self, number: u64, noted: Option<&Sum>) -> Result<(), CaptureError> {
+        let path = self.directory.join(files::segment(number));
+        let file = match open(self.disk, &path) {
+            // Deleted since, as its writer was told to.
+            Err(error)
+                if error.kind() == CaptureErrorKind::Missing && self.listing()?.segments.first() > Some(&number) =>
+            {
+                return Ok(());
+            }
+            file => file,
+        };
+        self.found.segments += 1;
+        self.follow_segment(number);
+        let file = self.keep(file);
+        let read = file.and_then(|file| {
+            match (noted, Sum::of(number, &file).map_err(|error| CaptureError::reading(&path, error))) {
+                (Some(noted), Ok(sum)) if sum != *noted => {
+                    let what = format!(
+                        "is not as it was published: {} bytes with CRC {:08x}, and not {} with {:08x}",
+                        sum.bytes, sum.crc, noted.bytes, noted.crc
+                    );
+                    self.blame(&path, what);
+                }
+                (None, Ok(_)) => self.found.unchecked += 1,
+                (_, sum) => {
+                    self.keep(sum)?;
+                }
+            }
+            let read = self.rows(&path, number, file);
+            self.keep(read)
+        });
+        if read.is_none() {
+            self.next_seq = None;
+        }
+        Ok(())
+    }
+
+    fn follow_segment(&mut self, number: u64) {
+        if let Some(next) = self.next_segment
+            && next < number
+        {
+            let path = self.directory.join(files::segment(next));
+            let last = number - 1;
+            self.blame(
+                &path,
+                if next == last { "is missing".to_owned() } else { format!("is missing, and all up to {last}") },
+            );
+            self.next_seq = None;
+        }
+        self.next_segment = Some(number + 1);
+    }
+
+    fn rows(&mut self, path: &Path, number: u64, file: Source) -> Result<(), CaptureError> {
+        let mut segment = open_segment(path, file, &schema())?;
+        while let Some(batch) = next_of(&mut segment, path, &schema())? {
+            self.follow(path, number, &batch);
+        }
+        Ok(())
+    }
+
+    /// Follows the numbers of a batch; the first that is wrong is told, and the last one is taken as it is.
+    fn follow(&mut self, path: &Path, number: u64, batch: &RecordBatch) {
+        self.found.messages += batch.num_rows() as u64;
+        let ids = batch["capture_id"].as_string::<i32>();
+        let capture_id =
+            self.capture_id.get_or_insert_with(|| ids.iter().flatten().next().unwrap_or_default().to_owned());
+        if let Some(other) = ids.iter().flatten().find(|id| id != capture_id) {
+            let what = format!("has rows of another capture, {other:?}");
+            self.blame(path, what);
+        }
+        let segments = batch["segment"].as_primitive::<Int64Type>().values();
+        if let Some(other) = segments.iter().find(|other| u64::try_from(**other) != Ok(number)) {
+            let what = format!("has rows of segment {other}");
+            self.blame(path, what);
+        }
+        let seqs = batch["seq"].as_primitive::<Int64Type>().values();
+        let first = self.next_seq.and_then(|next| i64::try_from(next).ok()).or_else(|| seqs.first().copied());
+        let expected = first.into_iter().flat_map(|first| first..);
+        if let Some((seq, expected)) = seqs.iter().zip(expected).find(|(seq, expected)| *seq != expected) {
+            let what = if expected < *seq { "there is a gap" } else { "rows are double" };
+            self.blame(path, format!("{what}: seq {seq} comes where {expected} should"));
+        }
+        let next = seqs.last().and_then(|last| u64::try_from(last.checked_add(1)?).ok());
+        self.next_seq = next.or(self.next_seq);
+    }
+
+    fn journal(&mut self, number: u64) {
+        let path = self.directory.join(files::journal(number));
+        let file = match open(self.disk, &path) {
+            // Published since.
+            Err(error) if error.kind() == CaptureErrorKind::Missing => return,
+            file => file,
+        };
+        let read = file.and_then(|file| {
+            let mut journal = JournalReader::new(path.clone(), file.reader())?;
+            self.follow_segment(number);
+            while let Some(batch) = journal.capture_batch()? {
+                guarded(&path, || {
+                    self.follow(&path, number, &batch);
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        });
+        self.keep(read);
+    }
+
+    /// Holds where the rows end to what the manifest said before.
+    fn end(&mut self, next_segment: u64, next_seq: u64) {
+        if self.next_segment.unwrap_or_default() < next_segment {
+            self.next_segment = Some(self.next_segment.unwrap_or_default());
+            self.follow_segment(next_segment);
+        } else if let Some(end) = self.next_seq.filter(|end| *end < next_seq) {
+            let path = self.directory.join(files::MANIFEST);
+            self.blame(&path, format!("knows of rows up to seq {}, and the last there is {}", next_seq - 1, end - 1));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+"""Captures that came from elsewhere, or lie where others may write: what is in them is held to be anything."""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import zlib
+
+import pyarrow as pa
+import pytest
+import zmq
+
+from peers import cdtp as wire
+from trunkline import capture, cdtp
+from trunkline.errors import CaptureError
+
+ANY = "tcp://127.0.0.1:*"
+HUGE = 1 << 58
+
+
+def messages():
+    return [[wire.header_b(number), b"payload"] for number in range(3)]
+
+
+def command(*arguments):
+    """Runs a command that is to come back, whatever it says."""
+    return subprocess.run(
+        [sys.executable, "-m", "trunkline", "capture", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def in_vain(path):
+    """Lets everybody at a capture that is not to be had; gives the words of each."""
+    words = []
+    for open_ in (
+        lambda: capture.open(path).info(),
+        lambda: list(capture.open(path).rows()),
+        lambda: capture.open(path).runs(),
+        lambda: capture.recover(path),
+        lambda: cdtp.Recorder(path, bind=ANY).close(),
+    ):
+        try:
+            open_()
+        except CaptureError as error:
+            words.append(str(error))
+    return words
+
+
+def link(path, target):
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(target)
+
+
+@pytest.fixture
+def recorded(record, tmp_path):
+    recorder = record(messages())
+    recorder.close()
+    return tmp_path
+
+
+@pytest.fixture
+def victim(tmp_path_factory):
+    file = tmp_path_factory.mktemp("elsewhere") / "file"
+    file.write_text("of value")
+    return file
+
+
+@pytest.mark.parametrize(
+    "name", [".lock", "0000000000.parquet", ".0000000001.journal", "_capture/manifest.parquet", "_capture.json"]
+)
+def test_a_link_is_not_followed_and_its_target_is_left_alone(recorded, victim, name):
+    if name == "_capture.json":
+        (recorded / "_capture/manifest.parquet").unlink()
+    link(recorded / name, victim)
+    said = in_vain(recorded)
+    assert said
+    assert all("is a link, and links are not followed" in words for words in said)
+    assert victim.read_text() == "of value"
+
+
+@pytest.mark.parametrize("name", [".0000000001.partial", "_capture/.manifest", "_capture/.runs"])
+def test_a_link_in_the_place_of_a_file_to_be_written_goes(recorded, victim, open_socket, name):
+    link(recorded / name, victim)
+    with cdtp.Recorder(recorded, bind=ANY) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        push.send_multipart(messages()[0])
+        recorder.wait(count=1, timeout_s=20)
+    assert capture.open(recorded).info().messages == 4
+    assert victim.read_text() == "of value"
+
+
+@pytest.mark.parametrize("name", ["_capture", "_runs"])
+def test_a_link_in_the_place_of_a_directory_is_not_followed(recorded, victim, name):
+    elsewhere = victim.parent
+    kept = [elsewhere / file for file in ("0000000077.parquet", "0000000077.jsonl", "manifest.parquet")]
+    for file in kept:
+        file.write_text("of value")
+    if name == "_capture":
+        (recorded / name).rename(recorded / "away")
+    link(recorded / name, elsewhere)
+    said = in_vain(recorded)
+    assert said
+    assert all("is no directory" in words for words in said), said
+    assert all(file.read_text() == "of value" for file in kept)
+    assert len(list(elsewhere.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["0000000001.parquet", ".0000000001.journal", "_capture.json", "_capture/0000000000.parquet", ".lock"],
+)
+def test_a_pipe_keeps_nobody_waiting(recorded, name):
+    if name == "_capture.json":
+        (recorded / "_capture/manifest.parquet").unlink()
+    (recorded / name).unlink(missing_ok=True)
+    os.mkfifo(recorded / name)
+    ended = [command(what, recorded) for what in ("info", "cat", "runs", "recover")]
+    assert any(end.returncode for end in ended)
+    for end in ended:
+        assert end.returncode == 0 or "is no regular file" in end.stderr, end.stderr
+
+
+@pytest.mark.parametrize("name", ["_capture.json", "_capture/0000000000.parquet"])
+def test_a_file_that_is_far_too_large_is_not_read(recorded, name):
+    if name == "_capture.json":
+        (recorded / "_capture/manifest.parquet").unlink()
+    with (recorded / name).open("wb") as file:
+        file.truncate(1 << 40)
+    said = in_vain(recorded)
+    assert said
+    assert all("has more than the" in words for words in said)
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [("next_seq", (1 << 63) - 1), ("next_segment", 1 << 63), ("next_segment", (1 << 64) - 1), ("capture_id", "x" * 65)],
+)
+def test_numbers_nobody_counts_to_are_refused_when_they_are_read(recorded, field, number):
+    (recorded / "_capture/manifest.parquet").unlink()
+    manifest = {"version": 1, "capture_id": "id", "next_segment": 1, "next_seq": 3, field: number}
+    (recorded / "_capture.json").write_text(json.dumps(manifest))
+    said = in_vain(recorded)
+    assert len(said) >= 3
+    assert all("has them wrong" in words for words in said)
+
+
+@pytest.mark.parametrize(
+    "name", ["18446744073709551615.parquet", "9223372036854775808.parquet", "00000000000.parquet", "_runs/+5.jsonl"]
+)
+def test_a_name_that_is_not_written_as_ours_is_nothing(recorded, name):
+    (recorded / "_runs").mkdir()
+    (recorded / name).write_bytes((recorded / "0000000000.parquet").read_bytes())
+    assert capture.recover(recorded).rows == 0
+    assert len(capture.open(recorded).runs()) == 1
+    assert capture.open(recorded).info().messages == 3
+    cdtp.Recorder(recorded, bind=ANY).close()
+
+
+def test_removing_the_lock_lets_nobody_in(recorded):
+    with cdtp.Recorder(recorded, bind=ANY):
+        (recorded / ".lock").unlink()
+        with pytest.raises(CaptureError, match="is being written"):
+            cdtp.Recorder(recorded, bind=ANY)
+
+
+# What is read in a process of its own: an abort ends that alone.
+READ = """
+import sys
+from trunkline import capture
+from trunkline.errors import CaptureError
+
+def decode(path):
+    for batch in capture.open(path).decode("cdtp"):
+        batch.validate(full=True)
+
+ways = [
+    lambda path: capture.open(path).info(),
+    lambda path: list(capture.open(path).rows()),
+    lambda path: list(capture.open(path)),
+    lambda path: capture.open(path).runs(),
+    lambda path: capture.open(path).read_all(),
+    decode,
+    capture.recover,
+]
+refused = 0
+for path in sys.argv[1:]:
+    for way in ways:
+        try:
+            way(path)
+        except CaptureError:
+            refused += 1
+print(refused)
+"""
+
+
+def refusals(paths):
+    """How often the readers of these captures say that they are none, which is all they may say."""
+    read = subprocess.run(
+        [sys.executable, "-c", READ, *paths], capture_output=True, text=True, timeout=500, check=False
+    )
+    assert (read.returncode, read.stderr) == (0, ""), read.stderr[-3000:]
+    return int(read.stdout)
+
+
+def laid_down(path, name, contents):
+    path.mkdir()
+    (path / name).write_bytes(contents)
+    return path
+
+
+def journal_records(journal):
+    at = 0
+    while at < len(journal):
+        (length,) = struct.unpack_from("<I", journal, at)
+        yield journal[at + 8 : at + 8 + length]
+        at += 8 + length
+
+
+def as_journal(records):
+    def record(contents):
+        length = struct.pack("<I", len(contents))
+        return length + struct.pack("<I", zlib.crc32(length + contents)) + contents
+
+    return b"".join(map(record, records))
+
+
+@pytest.fixture
+def journal(record, tmp_path):
+    """The records of a journal: its header, and a batch."""
+    recorder = record(messages())
+    recorder.flush(timeout_s=20)
+    (file,) = tmp_path.glob(".*.journal")
+    return list(journal_records(file.read_bytes()))
+
+
+def test_lengths_in_a_journal_are_not_believed(journal, tmp_path):
+    header, batch = journal
+    spoilt = []
+    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(batch)):
+        metadata = message.metadata.to_pybytes()
+        assert metadata in batch
+        for number in {message.body.size, 3} if message.body else ():
+            told = metadata.replace(struct.pack("<q", number), struct.pack("<q", HUGE))
+            assert told != metadata
+            spoilt.append(batch.replace(metadata, told))
+    paths = [
+        laid_down(tmp_path / str(number), ".0000000000.journal", as_journal([header, record]))
+        for number, record in enumerate(spoilt)
+    ]
+    # All readers refuse each, `recover` too.
+    assert refusals(paths) == 7 * len(paths) > 7
+
+
+def test_a_journal_with_any_bytes_changed_is_read_or_refused(journal, tmp_path):
+    header, batch = journal
+    dice = random.Random(11)
+    paths = []
+    for number in range(60):
+        spoilt = bytearray(batch)
+        for _ in range(dice.randint(1, 8)):
+            spoilt[dice.randrange(len(spoilt))] = dice.choice([0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)])
+        paths.append(laid_down(tmp_path / str(number), ".0000000000.journal", as_journal([header, spoilt])))
+    assert refusals(paths) > 60
+
+
+def test_a_segment_with_any_bytes_of_its_footer_changed_is_read_or_refused(recorded, tmp_path):
+    segment = (recorded / "0000000000.parquet").read_bytes()
+    (footer,) = struct.unpack("<I", segment[-8:-4])
+    dice = random.Random(11)
+    paths = []
+    for number in range(150):
+        spoilt = bytearray(segment)
+        for _ in range(dice.randint(1, 3)):
+            at = dice.randrange(len(segment) - 8 - footer, len(segment) - 8)
+            spoilt[at] = dice.choice([0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)])
+        paths.append(laid_down(tmp_path / str(number), "0000000000.parquet", spoilt))
+    assert refusals(paths) > 60
