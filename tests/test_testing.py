@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from trunkline import dcp, testing
+from trunkline import cdtp, dcp, testing
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
 
 HEAD = (b"", b"DGBX\x01")
@@ -362,7 +362,107 @@ def test_a_worker_that_leaves_gives_back_what_nobody_has_begun():
 
 @pytest.mark.parametrize("role", [dcp.AsyncBroker, dcp.AsyncClient, dcp.AsyncWorker, dcp.Message, "dcp.Broker"])
 def test_what_is_not_simulated_is_refused_by_name(role):
-    with pytest.raises(LocalProtocolError, match=r"is not simulated: take dcp\.Broker"):
+    with pytest.raises(LocalProtocolError, match=r"is not simulated: take one of .*dcp\.Broker"):
         testing.pair(role)
     with pytest.raises(LocalProtocolError, match=getattr(role, "__name__", "dcp.Broker")):
         testing.Simulation().add(role)
+
+
+@pytest.mark.parametrize("header", ["S", "A", "B", "2"])
+def test_a_sender_and_a_receiver_of_cdtp_take_part(header):
+    with testing.pair(cdtp.Sender, latency_s=0.25) as sim:
+        receiver = sim.add(cdtp.Receiver)
+        sender = sim.add(cdtp.Sender, "Det", header=header, batch_s=0)
+        for number in range(3):
+            sender.send(b"x", tags={"event": number})
+        data = []
+        while len(data) < 3:
+            message = receiver.receive()
+            data += [message.tags["event"]] if message.type in (None, "DAT") else []
+        assert (data, sim.now_s) == ([0, 1, 2], 0.25)
+        with pytest.raises(TimeoutError):
+            receiver.receive(timeout_s=1)
+        assert receiver.stats.received == 3 + (header != "S")
+        sender.close()
+        if header != "S":
+            assert next(iter(receiver)).type == "EOR"
+        with pytest.raises(ClosedError):
+            sender.send(b"late")
+
+
+def test_the_time_of_a_message_is_that_of_the_simulation():
+    with testing.pair(cdtp.Sender, cdtp.Receiver, latency_s=1) as sim:
+        sim.advance(41)
+        sim.sender.send(b"x")
+        assert (sim.receiver.receive().timestamp_ns, sim.now_s) == (41_000_000_000, 42)
+
+
+@pytest.mark.req("CDTP-18")
+def test_what_a_sender_cannot_send_yet_waits_for_a_receiver_that_comes_back(caplog):
+    with testing.pair(cdtp.Sender, cdtp.Receiver, latency_s=0.01) as sim:
+        sim.sender.send(b"1")
+        assert sim.receiver.receive().payload == (b"1",)
+        sim.crash(sim.receiver)
+        sim.sender.send(b"2")
+        with pytest.raises(TimeoutError) as caught:
+            sim.sender.flush(timeout_s=5)
+        assert caught.value.unsent == 1
+        sim.restart(sim.receiver)
+        sim.sender.flush()
+        assert sim.receiver.receive().payload == (b"2",)
+        assert sim.sender.stats.at_risk == 1
+    assert "at risk" in caplog.text
+
+
+@pytest.mark.req("CDTP-15", "CDTP-16")
+def test_a_receiver_finds_the_senders_of_its_group():
+    with testing.Simulation(latency_s=0.01, loss=0.2, seed=5) as sim:
+        senders = [sim.add(cdtp.Sender, name, group="lab", header="A") for name in ("a", "b")]
+        other = sim.add(cdtp.Sender, "c", group="other")
+        receiver = sim.add(cdtp.Receiver, group="lab")
+        for sender in (*senders, other):
+            for _ in range(20):
+                sender.send(sender.name.encode())
+        sim.advance(300)
+        assert set(receiver.stats.senders) == {"a", "b"}
+        late = sim.add(cdtp.Sender, "d", group="lab")
+        late.send(b"d")
+        assert sim.until(lambda: "d" in receiver.stats.senders, timeout_s=200)
+
+
+@pytest.mark.req("CDTP-20")
+def test_receivers_with_endpoints_of_their_own_share_a_stream(caplog):
+    with testing.Simulation() as sim:
+        sender = sim.add(cdtp.Sender, "Det", bind="tcp://det:1")
+        first, second = (sim.add(cdtp.Receiver, connect="tcp://det:1") for _ in range(2))
+        sim.advance(0)
+        for number in range(10):
+            sender.send(b"%d" % number)
+        sim.advance(0)
+        assert [receiver.stats.received for receiver in (first, second)] == [5, 5]
+        first.close()
+        assert list(first) == []
+    assert "share the stream" in caplog.text
+
+
+def test_a_bare_socket_may_listen_to_a_role():
+    with testing.Simulation() as sim:
+        router = sim.peer(kind="ROUTER", bind=["tcp://broker:1"])
+        client = sim.add(dcp.Client)
+        future = client.submit(b"echo", b"hello")
+        frames = router.receive()
+        router.send([b"", b"DGBX\x01", b"\x05", *frames[4:]], to=client._native.address)
+        with pytest.raises(RuntimeError):
+            sim.until(future.done)
+        pull = sim.peer(kind="PULL", bind=["tcp://receiver:1"])
+        sim.add(cdtp.Sender, "Det").send(b"hello")
+        assert pull.receive()[1] == b"hello"
+
+
+def test_an_option_of_sockets_is_refused_by_name_for_senders_too(tmp_path):
+    with pytest.raises(LocalProtocolError, match="leave out capture="):
+        testing.Simulation().add(cdtp.Sender, "a", capture=tmp_path)
+    with pytest.raises(LocalProtocolError, match=r"cdtp\.Sender"):
+        testing.Simulation().add(cdtp.Recorder, tmp_path)
+    with pytest.raises(LocalProtocolError, match="no sender"):
+        testing.pair(cdtp.Receiver).sender  # noqa: B018 - it raises

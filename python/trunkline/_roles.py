@@ -27,7 +27,7 @@ from trunkline._endpoints import Side, need_endpoints
 from trunkline._waits import Waits
 from trunkline.curve import Curve
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
-from trunkline.options import DEFAULTS, CaptureOverflow, Endpoints, RoleOptions
+from trunkline.options import DEFAULTS, CaptureOverflow, Endpoints, RoleOptions, Transport
 
 if TYPE_CHECKING:
     from trunkline._native import Role as _Engine
@@ -110,6 +110,8 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
             "the handshake has messages of that size, and no connection would be made"
         )
         raise LocalProtocolError(message)
+    if chosen["transport"] == "zeromq":
+        _refuse_beside_zeromq(chosen, [*bind, *connect])
     if chosen["raise_file_limit"]:
         _raise_file_limit()
     keep_alive: list[object] = []
@@ -137,6 +139,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "queue_messages": chosen["queue_messages"],
         "queue_bytes": chosen["queue_bytes"],
         "outbox_bytes": chosen["outbox_bytes"],
+        "transport": chosen["transport"],
         "max_message_bytes": chosen["max_message_bytes"],
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": chosen["capture_overflow"],
@@ -174,6 +177,8 @@ def _need_right(chosen: RoleOptions) -> None:
     need_number("outbox_bytes", chosen["outbox_bytes"], least=1, error=LocalProtocolError)
     need_number("max_message_bytes", chosen["max_message_bytes"])
     need_flag("raise_file_limit", chosen["raise_file_limit"])
+    if chosen["transport"] is not None:
+        need_choice("transport", chosen["transport"], get_args(Transport))
     need_path("capture", chosen["capture"], may_be_none=True)
     need_choice("capture_overflow", chosen["capture_overflow"], get_args(CaptureOverflow))
     need_number("segment_bytes", chosen["segment_bytes"], least=1, may_be_none=True)
@@ -183,6 +188,19 @@ def _need_right(chosen: RoleOptions) -> None:
     need_flag("capture_private", chosen["capture_private"])
     need_number("warn_free_bytes", chosen["warn_free_bytes"])
     need_number("critical_free_bytes", chosen["critical_free_bytes"])
+
+
+def _refuse_beside_zeromq(chosen: RoleOptions, given: list[str]) -> None:
+    """Refuses what the transport of that name lacks, each by its name."""
+    beside = [name for name in ("curve", "socket", "context") if chosen[name] is not None]
+    beside += ["options"] if chosen["options"] else []
+    if beside:
+        message = f"transport='zeromq' knows no {beside[0]}=: leave it out, or take transport='libzmq'"
+        raise LocalProtocolError(message)
+    for endpoint in given:
+        if endpoint.startswith("inproc:"):
+            message = f"transport='zeromq' knows no {endpoint}: take tcp:// or ipc://, or transport='libzmq'"
+            raise LocalProtocolError(message)
 
 
 def _raise_file_limit() -> None:
@@ -246,6 +264,10 @@ class Role:
 
     def _made(self) -> None:
         """Ends the constructor, where everything about the role has been said."""
+        raise NotImplementedError
+
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        """The kind of its state machine, and how that is set up, but for endpoints."""
         raise NotImplementedError
 
     def _let_go(self, native: Any) -> None:

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
     from trunkline.curve import Curve
 
-__all__ = ["CaptureOverflow", "Endpoints", "Overflow", "RoleOptions", "SocketOptions"]
+__all__ = ["CaptureOverflow", "Endpoints", "Overflow", "RoleOptions", "SocketOptions", "Transport"]
 
 Endpoints = str | Sequence[str]
 Overflow = Literal["block", "raise"]
 CaptureOverflow = Literal["count", "block"]
+Transport = Literal["libzmq", "zeromq"]
 
 
 class SocketOptions(TypedDict, total=False):
@@ -42,6 +43,10 @@ class SocketOptions(TypedDict, total=False):
             send one raises `LocalProtocolError`. Beside `curve` at least 547, which its handshake takes. Default: 1 GiB.
         raise_file_limit: Raise the limit of open files to what the system allows, for all of the process: each connection
             of a role that listens is a file. Default: False.
+        transport: The implementation of ZeroMQ: the one that pyzmq has loaded (``"libzmq"``), or the Rust crate
+            ``"zeromq"``, which this package brings. It has no CURVE, no ``inproc://``, no socket options, takes no `socket` and no
+            `context`, and each of these raises `LocalProtocolError`; nor does it dial again once a connection is lost. Default:
+            libzmq, and the other where pyzmq gives none away.
     """
 
     bind: Endpoints
@@ -55,6 +60,7 @@ class SocketOptions(TypedDict, total=False):
     outbox_bytes: int
     max_message_bytes: int
     raise_file_limit: bool
+    transport: Transport | None
 
 
 class RoleOptions(SocketOptions, total=False):
@@ -100,6 +106,7 @@ DEFAULTS: RoleOptions = {
     "outbox_bytes": 256 << 20,
     "max_message_bytes": 1 << 30,
     "raise_file_limit": False,
+    "transport": None,
     "capture": None,
     "capture_overflow": "count",
     "segment_bytes": 256 << 20,

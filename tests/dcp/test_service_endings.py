@@ -60,7 +60,8 @@ def test_ctrl_c_ends_every_wait_at_once(style, tmp_path):
             assert said == "waiting"
             process.send_signal(signal.SIGINT)
             began = time.monotonic()
-            assert process.stdout.readline() == f"interrupted {name}\n"
+            answer = process.stdout.readline()
+            assert answer == f"interrupted {name}\n", process.communicate()
             # Where it is not cut off, such a wait takes 20.
             assert time.monotonic() - began < 10
         assert process.wait(20) == 0

@@ -2,14 +2,19 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "Caller",
+    "Driver",
     "Guard",
+    "Outgoing",
     "Protocol",
     "Role",
+    "Simulated",
+    "Simulation",
     "__version__",
     "build_profile",
     "capture",
@@ -167,6 +172,161 @@ class Role:
 
     def wait_progress(self, count: int, timeout_s: float | None = None) -> bool:
         """Waits for so many messages, in all since the start; false when the time is up."""
+
+@final
+class Driver:
+    """The machine of a role, for those who have its sockets and its clock."""
+
+    def __new__(cls, kind: str, settings: dict[str, Any], *, now_ns: int, seed: int | None) -> Self: ...
+    def handle_message(
+        self,
+        now_ns: int,
+        socket: int,
+        frames: Sequence[Any],
+        *,
+        peer: bytes | None = None,
+        user_id: bytes | None = None,
+    ) -> tuple[str | None, str | None, bytes | None]:
+        """Takes one whole message; gives the kind of error, the framing and the topic where there are such."""
+
+    def handle_socket(
+        self,
+        now_ns: int,
+        socket: int,
+        event: str,
+        *,
+        endpoint: str | None = None,
+        send: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Takes what happened to a socket: what, to which endpoint or send, and why."""
+
+    def handle_timeout(self, now_ns: int) -> None:
+        """Acts on whatever is due."""
+
+    def handle_close(self, now_ns: int, grace_s: float) -> None:
+        """Begins an orderly end that takes at most so many seconds."""
+
+    def ask(self, now_ns: int, verb: str, **given: Any) -> None:
+        """Asks it for something."""
+
+    def poll_output(self, now_ns: int) -> dict[str, Any] | None:
+        """The next thing to do on a socket, as a dictionary; None when there is none."""
+
+    def poll_event(self, now_ns: int) -> tuple[Any, ...] | None:
+        """The next thing to tell, ``(kind, *details)``; None when there is none."""
+
+    @property
+    def timeout_ns(self) -> int | None:
+        """When `handle_timeout` wants to be called next."""
+
+    def reads(self, socket: int) -> bool:
+        """Whether messages of this socket are wanted now."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the orderly end is over."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name, as the live role has them."""
+
+@final
+class Simulation:
+    """Machines, and all that is between them."""
+
+    def __new__(cls, seed: int, steps: int) -> Self: ...
+    def set_network(self, *, latency_s: float, jitter_s: float, loss: float, duplication: float, reorder: bool) -> None:
+        """Has messages sent from now on treated like this."""
+
+    @property
+    def now_ns(self) -> int:
+        """The time since the start."""
+
+    def add(self, kind: str, settings: dict[str, Any]) -> Simulated:
+        """Puts a machine in: what kind, and how it is set up."""
+
+    def wake(self, after_s: float, token: int) -> None:
+        """Tells ``("woken", token)`` after so long."""
+
+    def run(self, until_ns: int | None, *, once: bool) -> tuple[list[tuple[int | None, tuple[Any, ...]]], bool]:
+        """Lets the next thing happen that is due by then; unless `once`, and on until there is something to tell.
+
+        Gives what is told, whose it is and ``(kind, *details)``, and whether anything was due.
+        """
+
+@final
+class Simulated:
+    """One of those that take part in a simulation."""
+
+    @property
+    def number(self) -> int:
+        """What `Simulation.run` calls it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it crashed or has ended."""
+
+    @property
+    def address(self) -> bytes | None:
+        """What it is called by who it dialled first, while it is connected."""
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The endpoints it listens on, ports filled in."""
+
+    def crash(self) -> None:
+        """Takes it out without a word."""
+
+    def restart(self) -> None:
+        """Puts it back in, knowing nothing of its former life."""
+
+    def close(self, grace_s: float) -> None:
+        """Asks it to end in an orderly way within so many seconds."""
+
+    def ask(self, verb: str, **given: Any) -> None:
+        """Asks it for something, unless it is gone."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name, as the live role has them."""
+
+@final
+class Outgoing:
+    """A call on its way to the engine."""
+
+    @property
+    def call(self) -> int:
+        """The number of the call."""
+
+@disjoint_base
+class Caller(Role):
+    """The part of a role that asks."""
+
+    def offer(self, outgoing: Outgoing) -> bool:
+        """Hands a call to the engine; false when there is no room."""
+
+    def put(self, outgoing: Outgoing, timeout_s: float | None = None) -> None:
+        """Hands a call to the engine, waiting for room."""
+
+    def request(self, outgoing: Outgoing, *, room_s: float | None, timeout_s: float | None) -> Any:
+        """Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue."""
+
+    def cancel(self, call: int) -> None:
+        """Waits for a call no more."""
+
+    def outcomes(self) -> list[tuple[int, Any]]:
+        """The calls that have ended since the last time: the number and the reply, or what there was instead.
+
+        That is ``"timed_out"`` or ``"unanswered"``.
+        """
+
+    def outcomes_fileno(self) -> int:
+        """The descriptor that is readable when calls have ended."""
+
+    def arm_outcomes(self) -> bool:
+        """Announces a wait on `outcomes_fileno`; true when there is no reason to wait."""
+
+    def disarm_outcomes(self) -> None:
+        """Ends a wait on `outcomes_fileno`."""
 
 @final
 class Guard(Role):

@@ -4,20 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, TypeAlias, final
 
 import zmq
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
-from trunkline._native import Role
+from trunkline._native import Caller, Outgoing, Role
 
 __all__ = [
     "Broker",
-    "Caller",
     "Client",
     "Message",
-    "Outgoing",
     "Reply",
     "Request",
-    "Simulated",
-    "Simulation",
     "Worker",
     "_restore",
     "decode",
@@ -192,47 +188,6 @@ class Broker(Role):
         """Counters, by name."""
 
 @final
-class Outgoing:
-    """A request on its way to the engine."""
-
-    @property
-    def call(self) -> int:
-        """The number of the call."""
-
-@disjoint_base
-class Caller(Role):
-    """The part of a role that asks."""
-
-    def outgoing(
-        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
-    ) -> Outgoing:
-        """A request."""
-
-    def offer(self, outgoing: Outgoing) -> bool:
-        """Hands a request to the engine; false when there is no room."""
-
-    def put(self, outgoing: Outgoing, timeout_s: float | None = None) -> None:
-        """Hands a request to the engine, waiting for room."""
-
-    def request(self, outgoing: Outgoing, *, room_s: float | None, timeout_s: float | None) -> Reply:
-        """Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue."""
-
-    def cancel(self, call: int) -> None:
-        """Waits for a call no more."""
-
-    def outcomes(self) -> list[tuple[int, Reply | Literal["timed_out", "unanswered"]]]:
-        """The calls that have ended since the last time: the number and the reply, or what there was instead."""
-
-    def outcomes_fileno(self) -> int:
-        """The descriptor that is readable when calls have ended."""
-
-    def arm_outcomes(self) -> bool:
-        """Announces a wait on `outcomes_fileno`; true when there is no reason to wait."""
-
-    def disarm_outcomes(self) -> None:
-        """Ends a wait on `outcomes_fileno`."""
-
-@final
 class Worker(Caller):
     """A worker's engine."""
 
@@ -247,6 +202,10 @@ class Worker(Caller):
         liveness: int,
         max_message_bytes: int,
     ) -> Self: ...
+    def outgoing(
+        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
+    ) -> Outgoing:
+        """A request of its own."""
     def receive(self, timeout_s: float | None = None) -> Request:
         """Waits for a request."""
 
@@ -271,78 +230,12 @@ class Client(Caller):
     def __new__(
         cls, options: Mapping[str, Any], *, heartbeat_interval_s: float, liveness: int, max_message_bytes: int
     ) -> Self: ...
+    def outgoing(
+        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
+    ) -> Outgoing:
+        """A request."""
     def notices(self) -> list[tuple[Any, ...]]:
         """Notices since the last call, each ``(kind, *details)``."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""
-
-@final
-class Simulation:
-    """A broker, its peers and all that is between them, without sockets, threads and clock."""
-
-    def __new__(cls, seed: int, steps: int) -> Self: ...
-    def set_network(self, *, latency_s: float, jitter_s: float, loss: float, duplication: float, reorder: bool) -> None:
-        """Has messages sent from now on treated like this."""
-
-    @property
-    def now_ns(self) -> int:
-        """The time since the start."""
-
-    def add_broker(self, settings: Mapping[str, Any]) -> Simulated:
-        """Puts the broker in."""
-
-    def add_worker(self, service: Buffer, *, concurrency: int, heartbeat_interval_s: float, liveness: int) -> Simulated:
-        """Puts a worker in."""
-
-    def add_client(self, *, heartbeat_interval_s: float, liveness: int) -> Simulated:
-        """Puts a client in."""
-
-    def add_peer(self) -> Simulated:
-        """Puts a raw DEALER in."""
-
-    def wake(self, after_s: float, token: int) -> None:
-        """Tells ``("woken", token)`` after so long."""
-
-    def run(self, until_ns: int | None, *, once: bool) -> tuple[list[tuple[int | None, tuple[Any, ...]]], bool]:
-        """Lets the next thing happen that is due by then; unless `once`, and on until there is something to tell.
-
-        Gives what is told, whose it is and ``(kind, *details)``, and whether anything was due.
-        """
-
-@final
-class Simulated:
-    """One of those that take part in a simulation."""
-
-    @property
-    def number(self) -> int:
-        """What `Simulation.run` calls it."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it crashed or has ended."""
-
-    @property
-    def address(self) -> bytes | None:
-        """The routing id the broker knows it by, while it is connected."""
-
-    def crash(self) -> None:
-        """Takes it out without a word."""
-
-    def restart(self) -> None:
-        """Puts it back in, knowing nothing of its former life."""
-
-    def close(self, grace_s: float) -> None:
-        """Asks it to end in an orderly way within so many seconds."""
-
-    def request(self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int) -> int:
-        """Asks a service; gives the number of the call."""
-
-    def cancel(self, call: int) -> None:
-        """Waits for a call no more."""
-
-    def send(self, frames: Iterable[_Frame]) -> None:
-        """Sends these frames, if it is a raw DEALER."""
-
-    def stats(self) -> dict[str, Any]:
-        """Counters, by name, as the live role has them."""

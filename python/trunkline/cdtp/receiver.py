@@ -88,26 +88,20 @@ def notify(notices: Notices) -> Callable[..., None]:
     return on_notice
 
 
-def open_native(
-    who: str,
-    given: RoleOptions,
+def machine_settings(
     *,
     accept: Accept,
     strict: bool,
-    on_drop: Callable[[Dropped], object] | None,
-    deliver: bool,
     limit: int | None = None,
     message_limit: int | None = None,
     group: str | None = None,
     senders: Sequence[str] | None = None,
     chirp: Cast = "multicast",
     chirp_port: int = PORT,
-    **more: Any,
-) -> _Receiver:
-    """Opens a receiver's engine, or a recorder's."""
+) -> dict[str, Any]:
+    """How a receiver's machine is set up, or a recorder's."""
     need_choices("accept", accept, ALL_HEADERS)
     need_flag("strict", strict)
-    need_callable("on_drop", on_drop)
     need_number("limit", limit, may_be_none=True)
     need_number("message_limit", message_limit, may_be_none=True)
     need_names("senders", senders, may_be_none=True)
@@ -120,18 +114,23 @@ def open_native(
     elif senders is not None:
         message = "senders= chooses among those of a group: give group= one"
         raise LocalProtocolError(message)
-    options = native_options(given, grace_s=_DRAIN_S, finds=group is not None, **more)
+    return {"accept": accept, "strict": strict, "limit": limit, "message_limit": message_limit, "beacon": beacon}
+
+
+def open_native(
+    who: str,
+    given: RoleOptions,
+    machine: Mapping[str, Any],
+    *,
+    on_drop: Callable[[Dropped], object] | None,
+    deliver: bool,
+    **more: Any,
+) -> _Receiver:
+    """Opens a receiver's engine, or a recorder's."""
+    need_callable("on_drop", on_drop)
+    options = native_options(given, grace_s=_DRAIN_S, finds=machine["beacon"] is not None, **more)
     notices = Notices("cdtp", who, on_drop)
-    native = _Receiver(
-        options,
-        notify(notices),
-        accept=accept,
-        strict=strict,
-        deliver=deliver,
-        limit=limit,
-        message_limit=message_limit,
-        beacon=beacon,
-    )
+    native = _Receiver(options, notify(notices), deliver=deliver, **machine)
     return opened(native, given, notices)
 
 
@@ -142,7 +141,7 @@ def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
     return ReceiverStats(**{**own, "senders": senders})
 
 
-class _Receiving(Role):
+class Receiving(Role):
     _native: _Receiver | None = None
 
     @spelled_out(RoleOptions)
@@ -162,10 +161,10 @@ class _Receiving(Role):
     ) -> None:
         self._grace_s = 0.0 if options.get("capture") is None else _DRAIN_S
         self._options = options
-        self._arguments: dict[str, Any] = {
+        self._on_drop = on_drop
+        self._settings: dict[str, Any] = {
             "accept": accept,
             "strict": strict,
-            "on_drop": on_drop,
             "limit": limit,
             "message_limit": message_limit,
             "group": group,
@@ -175,8 +174,12 @@ class _Receiving(Role):
         }
         self._made()
 
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "cdtp.receiver", machine_settings(**self._settings)
+
     def _open(self) -> None:
-        self._native = open_native("receiver", self._options, deliver=True, **self._arguments)
+        _, machine = self._machine()
+        self._native = open_native("receiver", self._options, machine, on_drop=self._on_drop, deliver=True)
 
     @property
     def _receiver(self) -> _Receiver:
@@ -193,7 +196,7 @@ class _Receiving(Role):
         self._receiver.limit(count)
 
 
-class Receiver(_Receiving, BlockingRole):
+class Receiver(Receiving, BlockingRole):
     """Receives from senders, fair among its endpoints (CDTP-16, CDTP-17).
 
     Iterate over it, or call `receive`. A slow reader loses nothing: a full queue stops the reading of sockets, and the
@@ -256,7 +259,7 @@ class Receiver(_Receiving, BlockingRole):
         self._receiver.raise_failure()
 
 
-class AsyncReceiver(_Receiving, AsyncStream[Message]):
+class AsyncReceiver(Receiving, AsyncStream[Message]):
     """`Receiver` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:

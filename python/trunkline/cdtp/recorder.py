@@ -15,7 +15,7 @@ from trunkline._arguments import need_path
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, Role
-from trunkline.cdtp.receiver import ALL_HEADERS, Accept, open_native
+from trunkline.cdtp.receiver import ALL_HEADERS, Accept, machine_settings, open_native
 from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import DEFAULTS, RoleOptions, SocketOptions, spelled_out
@@ -122,10 +122,10 @@ class _Recording(Role):
         **options: Unpack[SocketOptions],
     ) -> None:
         need_path("path", path)
-        self._arguments: dict[str, Any] = {
+        self._on_drop = on_drop
+        self._settings: dict[str, Any] = {
             "accept": accept,
             "strict": strict,
-            "on_drop": on_drop,
             "limit": limit,
             "group": group,
             "senders": senders,
@@ -151,7 +151,10 @@ class _Recording(Role):
         self._made()
 
     def _open(self) -> None:
-        native = open_native("recorder", self._options, deliver=False, capture_overflow="end", **self._arguments)
+        machine = machine_settings(**self._settings)
+        native = open_native(
+            "recorder", self._options, machine, on_drop=self._on_drop, deliver=False, capture_overflow="end"
+        )
         _notices.watch(native, lambda: _read_notices(native))
         self._native = native
 

@@ -56,7 +56,7 @@ class SenderStats:
     refused: int
 
 
-class _Sending(Role):
+class Sending(Role):
     """What a sender does before and after it waits."""
 
     _native: _Sender | None = None
@@ -101,19 +101,20 @@ class _Sending(Role):
             )
         self._made()
 
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "cdtp.sender", {
+            "name": self.name,
+            "header": self._header,
+            "batch_bytes": self._batch_bytes,
+            "batch_s": self._batch_s,
+            "beacon": self._beacon,
+        }
+
     def _open(self) -> None:
         options = native_options(self._options, grace_s=self._linger_s)
-        native = _Sender(
-            options,
-            self.name,
-            header=self._header,
-            max_message_bytes=options["max_message_bytes"],
-            batch_bytes=self._batch_bytes,
-            batch_s=self._batch_s,
-            beacon=self._beacon,
-        )
+        native = _Sender(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
         notices = Notices("cdtp", self.name, None)
-        self._unsent = _Unsent(native, notices)
+        self._unsent = Unsent(native, notices)
         _notices.watch(native, lambda: _read_notices(native, notices), self._unsent.tell)
         self._native = opened(native, self._options, notices)
 
@@ -188,7 +189,7 @@ class _Sending(Role):
         native.close(self._linger_s)
 
 
-class _Unsent:
+class Unsent:
     """What was not sent, told once: by whoever closes the sender, else by its log (CDTP-18)."""
 
     def __init__(self, native: _Sender, notices: Notices) -> None:
@@ -208,19 +209,22 @@ class _Unsent:
 
 
 def _read_notices(native: _Sender, notices: Notices) -> None:
-    for kind, endpoint, detail in native.notices():
-        if kind == "shared":
-            text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
-            notices.log(logging.WARNING, kind, text)
-        elif kind == "at_risk":
-            notices.log(
-                logging.WARNING, kind, f"a receiver left {endpoint}, and at least {detail} messages were at risk"
-            )
-        else:
-            notices.tell(kind, endpoint, detail)
+    for told in native.notices():
+        tell(notices, *told)
 
 
-class Sender(_Sending, BlockingRole):
+def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
+    """Tells what a sender's engine has to say."""
+    if kind == "shared":
+        text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
+        notices.log(logging.WARNING, kind, text)
+    elif kind == "at_risk":
+        notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and at least {detail} messages were at risk")
+    else:
+        notices.tell(kind, endpoint, detail)
+
+
+class Sender(Sending, BlockingRole):
     """Streams messages to a receiver, and keeps what it cannot send yet (CDTP-18).
 
     Messages wait in the sender's own queue until there is a receiver with room; libzmq is given few at a time, since
@@ -344,7 +348,7 @@ class Sender(_Sending, BlockingRole):
             sender.join()
 
 
-class AsyncSender(_Sending, AsyncRole):
+class AsyncSender(Sending, AsyncRole):
     """`Sender` for asyncio: opened by ``async with``; what can wait is a coroutine."""
 
     async def send(

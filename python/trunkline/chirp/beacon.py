@@ -116,6 +116,9 @@ class _Beaconing(Role):
         self._options = beacon_options(group, name, chirp=chirp, lower_case=lower_case, names=names, port=port)
         self._made()
 
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "chirp.beacon", self._options
+
     def _open(self) -> None:
         notices = Notices("chirp", self.name or self.group, self._on_drop)
 

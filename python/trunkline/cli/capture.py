@@ -12,7 +12,7 @@ import typer
 from trunkline import errors
 from trunkline._native import decode as decode_frames
 from trunkline._text import amount, readable
-from trunkline.cli.groups import Endpoints, Private, Security, grouped
+from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.options import DECODABLE, DEFAULT, Json, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
@@ -199,12 +199,12 @@ def replay(
     rate: Annotated[
         str, typer.Option("--rate", metavar="real|max|N", help="In the recorded time, at once, or N messages a second.")
     ] = "max",
-    security: Security,
+    sockets: Sockets,
     as_json: Json = False,
 ) -> None:
     """Sends what was received again, bit for bit; waits for a receiver, and until it has everything."""
     endpoints.check()
-    speed, curve = _rate(rate), security.curve()
+    speed, made = _rate(rate), sockets.keywords()
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -214,7 +214,7 @@ def replay(
             rate=speed,
             on_ready=lambda bound: output.ready("capture.replay", endpoints.real(bound), "replaying to"),
             on_progress=progress.at,
-            curve=curve,
+            **made,
             **endpoints.keywords(),
         )
     if output.json:

@@ -18,7 +18,7 @@ import typer
 from trunkline import errors
 from trunkline._text import amount, counted, readable
 from trunkline.cli.ending import CUT_OFF, Stopped, Stopping
-from trunkline.cli.groups import Endpoints, Security, Segments, Source, grouped
+from trunkline.cli.groups import Endpoints, Segments, Sockets, Source, grouped
 from trunkline.cli.options import (
     Chirp,
     ChirpOption,
@@ -89,7 +89,7 @@ def send(
             callback=span,
         ),
     ] = 0.5,
-    security: Security,
+    sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
@@ -99,7 +99,7 @@ def send(
     if group is not None and not any(endpoint.startswith("tcp://") for endpoint in endpoints.bind or ()):
         message = "--group offers a TCP endpoint: give --bind one."
         raise typer.BadParameter(message)
-    curve = security.curve()
+    made = sockets.keywords()
     _need_files(files)
     tags = _tags(tag or [])
     from trunkline import cdtp
@@ -115,7 +115,7 @@ def send(
             batch_s=batch_seconds,
             group=group,
             chirp=chirp.value,
-            curve=curve,
+            **made,
             **endpoints.keywords(),
         )
         output.ready("cdtp.sender", endpoints.real(sender.endpoints), "sending to")
@@ -235,19 +235,19 @@ def receive(
         ),
     ] = None,
     idle: Idle = None,
-    security: Security,
+    sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they come."""
     source.check()
-    curve = security.curve()
+    made = sockets.keywords()
     from trunkline import cdtp
 
     output = Output(json=as_json)
     pace = Pace(lambda: output.stats(receiver.stats), stats_interval, idle)
-    with Stopping() as stopping, cdtp.Receiver(message_limit=count, curve=curve, **source.keywords()) as receiver:
+    with Stopping() as stopping, cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver:
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
         printing = _Printing(receiver, output)
@@ -330,14 +330,14 @@ def record(
     ] = None,
     idle: Idle = None,
     segments: Segments,
-    security: Security,
+    sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records all that comes in, until the count, the idle time or a signal."""
     source.check()
-    curve = security.curve()
+    made = sockets.keywords()
     from trunkline import cdtp
 
     output = Output(json=as_json)
@@ -346,7 +346,7 @@ def record(
         cdtp.Recorder(
             capture,
             limit=count,
-            curve=curve,
+            **made,
             **segments.keywords(),
             **source.keywords(),
         ) as recorder,

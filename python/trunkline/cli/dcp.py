@@ -25,7 +25,7 @@ import typer
 
 from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
-from trunkline.cli.groups import Capturing, DialingSecurity, Security, Segments, grouped
+from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
 from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, dials, example, listens, span
 from trunkline.cli.output import Output, plain
 from trunkline.cli.progress import Progress
@@ -119,7 +119,7 @@ def broker(
             "--allow-service", metavar="SERVICE", help="A service that may be registered. Repeatable. [default: all]"
         ),
     ] = None,
-    security: Security,
+    sockets: Sockets,
     capturing: Capturing,
     segments: Segments,
     as_json: Json = False,
@@ -128,7 +128,7 @@ def broker(
 ) -> None:
     """Keeps a queue for each service and gives it to workers as they become free."""
     _need_heartbeat(heartbeat_interval, liveness)
-    curve, recorded = security.curve(), capturing.keywords(segments)
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import dcp
 
     output = Output(json=as_json)
@@ -137,7 +137,7 @@ def broker(
         dcp.Broker(
             bind=bind,
             raise_file_limit=True,
-            curve=curve,
+            **made,
             **recorded,
             max_queue=max_queue,
             max_queue_bytes=max_queue_bytes,
@@ -202,7 +202,7 @@ def worker(
         typer.Option("--call", metavar="MODULE:FUNCTION", help="Call this with each request; it returns the reply."),
     ] = None,
     echo: Annotated[bool, typer.Option("--echo", help="Reply with the data of the request.")] = False,
-    security: DialingSecurity,
+    sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
     as_json: Json = False,
@@ -211,7 +211,7 @@ def worker(
 ) -> None:
     """Does what clients ask of a service."""
     _need_heartbeat(heartbeat_interval, liveness)
-    curve, recorded = security.curve(), capturing.keywords(segments)
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
     programs = _Programs(command) if command is not None else None
     handler = _one_handler(programs, call, echo=echo)
     from trunkline import dcp
@@ -225,7 +225,7 @@ def worker(
         dcp.Worker(
             os.fsencode(service),
             connect=connect,
-            curve=curve,
+            **made,
             **recorded,
             concurrency=concurrency,
             heartbeat_interval_s=heartbeat_interval,
@@ -379,19 +379,19 @@ def request(
     in_flight: Annotated[
         int, typer.Option("--in-flight", min=1, metavar="N", help="How many requests to have waiting at a time.")
     ] = 1,
-    security: DialingSecurity,
+    sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
     as_json: Json = False,
 ) -> None:
     """Asks a service, prints the replies, and says how long they took."""
-    curve, recorded = security.curve(), capturing.keywords(segments)
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import dcp
 
     output = Output(json=as_json)
     asking = _Asking(service, data or [], timeout, retries)
     with (
-        dcp.Client(connect=connect, curve=curve, **recorded) as client,
+        dcp.Client(connect=connect, **made, **recorded) as client,
         Progress(f"asking {service}", count) as progress,
     ):
         asked = asking.ask_all(client, count, in_flight, output, progress)

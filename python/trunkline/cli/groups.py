@@ -20,7 +20,7 @@ from trunkline.errors import LocalProtocolError
 if TYPE_CHECKING:
     from trunkline.curve import Curve
 
-__all__ = ["Capturing", "DialingSecurity", "Endpoints", "Private", "Security", "Segments", "Source", "grouped"]
+__all__ = ["Capturing", "DialingSockets", "Endpoints", "Private", "Segments", "Sockets", "Source", "grouped"]
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -126,9 +126,16 @@ class Source(Endpoints):
         return "" if self.group is None else f" the senders of {self.group}"
 
 
+class Transport(StrEnum):
+    """An implementation of ZeroMQ."""
+
+    LIBZMQ = "libzmq"
+    ZEROMQ = "zeromq"
+
+
 @dataclass(frozen=True)
-class DialingSecurity:
-    """Encryption of a role that dials."""
+class DialingSockets:
+    """How the sockets of a role that dials are made: by whom, and encrypted how."""
 
     curve_secret: Annotated[
         Path | None,
@@ -140,6 +147,18 @@ class DialingSecurity:
             "--curve-server-key", metavar="FILE", help="The public key of the server we dial; makes us a client."
         ),
     ] = None
+    transport: Annotated[
+        Transport | None,
+        typer.Option(
+            "--transport",
+            help="The implementation of ZeroMQ; zeromq has no encryption and dials once. [default: libzmq, if there is one]",
+        ),
+    ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """As roles take them."""
+        transport = None if self.transport is None else self.transport.value
+        return {"curve": self.curve(), "transport": transport}
 
     def curve(self) -> Curve | None:
         """What they say."""
@@ -151,8 +170,8 @@ class DialingSecurity:
 
 
 @dataclass(frozen=True)
-class Security(DialingSecurity):
-    """Encryption of a role that may listen."""
+class Sockets(DialingSockets):
+    """How the sockets of a role are made that may listen: by whom, and encrypted how."""
 
     curve_allow: Annotated[
         Path | None,

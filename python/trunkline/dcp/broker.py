@@ -149,6 +149,9 @@ class Brokering(Role):
         self._options = options
         self._made()
 
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "dcp.broker", self._settings
+
     def _open(self) -> None:
         native = _Broker(native_options(self._options, grace_s=0.0), self._settings)
         notices = Notices("dcp", "broker", self._on_drop)

@@ -10,12 +10,12 @@ from typing import Any, Unpack, get_args
 
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_heartbeat
+from trunkline._calls import AsyncCalls, Calls
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
-from trunkline.dcp._calls import AsyncCalls, Calls
 from trunkline.errors import LocalProtocolError
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
@@ -77,14 +77,12 @@ class Asking(Role):
         self._options = options
         self._made()
 
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "dcp.client", {"heartbeat_interval_s": self._heartbeat_interval_s, "liveness": self._liveness}
+
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
-        native = _Client(
-            options,
-            heartbeat_interval_s=self._heartbeat_interval_s,
-            liveness=self._liveness,
-            max_message_bytes=options["max_message_bytes"],
-        )
+        native = _Client(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
         notices = Notices("dcp", "client", self._on_drop)
         _notices.watch(native, lambda: _read_notices(native, notices))
         self._native = opened(native, self._options, notices)
@@ -141,7 +139,7 @@ class Client(Asking, BlockingRole):
 
     def _open(self) -> None:
         super()._open()
-        self._calls = Calls(self._client)
+        self._calls: Calls[Reply] = Calls(self._client)
 
     def request(
         self,
@@ -168,7 +166,8 @@ class Client(Asking, BlockingRole):
         """
         client = self._client
         outgoing = client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
-        return client.request(outgoing, room_s=self._room_s(timeout_s), timeout_s=timeout_s)
+        reply: Reply = client.request(outgoing, room_s=self._room_s(timeout_s), timeout_s=timeout_s)
+        return reply
 
     def submit(
         self,
@@ -223,7 +222,7 @@ class AsyncClient(Asking, AsyncRole):
 
     def _open(self) -> None:
         super()._open()
-        self._calls = AsyncCalls(self._client, self._waits)
+        self._calls: AsyncCalls[Reply] = AsyncCalls(self._client, self._waits)
 
     async def request(
         self,

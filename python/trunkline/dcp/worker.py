@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_callable, need_heartbeat, need_number
+from trunkline._calls import AsyncCalls
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._pool import Pool
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
-from trunkline.dcp._calls import AsyncCalls
 from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
@@ -94,17 +94,22 @@ class Working(Role):
         self._on_drop = on_drop
         self._made()
 
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "dcp.worker", {
+            "service": self.service,
+            "concurrency": self.concurrency,
+            "heartbeat_interval_s": self._heartbeat_interval_s,
+            "liveness": self._liveness,
+        }
+
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
         self._notices = Notices("dcp", self._who, self._on_drop)
         native = _Worker(
             options,
             functools.partial(tell, self._notices),
-            self.service,
-            concurrency=self.concurrency,
-            heartbeat_interval_s=self._heartbeat_interval_s,
-            liveness=self._liveness,
             max_message_bytes=options["max_message_bytes"],
+            **self._machine()[1],
         )
         self._native = opened(native, self._options, self._notices)
 
@@ -245,7 +250,8 @@ class Worker(Working, BlockingRole):
         """
         worker = self._worker
         outgoing = worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
-        return worker.request(outgoing, room_s=timeout_s, timeout_s=timeout_s)
+        reply: Reply = worker.request(outgoing, room_s=timeout_s, timeout_s=timeout_s)
+        return reply
 
     def serve(self, handler: Handler, *, on_error: OnError | None = None) -> None:
         """Lets a function do all requests, on `concurrency` threads, until the worker is stopped or closed.
@@ -286,7 +292,7 @@ class AsyncWorker(Working, AsyncStream[Request]):
 
     def _open(self) -> None:
         super()._open()
-        self._calls = AsyncCalls(self._worker, self._waits)
+        self._calls: AsyncCalls[Reply] = AsyncCalls(self._worker, self._waits)
 
     async def receive(self, *, timeout_s: float | None = None) -> Request:
         """See `Worker.receive`."""

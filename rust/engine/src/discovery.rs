@@ -18,13 +18,14 @@ pub struct Announcing {
 impl Glue<Sender, Beacon> for Announcing {
     type Event = SenderEvent;
 
-    fn handle_first(&mut self, now: Nanos, event: SenderEvent, second: &mut Beacon) -> Option<SenderEvent> {
+    fn handle_first(&mut self, now: Nanos, event: SenderEvent, second: Option<&mut Beacon>) -> Option<SenderEvent> {
         if let SenderEvent::Bound(endpoint) = &event
             && let Some(place) = place(endpoint)
+            && let Some(beacon) = second
             && !self.announced
         {
             self.announced = true;
-            second.handle_verb(now, BeaconVerb::Offer(Service::Data, place));
+            beacon.handle_verb(now, BeaconVerb::Offer(Service::Data, place));
         }
         Some(event)
     }
@@ -47,7 +48,12 @@ pub struct Finding;
 impl Glue<Receiver, Beacon> for Finding {
     type Event = ReceiverEvent;
 
-    fn handle_first(&mut self, _now: Nanos, event: ReceiverEvent, _second: &mut Beacon) -> Option<ReceiverEvent> {
+    fn handle_first(
+        &mut self,
+        _now: Nanos,
+        event: ReceiverEvent,
+        _second: Option<&mut Beacon>,
+    ) -> Option<ReceiverEvent> {
         Some(event)
     }
 

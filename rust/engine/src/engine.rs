@@ -18,6 +18,7 @@ use self::sending::Letter;
 use crate::handle::StartError;
 use crate::outbox::Outboxes;
 use crate::shared::{Core, End, Order, Shared};
+use crate::sink::Sink;
 use crate::tap::Tap;
 use crate::transport::{Interest, Received, Transport, TransportError};
 use crate::udp::Udp;
@@ -30,7 +31,7 @@ const BURST: usize = 512;
 const BURST_BYTES: usize = 512 << 10;
 
 /// The engine of one role, on its own thread.
-pub(crate) struct Engine<M: Machine, T: Transport> {
+pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
     /// Held while the engine works, so that whoever looks at the counters finds them whole.
     core: ArcMutexGuard<RawMutex, Core<M>>,
     /// Before the transport: a context ends when its sockets are closed.
@@ -38,6 +39,7 @@ pub(crate) struct Engine<M: Machine, T: Transport> {
     transport: T,
     udp: Vec<(M::Socket, Udp)>,
     shared: Arc<Shared<M>>,
+    sink: S,
     origin: Instant,
     events: Vec<M::Event>,
     /// Sends to peers, until they are sorted.
@@ -75,8 +77,15 @@ struct Slot<I, S> {
     monitored: bool,
 }
 
-impl<M: Machine, T: Transport> Engine<M, T> {
-    pub(crate) fn new(machine: M, transport: T, shared: Arc<Shared<M>>, tap: Option<Tap>, outbox_bytes: usize) -> Self {
+impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
+    pub(crate) fn new(
+        machine: M,
+        transport: T,
+        sink: S,
+        shared: Arc<Shared<M>>,
+        tap: Option<Tap>,
+        outbox_bytes: usize,
+    ) -> Self {
         let core = Arc::new(Mutex::new(Core { machine, tap, peer_full: 0, unroutable: 0 }));
         shared.show(Some(&core));
         Self {
@@ -86,6 +95,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             udp: vec![],
             room: Backlog { messages: shared.bounds.messages, bytes: shared.bounds.bytes },
             shared,
+            sink,
             outbox_bytes,
             origin: Instant::now(),
             events: vec![],
@@ -297,7 +307,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
             SocketKind::Push | SocketKind::Udp => return false,
             SocketKind::Dealer | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
         }
-        self.has_room() && self.core.machine.reads(slot.id)
+        self.has_room() && self.sink.has_room() && self.core.machine.reads(slot.id)
     }
 
     /// Gives the machine a message; tells its size.
@@ -339,7 +349,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
 
     fn take_events(&mut self) {
         while let Some(event) = self.core.machine.poll_event() {
-            self.events.push(event);
+            self.events.extend(self.sink.take(event));
         }
     }
 
@@ -366,10 +376,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
                     }
                 }
             }
-            Output::Lend { id, socket, to } => match self.find(*socket) {
-                Some(at) => self.send_lent(now, at, *id, to),
-                None => self.core.machine.handle_socket(now, *socket, SocketEvent::Unsent(*id, Unsent::Closed)),
-            },
             Output::Withdraw { socket, id } => self.withdraw(now, *socket, *id),
             Output::Open(open) => self.open(now, open),
             Output::Connect { socket, endpoint } => {
@@ -566,7 +572,7 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     }
 }
 
-impl<M: Machine, T: Transport> Drop for Engine<M, T> {
+impl<M: Machine, T: Transport, S: Sink<M>> Drop for Engine<M, T, S> {
     /// However it ended, nobody looks at a machine that may be broken.
     fn drop(&mut self) {
         self.shared.show(None);

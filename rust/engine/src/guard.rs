@@ -7,8 +7,9 @@ use std::time::Duration;
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Authenticator, Rule, ZapEvent, ZapVerb};
 
-use crate::handle::{Handle, Settings, StartError};
+use crate::handle::{Handle, Running, Settings, StartError};
 use crate::libzmq::{Context, Libzmq, LibzmqTransport};
+use crate::sink::Queued;
 
 /// Answers libzmq's questions about CURVE clients (ZAP 1.0), on a thread of its own: a busy role lets nobody wait.
 pub struct Guard {
@@ -29,7 +30,7 @@ impl Guard {
         };
         let settings = Settings { name: "trunkline-zap".to_owned(), ..Settings::default() };
         let transport = move || LibzmqTransport::new(zmq, own, vec![]);
-        let handle = Handle::start(Authenticator::new(rule), transport, settings)?;
+        let handle = Handle::start(Authenticator::new(rule), transport, Queued, settings)?;
         Ok(Self { handle: Arc::new(handle), context: own.lent() })
     }
 

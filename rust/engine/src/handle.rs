@@ -16,6 +16,7 @@ use crate::fork;
 use crate::outbox::OUTBOX_BYTES;
 use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
 use crate::signal::Signal;
+use crate::sink::Sink;
 use crate::tap::{CaptureOverflow, Tap, Trouble};
 use crate::transport::{Transport, TransportError};
 
@@ -115,6 +116,62 @@ pub struct Handle<M: Machine> {
     process: u64,
 }
 
+/// A running role, whatever its machine.
+pub trait Running: Send + Sync {
+    /// Asks the role to end within `grace`; once more to end sooner. A child after fork has none to end.
+    fn close(&self, grace: Duration);
+
+    /// Whether it was asked to end.
+    fn is_closing(&self) -> bool;
+
+    /// Asks for the capture to be safe on disk, and with `publish` visible to readers of Parquet. Gives the number that
+    /// [`flushed`](Self::flushed) reaches.
+    fn flush(&self, publish: bool) -> u64;
+
+    /// Whether a flush is done.
+    fn flushed(&self, ticket: u64) -> bool;
+
+    /// Messages taken in since the start.
+    fn progress(&self) -> u64;
+
+    /// Wakes the user once, when so many messages have been taken in. Announced anew before each wait, so any number may
+    /// wait for numbers of their own.
+    fn await_progress(&self, count: u64);
+
+    /// Whether [`offer`](Self::offer) would find room.
+    fn has_room(&self) -> bool;
+
+    /// Whether the machine holds nothing more to send.
+    fn is_drained(&self) -> bool;
+
+    /// Whether there are events to read.
+    fn has_events(&self) -> bool;
+
+    /// Whether the role is over.
+    fn is_over(&self) -> bool;
+
+    /// Why the role is over, once it is.
+    fn end(&self) -> Option<End>;
+
+    /// The endpoints it listens on.
+    fn endpoints(&self) -> Vec<String>;
+
+    /// What wakes a reader of events.
+    fn events(&self) -> &Signal;
+
+    /// What wakes those who wait for room, a flush or the end.
+    fn changes(&self) -> &Signal;
+
+    /// How long it may take to end when nobody says.
+    fn grace(&self) -> Duration;
+
+    /// Whether this process started the role; a child after fork has only a memory of it.
+    fn is_ours(&self) -> bool;
+
+    /// Waits until the engine's thread has ended.
+    fn join(&self);
+}
+
 /// Threads of roles that were dropped and not joined.
 static ORPHANS: Mutex<Vec<(u64, JoinHandle<()>)>> = Mutex::new(vec![]);
 
@@ -140,6 +197,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
     pub fn start<T: Transport>(
         machine: M,
         transport: impl FnOnce() -> Result<T, TransportError> + Send + 'static,
+        sink: impl Sink<M>,
         settings: Settings,
     ) -> Result<Self, StartError> {
         let shared = Arc::new(Shared::new(settings.bounds)?);
@@ -149,7 +207,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
         let body = move || {
             let shared = Arc::clone(&engine_shared);
             let run = AssertUnwindSafe(|| {
-                run(machine, transport, engine_shared, settings.outbox_bytes, settings.capture, &report);
+                run(machine, transport, sink, engine_shared, settings.outbox_bytes, settings.capture, &report);
             });
             if let Err(panic) = catch_unwind(run) {
                 shared.finish(End::Panicked(words(&*panic)));
@@ -202,30 +260,9 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.ask(verb);
     }
 
-    /// Asks the role to end within `grace`; once more to end sooner. A child after fork has none to end.
-    pub fn close(&self, grace: Duration) {
-        self.closing.store(true, Ordering::SeqCst);
-        if self.is_ours() {
-            self.shared.order(Order::Close(grace));
-        }
-    }
-
-    /// Whether it was asked to end.
-    pub fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
-    }
-
-    /// Asks for the capture to be safe on disk, and with `publish` visible to readers of Parquet. Gives the number that
-    /// [`flushed`](Self::flushed) reaches.
-    pub fn flush(&self, publish: bool) -> u64 {
-        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
-        self.shared.order(Order::Flush { ticket, publish });
-        ticket
-    }
-
-    /// Whether a flush is done.
-    pub fn flushed(&self, ticket: u64) -> bool {
-        self.shared.flushed.load(Ordering::SeqCst) >= ticket
+    /// Has the engine look again for what it may do: its sink has room once more.
+    pub fn wake(&self) {
+        self.shared.engine.notify();
     }
 
     /// Counters as they are now, or as they were where the role is over or not ours. Never waits for the engine longer
@@ -233,70 +270,79 @@ impl<M: Machine + Send + 'static> Handle<M> {
     pub fn stats(&self) -> Snapshot<M::Stats> {
         if self.is_ours() { self.shared.counters() } else { self.shared.remembered_counters() }
     }
+}
 
-    /// Messages taken in since the start.
-    pub fn progress(&self) -> u64 {
+impl<M: Machine + Send + 'static> Running for Handle<M> {
+    fn close(&self, grace: Duration) {
+        self.closing.store(true, Ordering::SeqCst);
+        if self.is_ours() {
+            self.shared.order(Order::Close(grace));
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    fn flush(&self, publish: bool) -> u64 {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
+        self.shared.order(Order::Flush { ticket, publish });
+        ticket
+    }
+
+    fn flushed(&self, ticket: u64) -> bool {
+        self.shared.flushed.load(Ordering::SeqCst) >= ticket
+    }
+
+    fn progress(&self) -> u64 {
         self.shared.progress.load(Ordering::SeqCst)
     }
 
-    /// Wakes the user once, when so many messages have been taken in. Announced anew before each wait, so any number may
-    /// wait for numbers of their own.
-    pub fn await_progress(&self, count: u64) {
+    fn await_progress(&self, count: u64) {
         self.shared.awaited.fetch_min(count, Ordering::SeqCst);
     }
 
-    /// Whether [`offer`](Self::offer) would find room.
-    pub fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.shared.has_room()
     }
 
-    /// Whether the machine holds nothing more to send.
-    pub fn is_drained(&self) -> bool {
+    fn is_drained(&self) -> bool {
         self.shared.is_drained()
     }
 
-    /// Whether there are events to read.
-    pub fn has_events(&self) -> bool {
+    fn has_events(&self) -> bool {
         self.shared.has_events()
     }
 
-    /// Whether the role is over.
-    pub fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.shared.is_over()
     }
 
-    /// Why the role is over, once it is.
-    pub fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<End> {
         self.shared.end()
     }
 
-    /// The endpoints it listens on.
-    pub fn endpoints(&self) -> Vec<String> {
+    fn endpoints(&self) -> Vec<String> {
         if self.is_ours() { self.shared.endpoints() } else { self.shared.remembered_endpoints() }
     }
 
-    /// What wakes a reader of events.
-    pub fn events(&self) -> &Signal {
+    fn events(&self) -> &Signal {
         &self.shared.events
     }
 
-    /// What wakes those who wait for room, a flush or the end.
-    pub fn changes(&self) -> &Signal {
+    fn changes(&self) -> &Signal {
         &self.shared.user
     }
 
-    /// How long it may take to end when nobody says.
-    pub fn grace(&self) -> Duration {
+    fn grace(&self) -> Duration {
         self.grace
     }
 
-    /// Whether this process started the role; a child after fork has only a memory of it.
-    pub fn is_ours(&self) -> bool {
+    fn is_ours(&self) -> bool {
         self.process == fork::generation()
     }
 
-    /// Waits until the engine's thread has ended.
-    pub fn join(&self) {
+    fn join(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // Its panics are caught inside.
@@ -324,6 +370,7 @@ impl<M: Machine> Drop for Handle<M> {
 fn run<M: Machine + Send + 'static, T: Transport>(
     machine: M,
     transport: impl FnOnce() -> Result<T, TransportError>,
+    sink: impl Sink<M>,
     shared: Arc<Shared<M>>,
     outbox_bytes: usize,
     capture: Option<Capture>,
@@ -349,7 +396,7 @@ fn run<M: Machine + Send + 'static, T: Transport>(
             return;
         }
     };
-    let mut engine = Engine::new(machine, transport, shared, tap, outbox_bytes);
+    let mut engine = Engine::new(machine, transport, sink, shared, tap, outbox_bytes);
     let started = engine.start();
     let runs = started.is_ok();
     // The starter waits for this.

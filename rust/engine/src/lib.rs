@@ -1,6 +1,5 @@
 //! Runs the machines of `trunkline-wire` over real sockets: one thread a role, a queue to and from its user.
 
-mod calls;
 mod discovery;
 mod engine;
 mod fork;
@@ -8,8 +7,10 @@ mod guard;
 mod handle;
 pub mod libzmq;
 mod outbox;
+mod replies;
 mod shared;
 mod signal;
+mod sink;
 mod tap;
 mod together;
 mod transport;
@@ -17,12 +18,13 @@ mod udp;
 #[cfg(feature = "zeromq")]
 pub mod zeromq;
 
-pub use calls::{CallVerb, Calls, Outcome, Outcomes, Slot};
 pub use discovery::{Announcing, Finding};
 pub use guard::Guard;
-pub use handle::{Capture, Handle, Settings, StartError, Waker, join_orphans};
+pub use handle::{Capture, Handle, Running, Settings, StartError, Waker, join_orphans};
+pub use replies::{Answering, Replies, Slot};
 pub use shared::{Bounds, End, Offered, Snapshot};
 pub use signal::Signal;
+pub use sink::{Queued, Sink};
 pub use tap::{CaptureOverflow, Trouble};
 pub use together::{Apart, Either, Glue, Together};
 pub use transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};

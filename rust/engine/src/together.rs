@@ -1,12 +1,10 @@
-//! Two machines as one role.
+//! Two machines as one role, or one that may have another beside it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trunkline_wire::{
-    Backlog, Event, Frames, Incoming, Label, Machine, Nanos, Open, Output, SendId, SocketEvent, Verdict, Weight,
-};
+use trunkline_wire::{Backlog, Event, Incoming, Label, Machine, Nanos, Output, SocketEvent, Verdict, Weight};
 
 /// One of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +30,7 @@ pub trait Glue<A: Machine, B: Machine>: Send + 'static {
     type Event: Event;
 
     /// Takes an event of the first; gives back what the user is to be told.
-    fn handle_first(&mut self, now: Nanos, event: A::Event, second: &mut B) -> Option<Self::Event>;
+    fn handle_first(&mut self, now: Nanos, event: A::Event, second: Option<&mut B>) -> Option<Self::Event>;
 
     /// Takes an event of the second; gives back what the user is to be told.
     fn handle_second(&mut self, now: Nanos, event: B::Event, first: &mut A) -> Option<Self::Event>;
@@ -45,7 +43,7 @@ pub struct Apart;
 impl<A: Machine, B: Machine> Glue<A, B> for Apart {
     type Event = Either<A::Event, B::Event>;
 
-    fn handle_first(&mut self, _now: Nanos, event: A::Event, _second: &mut B) -> Option<Self::Event> {
+    fn handle_first(&mut self, _now: Nanos, event: A::Event, _second: Option<&mut B>) -> Option<Self::Event> {
         Some(Either::First(event))
     }
 
@@ -54,11 +52,11 @@ impl<A: Machine, B: Machine> Glue<A, B> for Apart {
     }
 }
 
-/// Two machines on one engine. The first is the role's heart: its backlog and progress are the role's, and when it has
-/// come to its end the second goes as well.
+/// Two machines on one engine, or the first alone. The first is the role's heart: its backlog and progress are the role's,
+/// and when it has come to its end the second goes as well.
 pub struct Together<A: Machine, B: Machine, G: Glue<A, B>> {
     first: A,
-    second: B,
+    second: Option<B>,
     glue: G,
     events: VecDeque<G::Event>,
     /// Set while the first comes to its end.
@@ -67,40 +65,27 @@ pub struct Together<A: Machine, B: Machine, G: Glue<A, B>> {
 
 impl<A: Machine, B: Machine, G: Glue<A, B>> Together<A, B, G> {
     /// Puts two machines together.
-    pub fn new(first: A, second: B, glue: G) -> Self {
+    pub fn new(first: A, second: Option<B>, glue: G) -> Self {
         Self { first, second, glue, events: VecDeque::new(), closing: None }
     }
 
-    /// Lets the glue see every event; what it does may make more.
+    /// Lets the glue see every event; what it does may make more. Where the first is alone, nothing comes of its events.
     fn settle(&mut self, now: Nanos) {
+        let Some(second) = &mut self.second else { return };
         if self.closing.is_some() && self.first.is_closed() {
-            self.second.handle_close(now, self.closing.take().unwrap_or_default());
+            second.handle_close(now, self.closing.take().unwrap_or_default());
         }
         loop {
             if let Some(event) = self.first.poll_event() {
-                let told = self.glue.handle_first(now, event, &mut self.second);
+                let told = self.glue.handle_first(now, event, Some(second));
                 self.events.extend(told);
-            } else if let Some(event) = self.second.poll_event() {
+            } else if let Some(event) = second.poll_event() {
                 let told = self.glue.handle_second(now, event, &mut self.first);
                 self.events.extend(told);
             } else {
                 return;
             }
         }
-    }
-}
-
-fn rename<S, T>(output: Output<S>, name: impl Fn(S) -> T) -> Output<T> {
-    match output {
-        Output::Send { id, socket, to, frames, until } => Output::Send { id, socket: name(socket), to, frames, until },
-        Output::Lend { id, socket, to } => Output::Lend { id, socket: name(socket), to },
-        Output::Withdraw { socket, id } => Output::Withdraw { socket: name(socket), id },
-        Output::Open(Open { socket, kind, bind, connect, options }) => {
-            Output::Open(Open { socket: name(socket), kind, bind, connect, options })
-        }
-        Output::Connect { socket, endpoint } => Output::Connect { socket: name(socket), endpoint },
-        Output::Disconnect { socket, endpoint } => Output::Disconnect { socket: name(socket), endpoint },
-        Output::Close { socket, linger } => Output::Close { socket: name(socket), linger },
     }
 }
 
@@ -114,7 +99,9 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
         let Incoming { socket, peer, user_id, frames } = incoming;
         let verdict = match socket {
             Either::First(socket) => self.first.handle_message(now, Incoming { socket, peer, user_id, frames }),
-            Either::Second(socket) => self.second.handle_message(now, Incoming { socket, peer, user_id, frames }),
+            Either::Second(socket) => self.second.as_mut().map_or_else(Verdict::default, |second| {
+                second.handle_message(now, Incoming { socket, peer, user_id, frames })
+            }),
         };
         self.settle(now);
         verdict
@@ -123,21 +110,31 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     fn handle_socket(&mut self, now: Nanos, socket: Self::Socket, event: SocketEvent) {
         match socket {
             Either::First(socket) => self.first.handle_socket(now, socket, event),
-            Either::Second(socket) => self.second.handle_socket(now, socket, event),
+            Either::Second(socket) => {
+                if let Some(second) = &mut self.second {
+                    second.handle_socket(now, socket, event);
+                }
+            }
         }
         self.settle(now);
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
         self.first.handle_timeout(now);
-        self.second.handle_timeout(now);
+        if let Some(second) = &mut self.second {
+            second.handle_timeout(now);
+        }
         self.settle(now);
     }
 
     fn handle_verb(&mut self, now: Nanos, verb: Self::Verb) {
         match verb {
             Either::First(verb) => self.first.handle_verb(now, verb),
-            Either::Second(verb) => self.second.handle_verb(now, verb),
+            Either::Second(verb) => {
+                if let Some(second) = &mut self.second {
+                    second.handle_verb(now, verb);
+                }
+            }
         }
         self.settle(now);
     }
@@ -150,42 +147,46 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
 
     fn handle_pressure(&mut self, now: Nanos, pressed: bool) {
         self.first.handle_pressure(now, pressed);
-        self.second.handle_pressure(now, pressed);
+        if let Some(second) = &mut self.second {
+            second.handle_pressure(now, pressed);
+        }
         self.settle(now);
     }
 
     fn poll_output(&mut self) -> Option<Output<Self::Socket>> {
         // The second's sockets come first: a beacon listens before there is anything to announce.
-        let second = self.second.poll_output().map(|output| rename(output, Either::Second));
-        second.or_else(|| self.first.poll_output().map(|output| rename(output, Either::First)))
-    }
-
-    fn lent(&self, socket: Self::Socket, send: SendId) -> Option<&Frames> {
-        match socket {
-            Either::First(socket) => self.first.lent(socket, send),
-            Either::Second(socket) => self.second.lent(socket, send),
-        }
+        let second = self.second.as_mut().and_then(Machine::poll_output).map(|output| output.on(Either::Second));
+        second.or_else(|| self.first.poll_output().map(|output| output.on(Either::First)))
     }
 
     fn label(&self, socket: Self::Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
         match socket {
             Either::First(socket) => self.first.label(socket, to, frames),
-            Either::Second(socket) => self.second.label(socket, to, frames),
+            Either::Second(socket) => {
+                self.second.as_ref().map_or_else(Label::default, |second| second.label(socket, to, frames))
+            }
         }
     }
 
     fn poll_event(&mut self) -> Option<Self::Event> {
+        if self.second.is_none() {
+            while let Some(event) = self.first.poll_event() {
+                if let Some(told) = self.glue.handle_first(Nanos::default(), event, None) {
+                    return Some(told);
+                }
+            }
+        }
         self.events.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        self.first.poll_timeout().into_iter().chain(self.second.poll_timeout()).min()
+        self.first.poll_timeout().into_iter().chain(self.second.as_ref().and_then(Machine::poll_timeout)).min()
     }
 
     fn reads(&self, socket: Self::Socket) -> bool {
         match socket {
             Either::First(socket) => self.first.reads(socket),
-            Either::Second(socket) => self.second.reads(socket),
+            Either::Second(socket) => self.second.as_ref().is_some_and(|second| second.reads(socket)),
         }
     }
 
@@ -198,10 +199,10 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     }
 
     fn stats(&self) -> Self::Stats {
-        (self.first.stats(), self.second.stats())
+        (self.first.stats(), self.second.as_ref().map(Machine::stats).unwrap_or_default())
     }
 
     fn is_closed(&self) -> bool {
-        self.first.is_closed() && self.second.is_closed()
+        self.first.is_closed() && self.second.as_ref().is_none_or(Machine::is_closed)
     }
 }

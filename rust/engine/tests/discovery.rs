@@ -9,7 +9,7 @@ use common::{Tested, cdtp, close, read_until, start};
 use socket2::{Domain, Socket, Type};
 use trunkline_engine::libzmq::LibzmqTransport;
 use trunkline_engine::zeromq::ZeromqTransport;
-use trunkline_engine::{Announcing, Finding, Together};
+use trunkline_engine::{Announcing, Finding, Running as _, Together};
 use trunkline_wire::SocketOptions;
 use trunkline_wire::cdtp::{
     BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
@@ -105,7 +105,7 @@ fn sender(port: u16, bind: &str) -> Together<Sender, Beacon, Announcing> {
         options: SocketOptions::default(),
         batch: BatchBounds::default(),
     });
-    Together::new(sender, beacon(Some("Det"), port), Announcing::default())
+    Together::new(sender, Some(beacon(Some("Det"), port)), Announcing::default())
 }
 
 fn receiver(port: u16) -> Together<Receiver, Beacon, Finding> {
@@ -120,7 +120,7 @@ fn receiver(port: u16) -> Together<Receiver, Beacon, Finding> {
     });
     let mut beacon = beacon(None, port);
     beacon.request(Service::Data);
-    Together::new(receiver, beacon, Finding)
+    Together::new(receiver, Some(beacon), Finding)
 }
 
 // req: CDTP-15, CDTP-16

@@ -16,15 +16,15 @@ use trunkline_capture::Writer;
 use trunkline_engine::libzmq::{Context, LibzmqTransport};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
-    Apart, Bounds, Capture, CaptureOverflow, End, Guard, Handle, Offered, Settings, StartError, Together,
-    TransportError,
+    Apart, Bounds, Capture, CaptureOverflow, End, Guard, Handle, Offered, Queued, Running as _, Settings, StartError,
+    Together, TransportError,
 };
 use trunkline_wire::cdtp::{
     BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
     Variant,
 };
 use trunkline_wire::zap::{Allowed, Rule, ZapEvent, z85};
-use trunkline_wire::{Curve, Framing, Machine, SendId, SocketEvent, SocketOptions, Unsent};
+use trunkline_wire::{Curve, Framing, Machine, SocketEvent, SocketOptions};
 
 const ANY: &str = "tcp://127.0.0.1:*";
 
@@ -50,7 +50,6 @@ over_both! {
     stops_reading_when_the_user_does
     keeps_large_frames_whole
     keeps_frames_of_all_sizes_in_order
-    lends
     runs_two_machines
     fails_to_start_where_it_cannot_listen
     sends_and_receives_cdtp
@@ -207,33 +206,6 @@ fn keeps_frames_of_all_sizes_in_order<T: Tested>() {
     close(&server);
 }
 
-fn lends<T: Tested>() {
-    if skips::<T>(|can| can.reports_unreachable, "word of peers that are not there") {
-        return;
-    }
-    let (server, endpoint) = echo_server::<T>();
-    let routing_id = Some(Bytes::from_static(b"peer"));
-    let client = start::<T, _>(Echo::client(&endpoint, SocketOptions { routing_id, ..SocketOptions::default() }));
-    client.ask(number(0));
-    read_until(&client, |events| messages(events) == 1);
-    let lend = |to, frames, id| server.ask(Ask::Lend { to: Bytes::from_static(to), frames, id });
-    lend(b"peer", Some(frame(9)), 1);
-    lend(b"peer", None, 2);
-    lend(b"nobody", Some(frame(9)), 3);
-    lend(b"peer", Some(frame(8)), 4);
-    assert_eq!(read_until(&client, |events| messages(events) == 2), [frame(9), frame(8)].map(Told::Message));
-    let told = |events: &[Told]| events.contains(&Told::Socket(0, SocketEvent::Sent(SendId(4))));
-    let events = read_until(&server, told);
-    let fates = [
-        SocketEvent::Sent(SendId(1)),
-        SocketEvent::Unsent(SendId(2), Unsent::Expired),
-        SocketEvent::Unsent(SendId(3), Unsent::Unreachable),
-    ];
-    assert!(fates.into_iter().all(|fate| events.contains(&Told::Socket(0, fate))));
-    close(&client);
-    close(&server);
-}
-
 fn tells_of_unreachable_peers<T: Tested>() {
     if skips::<T>(|can| can.reports_unreachable, "word of peers that are not there") {
         return;
@@ -290,7 +262,7 @@ fn keeps_large_frames_whole<T: Tested>() {
 fn runs_two_machines<T: Tested>() {
     let one = Echo::server(ANY, SocketOptions::default());
     let other = Echo::server(ANY, SocketOptions::default());
-    let both = start::<T, _>(Together::new(one, other, Apart));
+    let both = start::<T, _>(Together::new(one, Some(other), Apart));
     for endpoint in both.endpoints() {
         let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
         client.ask(number(1));
@@ -304,7 +276,7 @@ fn runs_two_machines<T: Tested>() {
 fn fails_to_start_where_it_cannot_listen<T: Tested>() {
     let (server, endpoint) = echo_server::<T>();
     let again = Echo::server(&endpoint, SocketOptions::default());
-    let error = Handle::start(again, || T::make(Context::Process), Settings::default()).err();
+    let error = Handle::start(again, || T::make(Context::Process), Queued, Settings::default()).err();
     assert!(matches!(error, Some(StartError::Open { endpoint: failed, .. }) if failed == endpoint));
     close(&server);
 }
@@ -441,7 +413,8 @@ fn refuses_what_the_transport_lacks<T: Tested>() {
         return;
     }
     let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32] }), ..SocketOptions::default() };
-    let error = Handle::start(Echo::server(ANY, options), || T::make(Context::Process), Settings::default()).err();
+    let error =
+        Handle::start(Echo::server(ANY, options), || T::make(Context::Process), Queued, Settings::default()).err();
     assert!(matches!(error, Some(StartError::Open { error: TransportError::Unsupported("CURVE"), .. })));
 }
 

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trunkline_fuzz::{Calls, Input, drive, messages};
 use trunkline_wire::Frames;
-use trunkline_wire::dcp::{CallId, Client, ClientSettings, ClientVerb};
+use trunkline_wire::CallId;
+use trunkline_wire::dcp::{Client, ClientSettings, ClientVerb};
 
 #[derive(Default)]
 struct Any {

@@ -198,7 +198,7 @@ impl<M: Machine, C: Calls<M>> World<'_, M, C> {
 
     fn drain(&mut self) {
         for _ in 0..MANY {
-            let Some(output) = self.machine.poll_output_owned(self.now) else {
+            let Some(output) = self.machine.poll_output() else {
                 while let Some(event) = self.machine.poll_event() {
                     let _ = event.weight();
                     self.calls.told(event);
@@ -240,7 +240,7 @@ impl<M: Machine, C: Calls<M>> World<'_, M, C> {
                 }
                 self.machine.handle_socket(self.now, socket, SocketEvent::Closed);
             }
-            Output::Send { id: None, .. } | Output::Connect { .. } | Output::Disconnect { .. } | Output::Lend { .. } => {}
+            Output::Send { id: None, .. } | Output::Connect { .. } | Output::Disconnect { .. } => {}
         }
     }
 

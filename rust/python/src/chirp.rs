@@ -1,20 +1,22 @@
 //! CHIRP: datagrams, and the role that offers and asks.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use trunkline_engine::Handle;
-use trunkline_wire::Framing;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use trunkline_engine::Queued;
 use trunkline_wire::chirp::{
     self, Beacon, BeaconEvent, BeaconSettings, BeaconStats, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service,
 };
+use trunkline_wire::{DecodeError, Frames, Framing};
 
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames;
-use crate::role::{AnyRole, Role, RoleOptions, deadline, start, timed_out};
+use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::reader::{Next, Reader};
+use crate::role::{Role, RoleOptions, start};
 
 /// Kind, group, host, service and port of a datagram.
 type Fields = (&'static str, String, String, u8, u16);
@@ -80,21 +82,24 @@ pub(crate) struct BeaconOptions {
 }
 
 impl BeaconOptions {
-    /// A beacon with a seed of its own.
-    pub(crate) fn beacon(self) -> PyResult<Beacon> {
+    pub(crate) fn settings(self) -> BeaconSettings {
         let Self { group, name, broadcast, lower_case, names, only_names, port } = self;
         let cast = if broadcast { Cast::Broadcast } else { Cast::Multicast };
+        BeaconSettings { group, name, cast, lower_case, names, only_names, port }
+    }
+
+    /// A beacon with a seed of its own.
+    pub(crate) fn beacon(self) -> PyResult<Beacon> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Beacon::new(BeaconSettings { group, name, cast, lower_case, names, only_names, port }, seed))
+        Ok(Beacon::new(self.settings(), seed))
     }
 }
 
 /// A beacon's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.chirp", name = "Beacon")]
 pub(crate) struct PyBeacon {
-    handle: Arc<Handle<Beacon>>,
-    events: Mutex<VecDeque<BeaconEvent>>,
+    reader: Reader<Beacon>,
     /// Called with kind, error, frames and peer for every datagram that came to nothing.
     on_drop: Py<PyAny>,
 }
@@ -102,29 +107,85 @@ pub(crate) struct PyBeacon {
 impl PyBeacon {
     /// The next news without a wait; drops on the way are told.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<Told>> {
-        let Self { handle, events, on_drop } = slf.get();
+        let Self { reader, on_drop } = slf.get();
         loop {
-            let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
-            if events.is_empty() && !handle.read(&mut events) {
-                return Err(slf.as_super().get().ended());
-            }
-            let event = events.pop_front();
-            // Python may come back here from the callback.
-            drop(events);
-            match event {
-                None => return Ok(None),
-                Some(BeaconEvent::News(News { kind, host, name, service, endpoint })) => {
-                    return Ok(Some((kind.slug(), host.to_string(), name, service as u8, endpoint)));
+            match reader.next() {
+                Next::Event(BeaconEvent::News(news)) => return Ok(Some(self::news(news))),
+                Next::Event(BeaconEvent::Dropped { kind, error, frames, peer }) => {
+                    on_drop.call1(slf.py(), dropped(slf.py(), kind, error, &frames, peer)?)?;
                 }
-                Some(BeaconEvent::Dropped { kind, error, frames, peer }) => {
-                    let py = slf.py();
-                    let error = error.map(|error| decode_error("chirp", error).into_value(py));
-                    let peer = peer.map(|peer| PyBytes::new(py, &peer).unbind());
-                    on_drop.call1(py, (kind, error, frames::tuple(py, frames.iter())?, peer))?;
-                }
+                // A beacon records nothing.
+                Next::Trouble(_) => {}
+                Next::Nothing => return Ok(None),
+                Next::Over => return Err(slf.as_super().get().ended()),
             }
         }
     }
+}
+
+fn news(News { kind, host, name, service, endpoint }: News) -> Told {
+    (kind.slug(), host.to_string(), name, service as u8, endpoint)
+}
+
+/// Kind, error, frames and peer of a datagram that came to nothing.
+fn dropped<'py>(
+    py: Python<'py>,
+    kind: &'static str,
+    error: Option<DecodeError>,
+    frames: &Frames,
+    peer: Option<Bytes>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let error = error.map(|error| decode_error("chirp", error).into_value(py));
+    let peer = peer.map(|peer| PyBytes::new(py, &peer));
+    (kind, error, frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
+}
+
+pub(crate) fn beacon_machine(given: &Given<'_>) -> PyResult<Make> {
+    let settings = given.whole::<BeaconOptions>()?.settings();
+    Ok(maker(move |_, seed| Beacon::new(settings.clone(), seed)))
+}
+
+impl Spoken for Beacon {
+    fn verb(name: &str, given: &Given<'_>) -> PyResult<BeaconVerb> {
+        let service = || number(given.extract("service")?);
+        match name {
+            "offer" => Ok(BeaconVerb::Offer(service()?, place(given.extract("port")?)?)),
+            "request" => Ok(BeaconVerb::Request(service()?)),
+            "depart" => Ok(BeaconVerb::Depart(service()?)),
+            other => no_verb(other),
+        }
+    }
+
+    fn told<'py>(py: Python<'py>, event: BeaconEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        match event {
+            BeaconEvent::News(news) => ("news", self::news(news)).into_pyobject(py).map(Some),
+            BeaconEvent::Dropped { kind, error, frames, peer } => {
+                ("dropped", dropped(py, kind, error, &frames, peer)?).into_pyobject(py).map(Some)
+            }
+        }
+    }
+
+    fn counters<'py>(py: Python<'py>, stats: &BeaconStats) -> PyResult<Bound<'py, PyDict>> {
+        stats_dict(py, stats)
+    }
+}
+
+fn place(port: u16) -> PyResult<Place> {
+    if port == 0 {
+        return Err(LocalProtocolError::new_err("a service is offered at a port from 1 to 65535"));
+    }
+    Ok(Place { port, address: None })
+}
+
+fn stats_dict<'py>(py: Python<'py>, stats: &BeaconStats) -> PyResult<Bound<'py, PyDict>> {
+    let BeaconStats { received, ignored, dropped, sent, services } = stats;
+    let dict = PyDict::new(py);
+    dict.set_item("received", received)?;
+    dict.set_item("ignored", ignored)?;
+    dict.set_item("dropped", dropped)?;
+    dict.set_item("sent", sent)?;
+    dict.set_item("services", services)?;
+    Ok(dict)
 }
 
 #[pymethods]
@@ -137,46 +198,32 @@ impl PyBeacon {
         on_drop: Py<PyAny>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let machine = beacon.beacon()?;
-        let (handle, role) = start(py, machine, options, Framing::Cdtp, "trunkline-chirp-beacon")?;
-        Ok(PyClassInitializer::from(role).add_subclass(Self { handle, events: Mutex::default(), on_drop }))
+        let (handle, role) = start(py, machine, Queued, options, Framing::Cdtp, "trunkline-chirp-beacon")?;
+        Ok(PyClassInitializer::from(role).add_subclass(Self { reader: Reader::new(handle), on_drop }))
     }
 
     /// Announces a service, and answers those who ask for it.
     fn offer(&self, service: u8, port: u16) -> PyResult<()> {
-        if port == 0 {
-            return Err(LocalProtocolError::new_err("a service is offered at a port from 1 to 65535"));
-        }
-        self.handle.ask(BeaconVerb::Offer(number(service)?, Place { port, address: None }));
+        self.reader.handle.ask(BeaconVerb::Offer(number(service)?, place(port)?));
         Ok(())
     }
 
     /// Asks who offers a service.
     fn request(&self, service: u8) -> PyResult<()> {
-        self.handle.ask(BeaconVerb::Request(number(service)?));
+        self.reader.handle.ask(BeaconVerb::Request(number(service)?));
         Ok(())
     }
 
     /// Takes an offer back.
     fn depart(&self, service: u8) -> PyResult<()> {
-        self.handle.ask(BeaconVerb::Depart(number(service)?));
+        self.reader.handle.ask(BeaconVerb::Depart(number(service)?));
         Ok(())
     }
 
     /// Waits for news.
     #[pyo3(signature = (timeout_s = None))]
     fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Told> {
-        let deadline = deadline(timeout_s)?;
-        let role = slf.as_super().get();
-        loop {
-            role.ours()?;
-            if let Some(told) = Self::take(slf)? {
-                return Ok(told);
-            }
-            let some = |role: &dyn AnyRole| role.has_events() || role.is_over();
-            if !role.wait_until(slf.py(), |role| role.events(), deadline, some)? {
-                return Err(timed_out("no news came", timeout_s));
-            }
-        }
+        slf.as_super().get().receive(slf.py(), timeout_s, "no news came", || Self::take(slf))
     }
 
     /// The next news if there are any now.
@@ -187,14 +234,7 @@ impl PyBeacon {
 
     /// Counters, by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let snapshot = py.detach(|| self.handle.stats());
-        let BeaconStats { received, ignored, dropped, sent, services } = snapshot.machine;
-        let stats = PyDict::new(py);
-        stats.set_item("received", received)?;
-        stats.set_item("ignored", ignored)?;
-        stats.set_item("dropped", dropped)?;
-        stats.set_item("sent", sent)?;
-        stats.set_item("services", services)?;
-        Ok(stats)
+        let snapshot = py.detach(|| self.reader.handle.stats());
+        stats_dict(py, &snapshot.machine)
     }
 }

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod caller;
 mod capture;
 mod cdtp;
 mod chirp;
@@ -9,8 +10,10 @@ mod columns;
 mod dcp;
 mod errors;
 mod frames;
+mod machine;
 mod msgpack;
 mod names;
+mod reader;
 mod role;
 mod rooms;
 mod runs;
@@ -22,7 +25,11 @@ mod _native {
     use pyo3::types::PyCFunction;
 
     #[pymodule_export]
+    use crate::caller::{Caller, Outgoing};
+    #[pymodule_export]
     use crate::columns::{PyProtocol, protocols};
+    #[pymodule_export]
+    use crate::machine::{PyDriver, PySimulation, Simulated};
     #[pymodule_export]
     use crate::role::{PyGuard, Role, shutdown, use_libzmq};
     #[pymodule_export]
@@ -77,10 +84,7 @@ mod _native {
     #[pymodule]
     mod dcp {
         #[pymodule_export]
-        use crate::dcp::{
-            Caller, Message, Outgoing, PyBroker, PyClient, PyReply, PyRequest, PySimulation, PyWorker, Simulated,
-            decode, encode, restore,
-        };
+        use crate::dcp::{Message, PyBroker, PyClient, PyReply, PyRequest, PyWorker, decode, encode, restore};
     }
 
     #[pymodule]

@@ -14,15 +14,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use trunkline_capture::{Access, LowSpace, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
+use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
-    Bounds, Capture, CaptureOverflow, End, Guard, Handle, Settings, Signal, StartError, TransportError, Trouble,
-    join_orphans,
+    Bounds, Capture, CaptureOverflow, End, Guard, Handle, Running, Settings, Signal, Sink, StartError, TransportError,
+    Trouble, join_orphans,
 };
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
 use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, SocketOptions};
 
-use crate::errors::{LocalProtocolError, TimeoutError, ended, start_error};
+use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, ended, start_error};
 
 /// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -31,103 +32,12 @@ pub(crate) const SLICE: Duration = Duration::from_millis(100);
 const PARTING: Duration = Duration::from_secs(1);
 
 static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-static ROLES: Mutex<Vec<Weak<dyn AnyRole>>> = Mutex::new(vec![]);
-
-/// A running role of any protocol.
-pub(crate) trait AnyRole: Send + Sync {
-    fn events(&self) -> &Signal;
-    fn changes(&self) -> &Signal;
-    fn endpoints(&self) -> Vec<String>;
-    fn has_events(&self) -> bool;
-    fn has_room(&self) -> bool;
-    fn is_drained(&self) -> bool;
-    fn is_over(&self) -> bool;
-    fn is_ours(&self) -> bool;
-    fn end(&self) -> Option<End>;
-    fn close(&self, grace: Duration);
-    fn is_closing(&self) -> bool;
-    fn join(&self);
-    fn grace(&self) -> Duration;
-    fn flush(&self, publish: bool) -> u64;
-    fn flushed(&self, ticket: u64) -> bool;
-    fn progress(&self) -> u64;
-    fn await_progress(&self, count: u64);
-}
-
-impl<M: Machine + Send + 'static> AnyRole for Handle<M> {
-    fn events(&self) -> &Signal {
-        self.events()
-    }
-
-    fn changes(&self) -> &Signal {
-        self.changes()
-    }
-
-    fn endpoints(&self) -> Vec<String> {
-        self.endpoints()
-    }
-
-    fn has_events(&self) -> bool {
-        self.has_events()
-    }
-
-    fn has_room(&self) -> bool {
-        self.has_room()
-    }
-
-    fn is_drained(&self) -> bool {
-        self.is_drained()
-    }
-
-    fn is_over(&self) -> bool {
-        self.is_over()
-    }
-
-    fn is_ours(&self) -> bool {
-        self.is_ours()
-    }
-
-    fn end(&self) -> Option<End> {
-        self.end()
-    }
-
-    fn close(&self, grace: Duration) {
-        self.close(grace);
-    }
-
-    fn is_closing(&self) -> bool {
-        self.is_closing()
-    }
-
-    fn join(&self) {
-        self.join();
-    }
-
-    fn grace(&self) -> Duration {
-        self.grace()
-    }
-
-    fn flush(&self, publish: bool) -> u64 {
-        self.flush(publish)
-    }
-
-    fn flushed(&self, ticket: u64) -> bool {
-        self.flushed(ticket)
-    }
-
-    fn progress(&self) -> u64 {
-        self.progress()
-    }
-
-    fn await_progress(&self, count: u64) {
-        self.await_progress(count);
-    }
-}
+static ROLES: Mutex<Vec<Weak<dyn Running>>> = Mutex::new(vec![]);
 
 /// The part of a role that does not depend on its protocol.
 #[pyclass(frozen, subclass, weakref, module = "trunkline._native")]
 pub(crate) struct Role {
-    inner: Arc<dyn AnyRole>,
+    inner: Arc<dyn Running>,
     guard: Option<Arc<Guard>>,
 }
 
@@ -147,7 +57,7 @@ impl Role {
     }
 
     /// Raises when the role belongs to the process this one was forked from.
-    pub(crate) fn ours(&self) -> PyResult<&dyn AnyRole> {
+    pub(crate) fn ours(&self) -> PyResult<&dyn Running> {
         if self.inner.is_ours() { Ok(&*self.inner) } else { Err(ended(None)) }
     }
 
@@ -190,7 +100,7 @@ impl Role {
             return Ok(());
         }
         let deadline = deadline(timeout_s)?;
-        let room = |role: &dyn AnyRole| role.has_room() || role.is_over();
+        let room = |role: &dyn Running| role.has_room() || role.is_over();
         while self.wait_until(py, |role| role.changes(), deadline, room)? {
             if self.offer(&mut offer)? {
                 return Ok(());
@@ -199,13 +109,43 @@ impl Role {
         Err(timed_out("the queue had no room", timeout_s))
     }
 
+    /// Takes what the role has to give, once there is something; `what` says what did not come in time.
+    pub(crate) fn receive<T>(
+        &self,
+        py: Python<'_>,
+        timeout_s: Option<f64>,
+        what: &str,
+        mut take: impl FnMut() -> PyResult<Option<T>>,
+    ) -> PyResult<T> {
+        let deadline = deadline(timeout_s)?;
+        loop {
+            self.ours()?;
+            if let Some(taken) = take()? {
+                return Ok(taken);
+            }
+            let some = |role: &dyn Running| role.has_events() || role.is_over();
+            if !self.wait_until(py, |role| role.events(), deadline, some)? {
+                return Err(timed_out(what, timeout_s));
+            }
+        }
+    }
+
+    /// What an iteration makes of something received: it ends when the role is closed.
+    pub(crate) fn iterated<T>(&self, py: Python<'_>, received: PyResult<T>) -> PyResult<Option<T>> {
+        match received {
+            Ok(received) => Ok(Some(received)),
+            Err(error) if error.is_instance_of::<ClosedError>(py) => self.failure().map(|()| None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits without the GIL, and with an eye on signals. False when the time is up.
     pub(crate) fn wait_until(
         &self,
         py: Python<'_>,
-        signal: impl Fn(&dyn AnyRole) -> &Signal + Sync,
+        signal: impl Fn(&dyn Running) -> &Signal + Sync,
         deadline: Option<Instant>,
-        ready: impl Fn(&dyn AnyRole) -> bool + Sync,
+        ready: impl Fn(&dyn Running) -> bool + Sync,
     ) -> PyResult<bool> {
         let role = self.ours()?;
         loop {
@@ -320,7 +260,7 @@ impl Role {
     /// Waits until nothing waits to be sent; false when the time is up.
     #[pyo3(signature = (timeout_s = None))]
     fn wait_drained(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
-        let drained = |role: &dyn AnyRole| role.is_drained() || role.is_over();
+        let drained = |role: &dyn Running| role.is_drained() || role.is_over();
         if !self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, drained)? {
             return Ok(false);
         }
@@ -340,7 +280,7 @@ impl Role {
     /// Waits for a flush; false when the time is up.
     #[pyo3(signature = (ticket, timeout_s = None))]
     fn wait_flushed(&self, py: Python<'_>, ticket: u64, timeout_s: Option<f64>) -> PyResult<bool> {
-        let flushed = |role: &dyn AnyRole| role.flushed(ticket) || role.is_over();
+        let flushed = |role: &dyn Running| role.flushed(ticket) || role.is_over();
         if !self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, flushed)? {
             return Ok(false);
         }
@@ -362,7 +302,7 @@ impl Role {
     /// Waits for so many messages, in all since the start; false when the time is up.
     #[pyo3(signature = (count, timeout_s = None))]
     fn wait_progress(&self, py: Python<'_>, count: u64, timeout_s: Option<f64>) -> PyResult<bool> {
-        let reached = |role: &dyn AnyRole| {
+        let reached = |role: &dyn Running| {
             role.await_progress(count);
             role.progress() >= count || role.is_over()
         };
@@ -399,26 +339,18 @@ impl PyGuard {
     }
 }
 
-/// Starts a role over libzmq.
+/// Starts a role over the transport it is given, or over the one there is.
 pub(crate) fn start<M: Machine + Send + 'static>(
     py: Python<'_>,
     machine: M,
+    sink: impl Sink<M>,
     options: RoleOptions,
     framing: Framing,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let RoleOptions { bounds, capture, overflow, context, adopted, rule, keep_alive, grace, outbox_bytes, .. } =
-        options;
-    let zmq = match LIBRARY.get() {
-        Some(path) => load(path),
-        None => Err(TransportError::Unsupported("libzmq")),
-    };
-    let zmq = zmq.map_err(|error| start_error(StartError::Transport(error)))?;
-    let guard = rule.map(|rule| py.detach(|| Guard::start(zmq, context, rule)).map(Arc::new)).transpose();
-    let guard = guard.map_err(start_error)?;
-    let context = guard.as_ref().map_or(context, |guard| guard.context());
-    let guarding = guard.clone().map(Guarding);
-    let settings = Settings {
+    let library = LIBRARY.get().map_or(Err(TransportError::Unsupported("libzmq")), |path| load(path));
+    let RoleOptions { bounds, capture, overflow, grace, outbox_bytes, .. } = options;
+    let mut settings = Settings {
         bounds,
         outbox_bytes,
         capture: capture.map(|(directory, settings)| Capture {
@@ -426,13 +358,30 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             framing,
             overflow,
         }),
-        keep_alive: Some(Box::new((guarding, keep_alive))),
+        keep_alive: None,
         name: name.to_owned(),
         grace,
     };
-    let transport = move || LibzmqTransport::new(zmq, context, adopted);
-    let handle = Arc::new(py.detach(|| Handle::start(machine, transport, settings)).map_err(start_error)?);
-    let inner: Arc<dyn AnyRole> = handle.clone();
+    let RoleOptions { context, adopted, rule, keep_alive, .. } = options;
+    let (handle, guard) = match (options.transport, library) {
+        (None | Some(Chosen::Libzmq), Ok(zmq)) => {
+            let guard = rule.map(|rule| py.detach(|| Guard::start(zmq, context, rule)).map(Arc::new)).transpose();
+            let guard = guard.map_err(start_error)?;
+            let context = guard.as_ref().map_or(context, |guard| guard.context());
+            settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
+            let transport = move || LibzmqTransport::new(zmq, context, adopted);
+            (py.detach(|| Handle::start(machine, transport, sink, settings)), guard)
+        }
+        (Some(Chosen::Libzmq), Err(error)) => return Err(start_error(StartError::Transport(error))),
+        (None | Some(Chosen::Zeromq), _) => {
+            if rule.is_some() {
+                return Err(LocalProtocolError::new_err("this transport has no ZAP, so no allow-list: take libzmq"));
+            }
+            (py.detach(|| Handle::start(machine, ZeromqTransport::new, sink, settings)), None)
+        }
+    };
+    let handle = Arc::new(handle.map_err(start_error)?);
+    let inner: Arc<dyn Running> = handle.clone();
     let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
@@ -527,6 +476,15 @@ pub(crate) fn shutdown(py: Python<'_>) {
     }
 }
 
+/// The implementation of ZeroMQ that a role is given.
+#[derive(Clone, Copy)]
+enum Chosen {
+    /// The one that pyzmq has loaded.
+    Libzmq,
+    /// The crate of that name.
+    Zeromq,
+}
+
 /// What a role is set up with, whatever its protocol.
 pub(crate) struct RoleOptions {
     pub(crate) bind: Vec<String>,
@@ -537,6 +495,7 @@ pub(crate) struct RoleOptions {
     pub(crate) overflow: CaptureOverflow,
     pub(crate) grace: Duration,
     outbox_bytes: usize,
+    transport: Option<Chosen>,
     context: Context,
     adopted: Vec<SocketPtr>,
     /// Who is let in, where not everybody is.
@@ -590,6 +549,16 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
                 return Err(PyValueError::new_err(text));
             }
         };
+        let transport: Option<String> = optional("transport").map(PyAnyMethods::extract).transpose()?;
+        let transport = match transport.as_deref() {
+            None => None,
+            Some("libzmq") => Some(Chosen::Libzmq),
+            Some("zeromq") => Some(Chosen::Zeromq),
+            Some(other) => {
+                let text = format!("transport is 'libzmq' or 'zeromq', not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
         let mut keep_alive = vec![];
         let mut adopted = vec![];
         let mut context = Context::Process;
@@ -615,6 +584,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             capture,
             overflow,
             outbox_bytes: need("outbox_bytes")?.extract()?,
+            transport,
             // The only one to give a grace of its own calls it so.
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,

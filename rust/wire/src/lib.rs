@@ -4,10 +4,12 @@
 //! what to tell the user and when to wake it; whoever owns the sockets drives it.
 #![forbid(unsafe_code)]
 
+mod calling;
 pub mod cdt;
 pub mod cdtp;
 pub mod chirp;
 pub mod dcp;
+pub mod erased;
 mod error;
 mod frames;
 mod lifecycle;
@@ -17,8 +19,10 @@ pub mod msgpack;
 pub mod mtl;
 mod protocol;
 pub mod question;
+pub mod simulation;
 pub mod zap;
 
+pub use calling::{CallId, Calling};
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use frames::{FRAME_COST, Frames, MAX_FRAMES, cost};
 pub use lifecycle::Lifecycle;

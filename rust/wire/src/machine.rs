@@ -67,25 +67,6 @@ pub trait Machine {
     #[must_use]
     fn poll_output(&mut self) -> Option<Output<Self::Socket>>;
 
-    /// The message of an [`Output::Lend`], until the machine has heard what became of it.
-    fn lent(&self, _socket: Self::Socket, _send: SendId) -> Option<&Frames> {
-        None
-    }
-
-    /// As [`poll_output`](Self::poll_output), for a driver to which what is lent had better be given: an
-    /// [`Output::Send`] with frames of its own takes the place of each [`Output::Lend`].
-    #[must_use]
-    fn poll_output_owned(&mut self, now: Nanos) -> Option<Output<Self::Socket>> {
-        while let Some(output) = self.poll_output() {
-            let Output::Lend { id, socket, to } = output else { return Some(output) };
-            match self.lent(socket, id).cloned() {
-                Some(frames) => return Some(Output::Send { id: Some(id), socket, to: Some(to), frames, until: None }),
-                None => self.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Expired)),
-            }
-        }
-        None
-    }
-
     /// What the row of a message that goes out is to say, where its frames alone do not.
     fn label(&self, _socket: Self::Socket, _to: Option<&Bytes>, _frames: &[Bytes]) -> Label {
         Label::default()
@@ -279,16 +260,6 @@ pub enum Output<S> {
         /// When to give up.
         until: Option<Nanos>,
     },
-    /// Send one message that the machine goes on holding: [`Machine::lent`] shows it. Where it shows none any more, the
-    /// machine has changed its mind, and hears of an [`Unsent::Expired`].
-    Lend {
-        /// The machine hears of a [`SocketEvent::Sent`] or [`SocketEvent::Unsent`] by it.
-        id: SendId,
-        /// The socket to send on.
-        socket: S,
-        /// The routing id of the receiver.
-        to: Bytes,
-    },
     /// Give up a send that the transport has not taken yet: [`Unsent::Expired`] follows. One that it has, goes.
     Withdraw {
         /// The socket.
@@ -322,11 +293,26 @@ pub enum Output<S> {
 }
 
 impl<S> Output<S> {
+    /// The same on a socket of another name.
+    pub fn on<T>(self, name: impl FnOnce(S) -> T) -> Output<T> {
+        match self {
+            Self::Send { id, socket, to, frames, until } => {
+                Output::Send { id, socket: name(socket), to, frames, until }
+            }
+            Self::Withdraw { socket, id } => Output::Withdraw { socket: name(socket), id },
+            Self::Open(Open { socket, kind, bind, connect, options }) => {
+                Output::Open(Open { socket: name(socket), kind, bind, connect, options })
+            }
+            Self::Connect { socket, endpoint } => Output::Connect { socket: name(socket), endpoint },
+            Self::Disconnect { socket, endpoint } => Output::Disconnect { socket: name(socket), endpoint },
+            Self::Close { socket, linger } => Output::Close { socket: name(socket), linger },
+        }
+    }
+
     /// Whom a message is for: a routing id or address.
     pub fn peer(&self) -> Option<&Bytes> {
         match self {
             Self::Send { to, .. } => to.as_ref(),
-            Self::Lend { to, .. } => Some(to),
             Self::Withdraw { .. }
             | Self::Open(_)
             | Self::Connect { .. }

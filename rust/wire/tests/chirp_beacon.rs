@@ -51,8 +51,7 @@ fn sent(beacon: &mut Beacon) -> Vec<(String, Datagram)> {
         Output::Send { to, frames, .. } => {
             Some((String::from_utf8(to.unwrap().to_vec()).unwrap(), decode(&frames).unwrap()))
         }
-        Output::Lend { .. }
-        | Output::Withdraw { .. }
+        Output::Withdraw { .. }
         | Output::Open(_)
         | Output::Connect { .. }
         | Output::Disconnect { .. }
@@ -279,11 +278,7 @@ fn closing_takes_every_offer_back() {
         match output {
             Output::Send { frames, .. } => departs.push(decode(&frames).unwrap()),
             Output::Close { socket, .. } => beacon.handle_socket(Nanos(0), socket, SocketEvent::Closed),
-            Output::Lend { .. }
-            | Output::Withdraw { .. }
-            | Output::Open(_)
-            | Output::Connect { .. }
-            | Output::Disconnect { .. } => {
+            Output::Withdraw { .. } | Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } => {
                 panic!("{output:?}")
             }
         }

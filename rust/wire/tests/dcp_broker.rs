@@ -43,7 +43,7 @@ impl Desk {
     }
 
     fn drain(&mut self) {
-        while let Some(output) = self.broker.poll_output_owned(self.now) {
+        while let Some(output) = self.broker.poll_output() {
             let Output::Send { id, to: Some(to), frames, .. } = output else { continue };
             let to = String::from_utf8_lossy(&to).into_owned();
             let text: Vec<_> = frames[2..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect();

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trunkline_wire::dcp::{
-    Asking, Back, CallId, Client, ClientEvent, ClientSettings, ClientVerb, JobId, LEAVING, MessageType, Width, Worker,
+    Asking, Back, Client, ClientEvent, ClientSettings, ClientVerb, JobId, LEAVING, MessageType, Outcome, Width, Worker,
     WorkerEvent, WorkerSettings, WorkerVerb, Working, WorkingEvent, WorkingVerb, encode_header, encode_register,
     encode_reply, encode_request,
 };
-use trunkline_wire::{Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketKind, Unsent};
+use trunkline_wire::{CallId, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketKind, Unsent};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(2500);
@@ -71,7 +71,7 @@ impl Bench {
                 }
                 Output::Disconnect { .. } => self.dials.push("disconnect"),
                 Output::Close { .. } => self.dials.push("close"),
-                Output::Send { .. } | Output::Lend { .. } | Output::Withdraw { .. } | Output::Open(_) => {
+                Output::Send { .. } | Output::Withdraw { .. } | Output::Open(_) => {
                     panic!("unexpected")
                 }
             }
@@ -212,7 +212,7 @@ fn a_worker_may_ask_as_well() {
     both.receive(encode_reply(bytes("w"), &[id, bytes("m")], &[bytes("y")]));
     let (sent, told) = both.look();
     assert_eq!(sent.len(), 0);
-    let [WorkingEvent::Call(ClientEvent::Reply { call: CallId(0), frames, body })] = &told[..] else {
+    let [WorkingEvent::Call(ClientEvent::Ended(CallId(0), Outcome::Reply { frames, body }))] = &told[..] else {
         panic!("{told:?}");
     };
     assert_eq!((&frames[body.metadata.clone()], &frames[body.data()]), (&[bytes("m")][..], &[bytes("y")][..]));
@@ -227,13 +227,13 @@ fn what_a_worker_asks_ends_with_its_time_or_with_the_worker() {
     both.ask(1);
     both.0.handle_verb(Nanos(0), WorkingVerb::Call(ClientVerb::Cancel(CallId(1))));
     both.0.handle_timeout(Nanos(0) + Duration::from_secs(5));
-    assert!(both.look().1.contains(&WorkingEvent::Call(ClientEvent::TimedOut(CallId(0)))));
+    assert!(both.look().1.contains(&WorkingEvent::Call(ClientEvent::Ended(CallId(0), Outcome::TimedOut))));
     both.receive(encode_reply(bytes("w"), &[id, bytes("m")], &[]));
     assert_eq!(both.look().1, []);
     assert_eq!(both.0.stats().client.late, 1);
     both.ask(2);
     both.0.handle_close(Nanos(0), Duration::ZERO);
-    assert_eq!(both.look().1, [WorkingEvent::Call(ClientEvent::Unanswered(CallId(2)))]);
+    assert_eq!(both.look().1, [WorkingEvent::Call(ClientEvent::Ended(CallId(2), Outcome::Unanswered))]);
 }
 
 // req: DCP-33
@@ -534,8 +534,7 @@ fn sends(client: &mut Client) -> Vec<(SendId, Frames)> {
     let all = std::iter::from_fn(|| client.poll_output());
     all.filter_map(|output| match output {
         Output::Send { id, frames, .. } => id.map(|id| (id, frames)),
-        Output::Lend { .. }
-        | Output::Withdraw { .. }
+        Output::Withdraw { .. }
         | Output::Open(_)
         | Output::Connect { .. }
         | Output::Disconnect { .. }
@@ -574,7 +573,9 @@ fn a_thousand_replies_find_their_calls_in_any_order() {
     for step in 0..1000 {
         let number = step * 7919 % 1000;
         client.handle_message(at(1), reply_to(&requests[number]));
-        let [ClientEvent::Reply { call, frames, body }] = &outcomes(&mut client)[..] else { panic!("no reply") };
+        let [ClientEvent::Ended(call, Outcome::Reply { frames, body })] = &outcomes(&mut client)[..] else {
+            panic!("no reply")
+        };
         assert_eq!(call.0, number as u64);
         assert_eq!(frames[body.metadata.clone()], [bytes("m")]);
         assert_eq!(frames[body.data()], [bytes("y")]);
@@ -600,7 +601,7 @@ fn a_call_is_tried_again_where_asked_to_and_late_replies_are_ignored() {
     client.handle_message(at(250), reply_to(&attempts[0]));
     client.handle_message(at(260), reply_to(&attempts[0]));
     client.handle_timeout(at(1000));
-    assert!(matches!(&outcomes(&mut client)[..], [ClientEvent::Reply { .. }]));
+    assert!(matches!(&outcomes(&mut client)[..], [ClientEvent::Ended(_, Outcome::Reply { .. })]));
     let stats = client.stats();
     assert_eq!((stats.retries, stats.late, stats.timeouts, stats.in_flight), (2, 1, 0, 0));
 }
@@ -658,7 +659,7 @@ fn an_attempt_the_transport_gave_back_is_made_again() {
     assert_eq!(again.len(), 1);
     client.handle_socket(at(110), Asking, SocketEvent::Sent(again[0].0));
     client.handle_timeout(at(200));
-    assert_eq!(outcomes(&mut client), [ClientEvent::TimedOut(CallId(1))]);
+    assert_eq!(outcomes(&mut client), [ClientEvent::Ended(CallId(1), Outcome::TimedOut)]);
 }
 
 // req: DCP-36
@@ -680,7 +681,10 @@ fn a_closing_client_waits_and_then_says_what_has_no_reply() {
     client.handle_message(at(10), reply_to(&open[0].1));
     client.handle_timeout(at(50));
     let events = outcomes(&mut client);
-    assert!(matches!(&events[..], [ClientEvent::Reply { .. }, ClientEvent::Unanswered(CallId(2))]));
+    assert!(matches!(
+        &events[..],
+        [ClientEvent::Ended(_, Outcome::Reply { .. }), ClientEvent::Ended(CallId(2), Outcome::Unanswered)]
+    ));
     assert!(matches!(client.poll_output(), Some(Output::Close { .. })));
     client.handle_socket(at(50), Asking, SocketEvent::Closed);
     assert!(client.is_closed());

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use trunkline_wire::dcp::simulation::{Network, Node, Part, Simulation, Told};
 use trunkline_wire::dcp::{
-    BrokerEvent, BrokerSettings, BrokerStats, CallId, ClientEvent, ClientSettings, ClientVerb, JobId, WorkerEvent,
-    WorkerSettings, WorkerVerb, WorkingVerb,
+    Broker, BrokerEvent, BrokerSettings, BrokerStats, Client, ClientEvent, ClientSettings, ClientVerb, JobId, Outcome,
+    Worker, WorkerEvent, WorkerSettings, WorkerVerb, Working, WorkingEvent, WorkingVerb,
 };
-use trunkline_wire::{Frames, Machine, Nanos};
+use trunkline_wire::simulation::{Network, Node, Simulation, Told};
+use trunkline_wire::{CallId, Frames, Machine, Nanos};
 
 /// More steps than any of these worlds needs.
 const STEPS: u64 = 200_000;
@@ -84,13 +84,22 @@ struct World {
 impl World {
     fn new(seed: u64, workers: usize, clients: usize, concurrency: usize, faults: Faults, requeue: bool) -> Self {
         let mut simulation = Simulation::new(seed, faults.network(), STEPS);
-        let broker = simulation.add(Part::Broker(BrokerSettings { requeue, ..BrokerSettings::default() }));
+        let endpoint = || vec!["tcp://broker:1".to_owned()];
+        let broker = simulation.add("broker", move |_, _| {
+            Broker::new(BrokerSettings { bind: endpoint(), requeue, ..BrokerSettings::default() })
+        });
         let worker = |number| {
             let service = Bytes::from(["a", "b"][number % 2]);
-            Part::Worker(WorkerSettings { service, concurrency, ..WorkerSettings::default() })
+            let settings = WorkerSettings { service, connect: endpoint(), concurrency, ..WorkerSettings::default() };
+            move |now, seed| {
+                let client = Client::new(ClientSettings::default(), seed);
+                Working::new(Worker::new(now, settings.clone(), seed), client)
+            }
         };
-        let workers = (0..workers).map(|number| simulation.add(worker(number))).collect();
-        let clients = (0..clients).map(|_| simulation.add(Part::Client(ClientSettings::default()))).collect();
+        let client =
+            move |_, seed| Client::new(ClientSettings { connect: endpoint(), ..ClientSettings::default() }, seed);
+        let workers = (0..workers).map(|number| simulation.add("worker", worker(number))).collect();
+        let clients = (0..clients).map(|_| simulation.add("client", client)).collect();
         Self {
             seed,
             random: seed | 1,
@@ -126,39 +135,55 @@ impl World {
     }
 
     fn stats(&self) -> BrokerStats {
-        self.simulation.broker(self.broker).expect("it is the broker").stats()
+        self.simulation.machine::<Broker>(self.broker).expect("it is the broker").stats()
     }
 
     fn on(&mut self, told: Told) {
-        match told {
+        let node = match told {
             Told::Woken(token) => {
                 if let Some(plan) = self.plans.remove(&token) {
                     self.happen(plan);
                 }
+                return;
             }
-            Told::Worker(worker, WorkerEvent::Request { job, frames, .. }) => {
-                let held = self.simulation.worker(worker).expect("it is a worker").stats().worker.held;
-                self.most_held = self.most_held.max(held);
-                let (life, after) = (self.life(worker), Duration::from_micros(self.below(20_000)));
-                self.plan(after, Plan::Done { worker, life, job, frames });
+            Told::Event(node) => node,
+        };
+        if node == self.broker {
+            if let Some(BrokerEvent::Dropped { reason, .. }) = self.simulation.event::<Broker>(node) {
+                // Nobody sends what is no message.
+                assert!(matches!(reason.slug(), "unroutable" | "queue_expired"), "seed {}: {reason:?}", self.seed);
             }
-            Told::Client(client, ClientEvent::Reply { call, frames, body }) => {
+        } else if self.workers.contains(&node) {
+            match self.simulation.event::<Working>(node) {
+                Some(WorkingEvent::Work(WorkerEvent::Request { job, frames, .. })) => {
+                    let held = self.simulation.machine::<Working>(node).expect("it is a worker").stats().worker.held;
+                    self.most_held = self.most_held.max(held);
+                    let (life, after) = (self.life(node), Duration::from_micros(self.below(20_000)));
+                    self.plan(after, Plan::Done { worker: node, life, job, frames });
+                }
+                Some(event @ WorkingEvent::Work(WorkerEvent::Dropped { .. })) => {
+                    panic!("seed {}: {event:?}", self.seed)
+                }
+                _ => {}
+            }
+        } else {
+            self.on_client(node);
+        }
+    }
+
+    fn on_client(&mut self, client: Node) {
+        match self.simulation.event::<Client>(client).expect("it was told") {
+            ClientEvent::Ended(call, Outcome::Reply { frames, body }) => {
                 let expected = [Bytes::from(call.0.to_string())];
                 assert_eq!(frames[body.data()], expected, "seed {}", self.seed);
                 assert_eq!(frames[body.metadata], expected, "seed {}", self.seed);
                 *self.replies.entry((client, call.0)).or_default() += 1;
             }
-            Told::Client(client, ClientEvent::TimedOut(call)) => {
-                *self.timeouts.entry((client, call.0)).or_default() += 1;
+            ClientEvent::Ended(call, Outcome::TimedOut) => *self.timeouts.entry((client, call.0)).or_default() += 1,
+            event @ (ClientEvent::Dropped { .. } | ClientEvent::Ended(_, Outcome::Unanswered)) => {
+                panic!("seed {}: {event:?}", self.seed)
             }
-            Told::Client(_, ClientEvent::Dropped { .. } | ClientEvent::Unanswered(_))
-            | Told::Worker(_, WorkerEvent::Dropped { .. })
-            | Told::Peer(..) => panic!("seed {}: {told:?}", self.seed),
-            Told::Broker(_, BrokerEvent::Dropped { reason, .. }) => {
-                // Nobody sends what is no message.
-                assert!(matches!(reason.slug(), "unroutable" | "queue_expired"), "seed {}: {reason:?}", self.seed);
-            }
-            Told::Broker(..) | Told::Worker(..) | Told::Client(..) => {}
+            ClientEvent::Connection(_) => {}
         }
     }
 
@@ -176,7 +201,7 @@ impl World {
                 } else {
                     WorkerVerb::Reply { job, data }
                 };
-                self.simulation.ask_worker(worker, WorkingVerb::Work(verb));
+                self.simulation.ask::<Working>(worker, WorkingVerb::Work(verb));
             }
             Plan::Asks { client, call, retries } => {
                 let text = Bytes::from(call.to_string());
@@ -189,7 +214,7 @@ impl World {
                     timeout: None,
                     retries,
                 };
-                self.simulation.ask_client(client, verb);
+                self.simulation.ask::<Client>(client, verb);
             }
             Plan::Crashes(who) => {
                 let node = match who {
@@ -246,7 +271,7 @@ impl World {
         assert!(self.replies.values().chain(self.timeouts.values()).all(|times| *times == 1), "seed {seed}");
         assert!(self.replies.keys().all(|call| !self.timeouts.contains_key(call)), "seed {seed}");
         for client in &self.clients {
-            let machine = self.simulation.client(*client).expect("it is a client");
+            let machine = self.simulation.machine::<Client>(*client).expect("it is a client");
             assert_eq!(machine.stats().in_flight, 0, "seed {seed}");
         }
     }

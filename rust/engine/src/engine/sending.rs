@@ -7,6 +7,7 @@ use trunkline_wire::{Frames, Machine, Nanos, SendId, SocketEvent, Unsent, Verdic
 use super::{Engine, Slot};
 use crate::outbox::{Pending, To};
 use crate::shared::End;
+use crate::sink::Sink;
 use crate::transport::{Taken, Transport, TransportError};
 
 /// Sends given to one full peer before the others have their turn.
@@ -32,7 +33,7 @@ impl<I, S> Slot<I, S> {
     }
 }
 
-impl<M: Machine, T: Transport> Engine<M, T> {
+impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     /// Gives waiting sends another try.
     pub(super) fn retry(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
@@ -88,18 +89,6 @@ impl<M: Machine, T: Transport> Engine<M, T> {
     pub(super) fn send(&mut self, now: Nanos, at: usize, letter: Letter<'_>, frames: &mut Frames) {
         let result = self.slots[at].offer(&mut self.transport, letter.to, frames);
         self.posted(now, at, letter, frames, &result);
-    }
-
-    pub(super) fn send_lent(&mut self, now: Nanos, at: usize, id: SendId, to: &Bytes) {
-        let slot = &mut self.slots[at];
-        let Some(frames) = self.core.machine.lent(slot.id, id) else {
-            return self.unsent(now, at, Some(id), Unsent::Expired);
-        };
-        let result = slot.offer(&mut self.transport, Some(to), frames);
-        // What waits and what is recorded outlives the loan.
-        let is_kept = result == Ok(Taken::Full) || self.core.tap.is_some();
-        let mut frames = if is_kept { frames.clone() } else { Frames::new() };
-        self.posted(now, at, Letter { id: Some(id), to: Some(to), until: None }, &mut frames, &result);
     }
 
     /// Gives up a send that waits; what the transport has taken is out of reach.

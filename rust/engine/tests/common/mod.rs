@@ -1,7 +1,7 @@
 //! A small echo protocol to prove the engine on, and what the tests of both transports share.
 #![allow(dead_code)] // each file of tests takes what it needs
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use smallvec::smallvec;
 use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, load};
 use trunkline_engine::zeromq::ZeromqTransport;
-use trunkline_engine::{Handle, Settings, Transport, TransportError};
+use trunkline_engine::{Handle, Queued, Running as _, Settings, Transport, TransportError};
 use trunkline_wire::{
     Event, Frames, Framing, Incoming, Label, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
     SocketOptions, Unsent, Verdict, Weight,
@@ -52,7 +52,7 @@ pub(crate) fn start_in<T: Tested, M: Machine + Send + 'static>(
     context: Context,
     settings: Settings,
 ) -> Handle<M> {
-    Handle::start(machine, move || T::make(context), settings).expect("the role starts")
+    Handle::start(machine, move || T::make(context), Queued, settings).expect("the role starts")
 }
 
 /// Reads events until `enough`.
@@ -109,12 +109,6 @@ pub(crate) enum Ask {
     },
     /// A fault of the machine's own.
     Panic,
-    /// What it keeps itself, or has kept no longer.
-    Lend {
-        to: Bytes,
-        frames: Option<Vec<Bytes>>,
-        id: u64,
-    },
 }
 
 /// Sends every message back on a ROUTER, or talks to one through a DEALER; as many sockets as asked for.
@@ -125,7 +119,6 @@ pub(crate) struct Echo {
     outputs: VecDeque<Output<u32>>,
     events: VecDeque<Told>,
     open: Vec<u32>,
-    kept: HashMap<SendId, Frames>,
     answers: bool,
     tells: bool,
     closing: bool,
@@ -158,7 +151,6 @@ impl Echo {
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             open: vec![],
-            kept: HashMap::new(),
             answers: kind == SocketKind::Router,
             tells: kind == SocketKind::Dealer,
             closing: false,
@@ -223,10 +215,6 @@ impl Machine for Echo {
                 until: None,
             }),
             Ask::Panic => panic!("on purpose"),
-            Ask::Lend { to, frames, id } => {
-                self.kept.extend(frames.map(|frames| (SendId(id), frames.into_iter().collect())));
-                self.outputs.push_back(Output::Lend { id: SendId(id), socket: 0, to });
-            }
         }
     }
 
@@ -239,10 +227,6 @@ impl Machine for Echo {
 
     fn poll_output(&mut self) -> Option<Output<u32>> {
         self.outputs.pop_front()
-    }
-
-    fn lent(&self, _socket: u32, send: SendId) -> Option<&Frames> {
-        self.kept.get(&send)
     }
 
     fn label(&self, _socket: u32, _to: Option<&Bytes>, frames: &[Bytes]) -> Label {

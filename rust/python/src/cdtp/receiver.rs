@@ -1,152 +1,82 @@
 //! The receiving role; a recorder is one that delivers nothing.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use trunkline_capture::Progress;
-use trunkline_engine::{Either, Finding, Handle, Snapshot, Together, Trouble};
+use trunkline_engine::{Either, Finding, Queued, Snapshot, Together, Trouble};
 use trunkline_wire::cdtp::{
     Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
 };
-use trunkline_wire::chirp::{Beacon, Service};
+use trunkline_wire::chirp::{Beacon, BeaconStats, Service};
 use trunkline_wire::{ErrorKind, Framing};
 
 use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
 use crate::errors::decode_error;
 use crate::frames::{self, Frame};
-use crate::role::{Role, RoleOptions, connection, deadline, start, timed_out, trouble};
+use crate::reader::{Next, Reader};
+use crate::role::{Role, RoleOptions, connection, start, trouble};
+
+/// A receiver, which finds its senders where it is in a group.
+pub(super) type FindingSenders = Together<Receiver, Beacon, Finding>;
 
 /// A receiver's or recorder's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
 pub(crate) struct PyReceiver {
-    engine: Arc<dyn Engine>,
-    inbox: Mutex<Inbox>,
+    reader: Reader<FindingSenders>,
+    batch: Mutex<Option<Records>>,
     /// Called with `(kind, *details)` for everything that is no message.
     on_notice: Py<PyAny>,
 }
 
-/// The engine of a receiver by endpoints, or of one that finds its senders.
-trait Engine: Send + Sync {
-    fn read(&self, events: &mut VecDeque<ReceiverEvent>) -> bool;
-    fn read_trouble(&self) -> Option<Trouble>;
-    fn ask(&self, verb: ReceiverVerb);
-    /// Counters, fresh where the role is ours, and how many datagrams of CHIRP came to nothing.
-    fn stats(&self) -> Snapshot<(ReceiverStats, u64)>;
+/// The CDTP2 message at hand, and how many of its records were handed out: each becomes a message when it is its turn,
+/// since there may be millions.
+struct Records {
+    frame: Bytes,
+    batch: Batch,
+    next: usize,
 }
 
-impl Engine for Handle<Receiver> {
-    fn read(&self, events: &mut VecDeque<ReceiverEvent>) -> bool {
-        self.read(events)
-    }
+impl Iterator for Records {
+    type Item = Message;
 
-    fn read_trouble(&self) -> Option<Trouble> {
-        self.read_trouble()
-    }
-
-    fn ask(&self, verb: ReceiverVerb) {
-        self.ask(verb);
-    }
-
-    fn stats(&self) -> Snapshot<(ReceiverStats, u64)> {
-        self.stats().map(|receiver| (receiver, 0))
+    fn next(&mut self) -> Option<Message> {
+        let record = self.batch.records.get(self.next)?;
+        self.next += 1;
+        Some(Message::record(&self.frame, &self.batch, record))
     }
 }
 
-impl Engine for Handle<Together<Receiver, Beacon, Finding>> {
-    fn read(&self, events: &mut VecDeque<ReceiverEvent>) -> bool {
-        self.read(events)
-    }
-
-    fn read_trouble(&self) -> Option<Trouble> {
-        self.read_trouble()
-    }
-
-    fn ask(&self, verb: ReceiverVerb) {
-        self.ask(Either::First(verb));
-    }
-
-    fn stats(&self) -> Snapshot<(ReceiverStats, u64)> {
-        self.stats().map(|(receiver, beacon)| (receiver, beacon.dropped.values().sum()))
-    }
-}
-
-/// What was taken from the engine and not handed out yet.
-#[derive(Default)]
-struct Inbox {
-    events: VecDeque<ReceiverEvent>,
-    /// The CDTP2 message at hand, and how many of its records were handed out: each becomes a message when it is its turn,
-    /// since there may be millions.
-    batch: Option<(Bytes, Batch, usize)>,
-    over: bool,
-}
-
-impl Inbox {
-    /// The next record of the CDTP2 message at hand.
-    fn record(&mut self) -> Option<Message> {
-        let (frame, batch, next) = self.batch.as_mut()?;
-        let record = batch.records.get(*next).map(|record| Message::record(frame, batch, record));
-        *next += 1;
-        if *next >= batch.records.len() {
-            self.batch = None;
-        }
-        record
-    }
-}
-
-enum Next {
-    Event(ReceiverEvent),
-    Trouble(Trouble),
-    /// Another record of the CDTP2 message at hand.
+/// What there is to hand out: messages of one record as they came, others one by one.
+enum Given {
+    Came(Next<ReceiverEvent>),
     Record(Message),
-    Nothing,
-    Over,
 }
 
 impl PyReceiver {
-    fn next(&self) -> Next {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+    fn next(&self) -> Given {
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(message) = inbox.record() {
-                return Next::Record(message);
+            if let Some(message) = batch.as_mut().and_then(Iterator::next) {
+                return Given::Record(message);
             }
-            match inbox.events.pop_front() {
-                Some(ReceiverEvent::Message { mut frames, layout: Layout::Batch(batch) }) => {
-                    inbox.batch = frames.drain(..).next().map(|frame| (frame, batch, 0));
+            *batch = None;
+            match self.reader.next() {
+                Next::Event(ReceiverEvent::Message { mut frames, layout: Layout::Batch(records) }) => {
+                    *batch = frames.drain(..).next().map(|frame| Records { frame, batch: records, next: 0 });
                 }
-                Some(event) => return Next::Event(event),
-                None => {
-                    // Not only when there is nothing else: a reader that is never idle is to hear of it too.
-                    if let Some(trouble) = self.engine.read_trouble() {
-                        return Next::Trouble(trouble);
-                    }
-                    if inbox.over {
-                        return Next::Over;
-                    }
-                    inbox.over = !self.engine.read(&mut inbox.events);
-                    if inbox.events.is_empty() {
-                        return if inbox.over { Next::Over } else { Next::Nothing };
-                    }
-                }
+                next @ (Next::Event(_) | Next::Trouble(_) | Next::Nothing | Next::Over) => return Given::Came(next),
             }
         }
     }
 
     fn notify(&self, py: Python<'_>, notice: ReceiverEvent) -> PyResult<()> {
-        let on_notice = self.on_notice.bind(py);
-        match notice {
-            ReceiverEvent::Message { .. } => return Ok(()),
-            ReceiverEvent::Dropped { error, frames } => {
-                let error = decode_error("cdtp", error).into_value(py);
-                on_notice.call1(("dropped", error, frames::tuple(py, frames.iter())?))?
-            }
-            ReceiverEvent::Found(endpoint) => on_notice.call1(("found", endpoint))?,
-            ReceiverEvent::Departed(endpoint) => on_notice.call1(("departed", endpoint))?,
-            ReceiverEvent::Connection(what) => on_notice.call1(connection(what))?,
-        };
+        if let Some(told) = told(py, notice)? {
+            self.on_notice.bind(py).call1(told)?;
+        }
         Ok(())
     }
 
@@ -158,31 +88,16 @@ impl PyReceiver {
     fn take<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         loop {
             match slf.get().next() {
-                Next::Event(ReceiverEvent::Message { frames, layout: Layout::Single(head) }) => {
+                Given::Came(Next::Event(ReceiverEvent::Message { frames, layout: Layout::Single(head) })) => {
                     return Message::single(frames.into_iter().map(Frame::Native), head)
                         .into_pyobject(slf.py())
                         .map(Some);
                 }
-                Next::Event(notice) => slf.get().notify(slf.py(), notice)?,
-                Next::Record(message) => return message.into_pyobject(slf.py()).map(Some),
-                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
-                Next::Nothing => return Ok(None),
-                Next::Over => return Err(slf.as_super().get().ended()),
-            }
-        }
-    }
-
-    fn wait<'py>(slf: &Bound<'py, Self>, timeout_s: Option<f64>) -> PyResult<Bound<'py, Message>> {
-        let deadline = deadline(timeout_s)?;
-        let role = slf.as_super().get();
-        role.ours()?;
-        loop {
-            if let Some(message) = Self::take(slf)? {
-                return Ok(message);
-            }
-            let some = |role: &dyn crate::role::AnyRole| role.has_events() || role.is_over();
-            if !role.wait_until(slf.py(), |role| role.events(), deadline, some)? {
-                return Err(timed_out("no message came", timeout_s));
+                Given::Came(Next::Event(notice)) => slf.get().notify(slf.py(), notice)?,
+                Given::Record(message) => return message.into_pyobject(slf.py()).map(Some),
+                Given::Came(Next::Trouble(what)) => slf.get().warn(slf.py(), what)?,
+                Given::Came(Next::Nothing) => return Ok(None),
+                Given::Came(Next::Over) => return Err(slf.as_super().get().ended()),
             }
         }
     }
@@ -216,27 +131,20 @@ impl PyReceiver {
         });
         machine.set_message_limit(message_limit);
         let name = if deliver { "trunkline-cdtp-receiver" } else { "trunkline-cdtp-recorder" };
-        let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
-            None => {
-                let (handle, role) = start(py, machine, options, Framing::Cdtp, name)?;
-                (handle, role)
-            }
-            Some(beacon) => {
-                let mut beacon = beacon.beacon()?;
-                beacon.seek(Service::Data);
-                let machine = Together::new(machine, beacon, Finding);
-                let (handle, role) = start(py, machine, options, Framing::Cdtp, name)?;
-                (handle, role)
-            }
-        };
-        let receiver = Self { engine, inbox: Mutex::default(), on_notice };
+        let mut beacon = beacon.map(BeaconOptions::beacon).transpose()?;
+        if let Some(beacon) = &mut beacon {
+            beacon.seek(Service::Data);
+        }
+        let machine = Together::new(machine, beacon, Finding);
+        let (handle, role) = start(py, machine, Queued, options, Framing::Cdtp, name)?;
+        let receiver = Self { reader: Reader::new(handle), batch: Mutex::default(), on_notice };
         Ok(PyClassInitializer::from(role).add_subclass(receiver))
     }
 
     /// Waits for a message.
     #[pyo3(signature = (timeout_s = None))]
     fn receive<'py>(slf: &Bound<'py, Self>, timeout_s: Option<f64>) -> PyResult<Bound<'py, Message>> {
-        Self::wait(slf, timeout_s)
+        slf.as_super().get().receive(slf.py(), timeout_s, "no message came", || Self::take(slf))
     }
 
     /// The next message if there is one now; tells notices on the way.
@@ -252,10 +160,10 @@ impl PyReceiver {
         }
         loop {
             match slf.get().next() {
-                Next::Event(notice) => slf.get().notify(slf.py(), notice)?,
-                Next::Record(_) => {}
-                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
-                Next::Nothing | Next::Over => return Ok(()),
+                Given::Came(Next::Event(notice)) => slf.get().notify(slf.py(), notice)?,
+                Given::Record(_) => {}
+                Given::Came(Next::Trouble(what)) => slf.get().warn(slf.py(), what)?,
+                Given::Came(Next::Nothing | Next::Over) => return Ok(()),
             }
         }
     }
@@ -266,42 +174,47 @@ impl PyReceiver {
 
     /// The next message; the iteration ends when the role is closed.
     fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
-        match Self::wait(slf, None) {
-            Ok(message) => Ok(Some(message)),
-            Err(error) if error.is_instance_of::<crate::errors::ClosedError>(slf.py()) => {
-                slf.as_super().get().failure()?;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        slf.as_super().get().iterated(slf.py(), Self::receive(slf, None))
     }
 
     /// Reads no more after so many messages in all; `None` reads on.
     #[pyo3(signature = (count))]
     fn limit(&self, count: Option<u64>) {
-        self.engine.ask(ReceiverVerb::Limit(count));
+        self.reader.handle.ask(Either::First(ReceiverVerb::Limit(count)));
     }
 
     /// Counters, by name.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let snapshot = py.detach(|| this.engine.stats());
-        let waiting = {
-            let inbox = this.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-            inbox.events.iter().filter(|event| matches!(event, ReceiverEvent::Message { .. })).count()
-        };
+        let snapshot = py.detach(|| this.reader.handle.stats());
+        let waiting = this.reader.count(|event| matches!(event, ReceiverEvent::Message { .. }));
         let stats = stats_dict(py, &snapshot, waiting)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;
         Ok(stats)
     }
 }
 
-fn stats_dict<'py>(
+/// What is told of an event, `(kind, *details)`; messages are not told, but given.
+pub(super) fn told(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
+    let told = match event {
+        ReceiverEvent::Message { .. } => return Ok(None),
+        ReceiverEvent::Dropped { error, frames } => {
+            let error = decode_error("cdtp", error).into_value(py);
+            ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
+        }
+        ReceiverEvent::Found(endpoint) => ("found", endpoint).into_pyobject(py),
+        ReceiverEvent::Departed(endpoint) => ("departed", endpoint).into_pyobject(py),
+        ReceiverEvent::Connection(what) => connection(what).into_pyobject(py),
+    };
+    told.map(Some)
+}
+
+pub(super) fn stats_dict<'py>(
     py: Python<'py>,
-    snapshot: &Snapshot<(ReceiverStats, u64)>,
+    snapshot: &Snapshot<(ReceiverStats, BeaconStats)>,
     waiting: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (machine, chirp_dropped) = &snapshot.machine;
+    let (machine, beacon) = &snapshot.machine;
     let ReceiverStats { received, accepted, dropped, bytes, messages, duplicate_keys, senders } = machine;
     let stats = PyDict::new(py);
     stats.set_item("received", received)?;
@@ -312,7 +225,7 @@ fn stats_dict<'py>(
     stats.set_item("queued", snapshot.queued.messages + waiting)?;
     stats.set_item("queued_bytes", snapshot.queued.bytes)?;
     stats.set_item("duplicate_keys", duplicate_keys)?;
-    stats.set_item("chirp_dropped", chirp_dropped)?;
+    stats.set_item("chirp_dropped", beacon.dropped.values().sum::<u64>())?;
     let by_name = PyDict::new(py);
     for (name, SenderCount { messages, bytes, missed }) in senders {
         let sender = PyDict::new(py);

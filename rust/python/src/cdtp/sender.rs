@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use trunkline_engine::{Announcing, Either, Handle, Offered, Snapshot, Together, Trouble};
+use trunkline_engine::{Announcing, Either, Handle, Offered, Queued, Together};
 use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb, Variant};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
@@ -23,72 +23,13 @@ use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
 pub(crate) struct PySender {
-    engine: Arc<dyn Engine>,
+    handle: Arc<Handle<Announced>>,
     variant: Variant,
     max_message_bytes: u64,
 }
 
-/// The engine of a sender, or of one that is announced.
-trait Engine: Send + Sync {
-    fn read(&self, events: &mut VecDeque<SenderEvent>);
-    fn read_trouble(&self) -> Option<Trouble>;
-    /// Hands a verb over; gives it back where there is no room or the role is over.
-    fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb>;
-    /// Hands over a verb that is no message.
-    fn ask(&self, verb: SenderVerb);
-    /// Counters, fresh where the role is ours.
-    fn stats(&self) -> Snapshot<SenderStats>;
-}
-
-impl Engine for Handle<Sender> {
-    fn read(&self, events: &mut VecDeque<SenderEvent>) {
-        self.read(events);
-    }
-
-    fn read_trouble(&self) -> Option<Trouble> {
-        self.read_trouble()
-    }
-
-    fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb> {
-        match self.offer(verb, bytes) {
-            Offered::Taken => None,
-            Offered::Full(verb) | Offered::Over(verb) => Some(verb),
-        }
-    }
-
-    fn ask(&self, verb: SenderVerb) {
-        self.ask(verb);
-    }
-
-    fn stats(&self) -> Snapshot<SenderStats> {
-        self.stats()
-    }
-}
-
-impl Engine for Handle<Together<Sender, Beacon, Announcing>> {
-    fn read(&self, events: &mut VecDeque<SenderEvent>) {
-        self.read(events);
-    }
-
-    fn read_trouble(&self) -> Option<Trouble> {
-        self.read_trouble()
-    }
-
-    fn offer(&self, verb: SenderVerb, bytes: usize) -> Option<SenderVerb> {
-        match self.offer(Either::First(verb), bytes) {
-            Offered::Full(Either::First(verb)) | Offered::Over(Either::First(verb)) => Some(verb),
-            Offered::Taken | Offered::Full(Either::Second(_)) | Offered::Over(Either::Second(_)) => None,
-        }
-    }
-
-    fn ask(&self, verb: SenderVerb) {
-        self.ask(Either::First(verb));
-    }
-
-    fn stats(&self) -> Snapshot<SenderStats> {
-        self.stats().map(|(sender, _)| sender)
-    }
-}
+/// A sender, announced where it is in a group.
+pub(super) type Announced = Together<Sender, Beacon, Announcing>;
 
 /// A message on its way to the engine.
 #[pyclass(module = "trunkline._native.cdtp", name = "Outgoing")]
@@ -98,14 +39,6 @@ pub(crate) struct Outgoing {
 }
 
 impl PySender {
-    fn stamp(timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<Timestamp> {
-        if let Some(nanoseconds) = timestamp_ns {
-            return timestamp(nanoseconds);
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(Timestamp::from_nanos(i128::try_from(now.as_nanos()).unwrap_or_default()).unwrap_or_default())
-    }
-
     fn outgoing(&self, verb: SenderVerb) -> PyResult<Outgoing> {
         let sizes: Vec<usize> = match &verb {
             SenderVerb::Data { tags, payload, .. } => payload.iter().chain([tags]).map(Bytes::len).collect(),
@@ -128,9 +61,75 @@ impl PySender {
 
     fn give(&self, outgoing: &mut Outgoing) -> bool {
         let Some(verb) = outgoing.verb.take() else { return true };
-        outgoing.verb = self.engine.offer(verb, outgoing.bytes);
-        outgoing.verb.is_none()
+        match self.handle.offer(Either::First(verb), outgoing.bytes) {
+            Offered::Full(Either::First(verb)) | Offered::Over(Either::First(verb)) => {
+                outgoing.verb = Some(verb);
+                false
+            }
+            Offered::Taken | Offered::Full(Either::Second(_)) | Offered::Over(Either::Second(_)) => true,
+        }
     }
+}
+
+/// The time a message bears: now, where it is not said.
+fn stamp(timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<Timestamp> {
+    if let Some(nanoseconds) = timestamp_ns {
+        return timestamp(nanoseconds);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Timestamp::from_nanos(i128::try_from(now.as_nanos()).unwrap_or_default()).unwrap_or_default())
+}
+
+pub(super) fn data(
+    variant: Variant,
+    payload: &Bound<'_, PyAny>,
+    tags: Option<&Bound<'_, PyAny>>,
+    timestamp_ns: Option<&Bound<'_, PyAny>>,
+) -> PyResult<SenderVerb> {
+    let payload = frames::one_or_more("payload", payload)?;
+    if variant == Variant::S && payload.is_empty() {
+        return Err(no_message(ErrorKind::MissingPayload));
+    }
+    if timestamp_ns.is_some() && matches!(variant, Variant::B | Variant::Two) {
+        return Err(no_timestamp(variant));
+    }
+    Ok(SenderVerb::Data { timestamp: stamp(timestamp_ns)?, tags: encoded_map("tags", tags)?, payload })
+}
+
+pub(super) fn begin_run(config: &Bound<'_, PyAny>, timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<SenderVerb> {
+    let config = encoded_map("config", Some(config))?;
+    Ok(SenderVerb::BeginRun { timestamp: stamp(timestamp_ns)?, config })
+}
+
+pub(super) fn end_run(metadata: &Bound<'_, PyAny>, timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<SenderVerb> {
+    let metadata = encoded_map("metadata", Some(metadata))?;
+    Ok(SenderVerb::EndRun { timestamp: stamp(timestamp_ns)?, metadata })
+}
+
+pub(super) fn raw(frames: &Bound<'_, PyAny>) -> PyResult<SenderVerb> {
+    let frames = frames::frames("frames", frames)?;
+    if frames.is_empty() { Err(no_message(ErrorKind::MissingPayload)) } else { Ok(SenderVerb::Raw(frames)) }
+}
+
+/// What is told of an event: its kind, an endpoint, and more in words.
+pub(super) fn told(event: SenderEvent) -> (&'static str, String, String) {
+    match event {
+        SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
+        SenderEvent::Connection(what) => connection(what),
+        SenderEvent::AtRisk { endpoint, messages } => ("at_risk", endpoint, messages.to_string()),
+        SenderEvent::Shared(endpoint) => ("shared", endpoint, String::new()),
+        SenderEvent::Refused(reason) => ("refused", String::new(), reason),
+    }
+}
+
+pub(super) fn stats_dict<'py>(py: Python<'py>, stats: &SenderStats) -> PyResult<Bound<'py, PyDict>> {
+    let SenderStats { sent, queued, queued_bytes, at_risk } = stats;
+    let dict = PyDict::new(py);
+    dict.set_item("sent", sent)?;
+    dict.set_item("queued", queued)?;
+    dict.set_item("queued_bytes", queued_bytes)?;
+    dict.set_item("at_risk", at_risk)?;
+    Ok(dict)
 }
 
 #[pymethods]
@@ -166,19 +165,10 @@ impl PySender {
                 time: seconds("batch_s", batch_s)?,
             },
         });
-        let thread = "trunkline-cdtp-sender";
-        let (engine, role): (Arc<dyn Engine>, Role) = match beacon {
-            None => {
-                let (handle, role) = start(py, machine, options, Framing::Cdtp, thread)?;
-                (handle, role)
-            }
-            Some(beacon) => {
-                let machine = Together::new(machine, beacon.beacon()?, Announcing::default());
-                let (handle, role) = start(py, machine, options, Framing::Cdtp, thread)?;
-                (handle, role)
-            }
-        };
-        Ok(PyClassInitializer::from(role).add_subclass(Self { engine, variant, max_message_bytes }))
+        let beacon = beacon.map(BeaconOptions::beacon).transpose()?;
+        let machine = Together::new(machine, beacon, Announcing::default());
+        let (handle, role) = start(py, machine, Queued, options, Framing::Cdtp, "trunkline-cdtp-sender")?;
+        Ok(PyClassInitializer::from(role).add_subclass(Self { handle, variant, max_message_bytes }))
     }
 
     /// A data message.
@@ -189,48 +179,27 @@ impl PySender {
         tags: Option<&Bound<'_, PyAny>>,
         timestamp_ns: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Outgoing> {
-        let payload = frames::one_or_more("payload", payload)?;
-        if self.variant == Variant::S && payload.is_empty() {
-            return Err(no_message(ErrorKind::MissingPayload));
-        }
-        if timestamp_ns.is_some() && matches!(self.variant, Variant::B | Variant::Two) {
-            return Err(no_timestamp(self.variant));
-        }
-        self.outgoing(SenderVerb::Data {
-            timestamp: Self::stamp(timestamp_ns)?,
-            tags: encoded_map("tags", tags)?,
-            payload,
-        })
+        self.outgoing(data(self.variant, payload, tags, timestamp_ns)?)
     }
 
     /// The begin of a run.
     fn begin_run(&self, config: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(SenderVerb::BeginRun {
-            timestamp: Self::stamp(None)?,
-            config: encoded_map("config", Some(config))?,
-        })
+        self.outgoing(begin_run(config, None)?)
     }
 
     /// The end of a run.
     fn end_run(&self, metadata: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(SenderVerb::EndRun {
-            timestamp: Self::stamp(None)?,
-            metadata: encoded_map("metadata", Some(metadata))?,
-        })
+        self.outgoing(end_run(metadata, None)?)
     }
 
     /// A message as it is.
     fn raw(&self, frames: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        let frames = frames::frames("frames", frames)?;
-        if frames.is_empty() {
-            return Err(no_message(ErrorKind::MissingPayload));
-        }
-        self.outgoing(SenderVerb::Raw(frames))
+        self.outgoing(raw(frames)?)
     }
 
     /// Lets nothing wait for others to go with.
     fn flush(&self) {
-        self.engine.ask(SenderVerb::Flush);
+        self.handle.ask(Either::First(SenderVerb::Flush));
     }
 
     /// Hands a message to the engine; false when there is no room.
@@ -247,29 +216,17 @@ impl PySender {
     /// Notices since the last call, each `(kind, *details)`.
     fn notices(&self) -> Vec<(&'static str, String, String)> {
         let mut events = VecDeque::new();
-        self.engine.read(&mut events);
-        let text = |event| match event {
-            SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
-            SenderEvent::Connection(what) => connection(what),
-            SenderEvent::AtRisk { endpoint, messages } => ("at_risk", endpoint, messages.to_string()),
-            SenderEvent::Shared(endpoint) => ("shared", endpoint, String::new()),
-            SenderEvent::Refused(reason) => ("refused", String::new(), reason),
-        };
-        let troubles = iter::from_fn(|| self.engine.read_trouble().map(trouble));
+        self.handle.read(&mut events);
+        let troubles = iter::from_fn(|| self.handle.read_trouble().map(trouble));
         let troubles = troubles.map(|(kind, text)| (kind, String::new(), text));
-        events.into_iter().map(text).chain(troubles).collect()
+        events.into_iter().map(told).chain(troubles).collect()
     }
 
     /// Counters, by name.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let snapshot = py.detach(|| this.engine.stats());
-        let SenderStats { sent, queued, queued_bytes, at_risk } = snapshot.machine;
-        let stats = PyDict::new(py);
-        stats.set_item("sent", sent)?;
-        stats.set_item("queued", queued)?;
-        stats.set_item("queued_bytes", queued_bytes)?;
-        stats.set_item("at_risk", at_risk)?;
+        let snapshot = py.detach(|| this.handle.stats());
+        let stats = stats_dict(py, &snapshot.machine.0)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;
         Ok(stats)

@@ -6,7 +6,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use trunkline_engine::Handle;
+use trunkline_engine::{Handle, Queued};
 use trunkline_wire::Framing;
 use trunkline_wire::dcp::{
     Broker, BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, DropReason, Overflow, ServiceStats,
@@ -83,7 +83,7 @@ impl PyBroker {
     fn new(py: Python<'_>, options: RoleOptions, settings: Given<'_>) -> PyResult<PyClassInitializer<Self>> {
         let (bind, socket) = (options.bind.clone(), options.socket.clone());
         let machine = Broker::new(BrokerSettings { bind, options: socket, ..settings.settings()? });
-        let (handle, role) = start(py, machine, options, Framing::Dcp, "trunkline-dcp-broker")?;
+        let (handle, role) = start(py, machine, Queued, options, Framing::Dcp, "trunkline-dcp-broker")?;
         Ok(PyClassInitializer::from(role).add_subclass(Self { handle }))
     }
 

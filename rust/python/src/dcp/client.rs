@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_engine::{Calls, Handle, Outcomes};
+use trunkline_engine::{Answering, Handle, Replies};
 use trunkline_wire::Framing;
-use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats};
+use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats, Outcome};
 
-use super::{Caller, PyReply, heartbeat, kinds, seed};
+use super::asking::request;
+use super::{PyReply, heartbeat, kinds, seed};
+use crate::caller::{Caller, Outgoing};
 use crate::errors::decode_error;
 use crate::frames;
 use crate::role::{RoleOptions, connection, notices, start};
@@ -17,7 +19,8 @@ use crate::role::{RoleOptions, connection, notices, start};
 /// A client's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Client")]
 pub(crate) struct PyClient {
-    handle: Arc<Handle<Calls>>,
+    handle: Arc<Handle<Client>>,
+    max_message_bytes: u64,
 }
 
 #[pymethods]
@@ -40,11 +43,26 @@ impl PyClient {
             heartbeat_interval,
             liveness,
         };
-        let outcomes = Arc::new(Outcomes::new(options.bounds)?);
-        let machine = Calls::new(Client::new(settings, seed()?), Arc::clone(&outcomes));
-        let (handle, role) = start(py, machine, options, Framing::Dcp, "trunkline-dcp-client")?;
-        let caller = Caller::new(handle.clone(), outcomes, max_message_bytes);
-        Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(Self { handle }))
+        let replies = Arc::new(Replies::new(options.bounds)?);
+        let (machine, sink) = (Client::new(settings, seed()?), Answering::new(Arc::clone(&replies)));
+        let (handle, role) = start(py, machine, sink, options, Framing::Dcp, "trunkline-dcp-client")?;
+        let caller = Caller::new(handle.clone(), replies);
+        Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(Self { handle, max_message_bytes }))
+    }
+
+    /// A request.
+    #[pyo3(signature = (service, data, *, metadata, timeout_s, retries))]
+    fn outgoing(
+        slf: &Bound<'_, Self>,
+        service: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        metadata: &Bound<'_, PyAny>,
+        timeout_s: Option<f64>,
+        retries: u32,
+    ) -> PyResult<Outgoing> {
+        let limit = slf.get().max_message_bytes;
+        let (request, bytes) = request((service, data, metadata), timeout_s, retries, limit)?;
+        Ok(slf.as_super().get().outgoing(request, bytes))
     }
 
     /// Notices since the last call, each `(kind, *details)`.
@@ -64,9 +82,11 @@ impl PyClient {
 
 pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
-        ClientEvent::Reply { call, frames, body } => ("reply", call.0, PyReply::of(&frames, &body)).into_pyobject(py),
-        ClientEvent::TimedOut(call) => ("timed_out", call.0).into_pyobject(py),
-        ClientEvent::Unanswered(call) => ("unanswered", call.0).into_pyobject(py),
+        ClientEvent::Ended(call, Outcome::Reply { frames, body }) => {
+            ("reply", call.0, PyReply::of(&frames, &body)).into_pyobject(py)
+        }
+        ClientEvent::Ended(call, Outcome::TimedOut) => ("timed_out", call.0).into_pyobject(py),
+        ClientEvent::Ended(call, Outcome::Unanswered) => ("unanswered", call.0).into_pyobject(py),
         ClientEvent::Dropped { error, frames } => {
             let error = decode_error("dcp", error).into_value(py);
             ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)

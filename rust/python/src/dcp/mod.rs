@@ -1,19 +1,18 @@
 //! DCP: messages, and the roles that broker, do and ask for work.
 
+mod asking;
 mod broker;
-mod caller;
 mod client;
+mod driven;
 mod message;
 mod request;
-mod simulation;
 mod worker;
 
 pub(crate) use broker::PyBroker;
-pub(crate) use caller::{Caller, Outgoing};
 pub(crate) use client::PyClient;
+pub(crate) use driven::{broker_machine, client_machine, worker_machine};
 pub(crate) use message::{Message, PyReply, decode, encode, recorded, restore};
 pub(crate) use request::PyRequest;
-pub(crate) use simulation::{PySimulation, Simulated};
 pub(crate) use worker::PyWorker;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use trunkline_engine::{Calls, Handle};
+use trunkline_engine::{Handle, Running as _};
 use trunkline_wire::Frames;
 use trunkline_wire::dcp::{Body, JobId, Layout, WorkerVerb, Working, WorkingVerb};
 
@@ -21,7 +21,7 @@ pub(crate) trait Answers: Send + Sync {
     fn ended(&self) -> Option<PyErr>;
 }
 
-impl Answers for Handle<Working<Calls>> {
+impl Answers for Handle<Working> {
     fn ask(&self, verb: WorkerVerb) {
         self.ask(WorkingVerb::Work(verb));
     }

@@ -1,79 +1,43 @@
 //! The working role.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_engine::{Calls, Handle, Outcomes, Trouble};
+use trunkline_engine::{Answering, Replies, Running, Trouble};
 use trunkline_wire::dcp::{
-    Client, ClientSettings, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working, WorkingEvent,
-    WorkingStats,
+    Body, Client, ClientSettings, JobId, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working,
+    WorkingEvent, WorkingStats, WorkingVerb,
 };
-use trunkline_wire::{Framing, Nanos};
+use trunkline_wire::{Frames, Framing, Nanos};
 
-use super::{Caller, PyRequest, heartbeat, kinds, seed};
-use crate::errors::{ClosedError, LocalProtocolError, decode_error};
+use super::{PyRequest, asking, heartbeat, kinds, seed};
+use crate::caller::{Caller, Outgoing};
+use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames;
-use crate::role::{AnyRole, RoleOptions, connection, deadline, start, timed_out, trouble};
+use crate::reader::{Next, Reader};
+use crate::role::{RoleOptions, connection, start, trouble};
 
 /// A worker's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Worker")]
 pub(crate) struct PyWorker {
-    handle: Arc<Handle<Working<Calls>>>,
+    reader: Reader<Working>,
     max_message_bytes: u64,
-    inbox: Mutex<Inbox>,
     /// Called with `(kind, *details)` for everything that is no request.
     on_notice: Py<PyAny>,
 }
 
-/// What was taken from the engine and not handed out yet.
-#[derive(Default)]
-struct Inbox {
-    events: VecDeque<WorkingEvent>,
-    over: bool,
-}
-
-enum Next {
-    Request(PyRequest),
-    Notice(WorkerEvent),
-    Trouble(Trouble),
-    Nothing,
-    Over,
-}
-
 impl PyWorker {
-    fn next(&self) -> Next {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match inbox.events.pop_front() {
-                Some(WorkingEvent::Work(WorkerEvent::Request { job, frames, body })) => {
-                    let answers = self.handle.clone();
-                    return Next::Request(PyRequest::new(answers, self.max_message_bytes, job, frames, body));
-                }
-                Some(WorkingEvent::Work(notice)) => return Next::Notice(notice),
-                // Its connection is the worker's to tell of, and its outcomes never come this way.
-                Some(WorkingEvent::Call(_)) => {}
-                None => {
-                    // Not only when there is nothing else: a reader that is never idle is to hear of it too.
-                    if let Some(trouble) = self.handle.read_trouble() {
-                        return Next::Trouble(trouble);
-                    }
-                    if inbox.over {
-                        return Next::Over;
-                    }
-                    inbox.over = !self.handle.read(&mut inbox.events);
-                    if inbox.events.is_empty() {
-                        return if inbox.over { Next::Over } else { Next::Nothing };
-                    }
-                }
-            }
-        }
+    fn request(&self, job: JobId, frames: Frames, body: Body) -> PyRequest {
+        PyRequest::new(self.reader.handle.clone(), self.max_message_bytes, job, frames, body)
     }
 
-    fn notify(&self, py: Python<'_>, notice: WorkerEvent) -> PyResult<()> {
-        if let Some(notice) = told(py, notice)? {
+    /// The connection is the worker's to tell of, not the client's in it.
+    fn notify(&self, py: Python<'_>, notice: WorkingEvent) -> PyResult<()> {
+        if let WorkingEvent::Work(notice) = notice
+            && let Some(notice) = told(py, notice)?
+        {
             self.on_notice.bind(py).call1(notice)?;
         }
         Ok(())
@@ -85,21 +49,18 @@ impl PyWorker {
 
     /// The next request without a wait; notices on the way are told. `None` when there is none now.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
+        let (this, py) = (slf.get(), slf.py());
         loop {
-            match slf.get().next() {
-                Next::Request(request) => return Ok(Some(request)),
-                Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
-                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
+            match this.reader.next() {
+                Next::Event(WorkingEvent::Work(WorkerEvent::Request { job, frames, body })) => {
+                    return Ok(Some(this.request(job, frames, body)));
+                }
+                Next::Event(notice) => this.notify(py, notice)?,
+                Next::Trouble(what) => this.warn(py, what)?,
                 Next::Nothing => return Ok(None),
                 Next::Over => return Err(slf.as_super().as_super().get().ended()),
             }
         }
-    }
-
-    /// Waits for events; false when the time is up.
-    fn wait(slf: &Bound<'_, Self>, deadline: Option<std::time::Instant>) -> PyResult<bool> {
-        let some = |role: &dyn AnyRole| role.has_events() || role.is_over();
-        slf.as_super().as_super().get().wait_until(slf.py(), |role| role.events(), deadline, some)
     }
 }
 
@@ -123,30 +84,37 @@ impl PyWorker {
         let given = settings(service, concurrency, heartbeat_interval_s, liveness)?;
         let (connect, socket) = (options.connect.clone(), options.socket.clone());
         let settings = WorkerSettings { connect, options: socket, ..given };
-        let outcomes = Arc::new(Outcomes::new(options.bounds)?);
+        let replies = Arc::new(Replies::new(options.bounds)?);
         // Who does not say waits for ever.
         let asks = ClientSettings { timeout: Duration::MAX, ..ClientSettings::default() };
-        let calls = Calls::new(Client::new(asks, seed()?), Arc::clone(&outcomes));
-        let machine = Working::new(Worker::new(Nanos::default(), settings, seed()?), calls);
-        let (handle, role) = start(py, machine, options, Framing::Dcp, "trunkline-dcp-worker")?;
-        let caller = Caller::new(handle.clone(), outcomes, max_message_bytes);
-        let worker = Self { handle, max_message_bytes, inbox: Mutex::default(), on_notice };
+        let machine = Working::new(Worker::new(Nanos::default(), settings, seed()?), Client::new(asks, seed()?));
+        let sink = Answering::new(Arc::clone(&replies));
+        let (handle, role) = start(py, machine, sink, options, Framing::Dcp, "trunkline-dcp-worker")?;
+        let caller = Caller::new(handle.clone(), replies);
+        let worker = Self { reader: Reader::new(handle), max_message_bytes, on_notice };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(worker))
+    }
+
+    /// A request of its own.
+    #[pyo3(signature = (service, data, *, metadata, timeout_s, retries))]
+    fn outgoing(
+        slf: &Bound<'_, Self>,
+        service: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        metadata: &Bound<'_, PyAny>,
+        timeout_s: Option<f64>,
+        retries: u32,
+    ) -> PyResult<Outgoing> {
+        let limit = slf.get().max_message_bytes;
+        let (request, bytes) = asking::request((service, data, metadata), timeout_s, retries, limit)?;
+        Ok(slf.as_super().get().outgoing(|call| WorkingVerb::Call(request(call)), bytes))
     }
 
     /// Waits for a request.
     #[pyo3(signature = (timeout_s = None))]
     fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<PyRequest> {
-        let deadline = deadline(timeout_s)?;
-        slf.as_super().as_super().get().ours()?;
-        loop {
-            if let Some(request) = Self::take(slf)? {
-                return Ok(request);
-            }
-            if !Self::wait(slf, deadline)? {
-                return Err(timed_out("no request came", timeout_s));
-            }
-        }
+        let role = slf.as_super().as_super().get();
+        role.receive(slf.py(), timeout_s, "no request came", || Self::take(slf))
     }
 
     /// The next request if there is one now; tells notices on the way.
@@ -161,24 +129,20 @@ impl PyWorker {
 
     /// The next request; the iteration ends when the role is closed.
     fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
-        match Self::receive(slf, None) {
-            Ok(request) => Ok(Some(request)),
-            Err(error) if error.is_instance_of::<ClosedError>(slf.py()) => {
-                slf.as_super().as_super().get().failure()?;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        slf.as_super().as_super().get().iterated(slf.py(), Self::receive(slf, None))
     }
 
     /// Gives back to the broker what has come in and nobody has begun.
     fn give_back(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.as_super().as_super().get().ours()?;
+        let this = slf.get();
         loop {
-            match slf.get().next() {
-                Next::Request(request) => request.give_back(),
-                Next::Notice(notice) => slf.get().notify(slf.py(), notice)?,
-                Next::Trouble(what) => slf.get().warn(slf.py(), what)?,
+            match this.reader.next() {
+                Next::Event(WorkingEvent::Work(WorkerEvent::Request { job, frames, body })) => {
+                    this.request(job, frames, body).give_back();
+                }
+                Next::Event(notice) => this.notify(slf.py(), notice)?,
+                Next::Trouble(what) => this.warn(slf.py(), what)?,
                 Next::Nothing | Next::Over => return Ok(()),
             }
         }
@@ -192,9 +156,10 @@ impl PyWorker {
         engine.close(grace);
         while !engine.is_over() {
             Self::give_back(slf)?;
-            Self::wait(slf, None).inspect_err(|_| role.give_up(slf.py()))?;
+            let some = |role: &dyn Running| role.has_events() || role.is_over();
+            role.wait_until(slf.py(), |role| role.events(), None, some).inspect_err(|_| role.give_up(slf.py()))?;
         }
-        let handle = &slf.get().handle;
+        let handle = &slf.get().reader.handle;
         slf.py().detach(|| handle.join());
         Ok(())
     }
@@ -202,7 +167,7 @@ impl PyWorker {
     /// Counters, by name.
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let snapshot = py.detach(|| this.handle.stats());
+        let snapshot = py.detach(|| this.reader.handle.stats());
         let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         Ok(stats)

@@ -7,8 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request};
 use crate::{
-    Backlog, Connection, DecodeError, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
+    Backlog, CallId, Calling, Connection, DecodeError, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open,
+    Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// The least time between two attempts, however little one may take: billions of them are not to be made in one go.
@@ -48,10 +48,6 @@ impl Default for ClientSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Asking;
 
-/// The user's number of a call, never used twice. Of two calls that wait the lower one goes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub u64);
-
 /// What the user of a client may ask for.
 #[derive(Clone, Debug)]
 pub enum ClientVerb {
@@ -74,22 +70,27 @@ pub enum ClientVerb {
     Cancel(CallId),
 }
 
-/// What a client tells its user.
+/// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientEvent {
-    /// A call has its reply.
+pub enum Outcome {
+    /// With a reply.
     Reply {
-        /// The call.
-        call: CallId,
         /// The message, bit for bit.
         frames: Frames,
         /// Where everything is in it; the metadata are the user's.
         body: Body,
     },
     /// No attempt was replied to in time.
-    TimedOut(CallId),
+    TimedOut,
     /// The client closed before the reply came.
-    Unanswered(CallId),
+    Unanswered,
+}
+
+/// What a client tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// A call has ended.
+    Ended(CallId, Outcome),
     /// Bytes that are not a reply.
     Dropped {
         /// What is wrong, and where.
@@ -104,8 +105,7 @@ pub enum ClientEvent {
 impl Event for ClientEvent {
     fn weight(&self) -> Weight {
         match self {
-            Self::Reply { frames, .. } => Weight::Lossless(cost(frames)),
-            Self::TimedOut(_) | Self::Unanswered(_) => Weight::Lossless(0),
+            Self::Ended(_, outcome) => Weight::Lossless(Client::cost(outcome)),
             Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
             Self::Connection(_) => Weight::Notice(0),
         }
@@ -232,7 +232,7 @@ impl Client {
         };
         self.stats.replies += 1;
         body.metadata.start += 1;
-        self.events.push_back(ClientEvent::Reply { call, frames, body });
+        self.events.push_back(ClientEvent::Ended(call, Outcome::Reply { frames, body }));
     }
 
     fn on_timeouts(&mut self, now: Nanos) {
@@ -244,7 +244,7 @@ impl Client {
             if call.retries == 0 || !self.state.is_open() {
                 self.end(id);
                 self.stats.timeouts += 1;
-                self.events.push_back(ClientEvent::TimedOut(id));
+                self.events.push_back(ClientEvent::Ended(id, Outcome::TimedOut));
                 continue;
             }
             call.retries -= 1;
@@ -283,7 +283,7 @@ impl Client {
             self.deadlines.clear();
             let mut left: Vec<_> = self.calls.drain().map(|(id, _)| id).collect();
             left.sort_unstable();
-            self.events.extend(left.into_iter().map(ClientEvent::Unanswered));
+            self.events.extend(left.into_iter().map(|id| ClientEvent::Ended(id, Outcome::Unanswered)));
             self.outputs.push_back(Output::Close { socket: Asking, linger: Duration::ZERO });
         }
     }
@@ -338,7 +338,7 @@ impl Machine for Client {
     fn handle_verb(&mut self, now: Nanos, verb: ClientVerb) {
         match verb {
             ClientVerb::Request { call, .. } if !self.state.is_open() => {
-                self.events.push_back(ClientEvent::Unanswered(call));
+                self.events.push_back(ClientEvent::Ended(call, Outcome::Unanswered));
             }
             ClientVerb::Request { call: id, service, mut metadata, data, timeout, retries } => {
                 if self.calls.contains_key(&id) {
@@ -410,5 +410,27 @@ impl Machine for Client {
 
     fn is_closed(&self) -> bool {
         self.state.is_closed()
+    }
+}
+
+impl Calling for Client {
+    type Outcome = Outcome;
+
+    fn outcome(event: ClientEvent) -> Result<(CallId, Outcome), ClientEvent> {
+        match event {
+            ClientEvent::Ended(call, outcome) => Ok((call, outcome)),
+            ClientEvent::Dropped { .. } | ClientEvent::Connection(_) => Err(event),
+        }
+    }
+
+    fn unanswered() -> Outcome {
+        Outcome::Unanswered
+    }
+
+    fn cost(outcome: &Outcome) -> usize {
+        match outcome {
+            Outcome::Reply { frames, .. } => cost(frames),
+            Outcome::TimedOut | Outcome::Unanswered => 0,
+        }
     }
 }

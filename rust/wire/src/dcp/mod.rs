@@ -8,7 +8,6 @@ mod encode;
 mod framing;
 mod layout;
 mod list;
-pub mod simulation;
 mod slab;
 mod worker;
 mod working;
@@ -17,7 +16,7 @@ pub use broker::{
     Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, DropReason, Front, Overflow,
     ServiceStats,
 };
-pub use client::{Asking, CallId, Client, ClientEvent, ClientSettings, ClientStats, ClientVerb};
+pub use client::{Asking, Client, ClientEvent, ClientSettings, ClientStats, ClientVerb, Outcome};
 pub use decode::decode;
 pub use encode::{encode_header, encode_register, encode_reply, encode_request};
 pub use framing::Dcp;

@@ -3,19 +3,21 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Asking, Back, Client, ClientEvent, ClientStats, Worker, WorkerEvent, WorkerStats, WorkerVerb};
-use crate::{Backlog, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Verdict, Weight};
+use super::{
+    Asking, Back, Client, ClientEvent, ClientStats, ClientVerb, Outcome, Worker, WorkerEvent, WorkerStats, WorkerVerb,
+};
+use crate::{Backlog, CallId, Calling, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Verdict, Weight};
 
 /// Marks the number of a send of the client's.
 const CALL: u64 = 1 << 63;
 
 /// What the user of a worker that asks may ask for.
 #[derive(Clone, Debug)]
-pub enum WorkingVerb<V> {
+pub enum WorkingVerb {
     /// What a worker does.
     Work(WorkerVerb),
     /// What a client does.
-    Call(V),
+    Call(ClientVerb),
 }
 
 /// What a worker that asks tells its user.
@@ -47,16 +49,16 @@ pub struct WorkingStats {
 
 /// A worker, and a client that speaks through its socket. What the worker has to say goes first.
 #[derive(Debug)]
-pub struct Working<C = Client> {
+pub struct Working {
     worker: Worker,
-    client: C,
+    client: Client,
     now: Nanos,
     events: VecDeque<WorkingEvent>,
 }
 
-impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Working<C> {
+impl Working {
     /// The two as one.
-    pub fn new(worker: Worker, client: C) -> Self {
+    pub fn new(worker: Worker, client: Client) -> Self {
         Self { worker, client, now: Nanos(0), events: VecDeque::new() }
     }
 
@@ -80,21 +82,17 @@ impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Work
                     return Some(Output::Send { id: id.map(ours), socket: Back, to: None, frames, until });
                 }
                 Output::Withdraw { id, .. } => return Some(Output::Withdraw { socket: Back, id: ours(id) }),
-                // The socket is the worker's to open and to close, and a client lends nothing.
-                Output::Lend { .. }
-                | Output::Open(_)
-                | Output::Connect { .. }
-                | Output::Disconnect { .. }
-                | Output::Close { .. } => {}
+                // The socket is the worker's to open and to close.
+                Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } | Output::Close { .. } => {}
             }
         }
     }
 }
 
-impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Machine for Working<C> {
+impl Machine for Working {
     type Socket = Back;
     type Event = WorkingEvent;
-    type Verb = WorkingVerb<C::Verb>;
+    type Verb = WorkingVerb;
     type Stats = WorkingStats;
 
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Verdict {
@@ -125,7 +123,7 @@ impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Mach
         self.client.handle_timeout(now);
     }
 
-    fn handle_verb(&mut self, now: Nanos, verb: Self::Verb) {
+    fn handle_verb(&mut self, now: Nanos, verb: WorkingVerb) {
         self.now = now;
         match verb {
             WorkingVerb::Work(verb) => self.worker.handle_verb(now, verb),
@@ -183,6 +181,25 @@ impl<C: Machine<Socket = Asking, Event = ClientEvent, Stats = ClientStats>> Mach
 
     fn is_closed(&self) -> bool {
         self.worker.is_closed()
+    }
+}
+
+impl Calling for Working {
+    type Outcome = Outcome;
+
+    fn outcome(event: WorkingEvent) -> Result<(CallId, Outcome), WorkingEvent> {
+        match event {
+            WorkingEvent::Call(event) => Client::outcome(event).map_err(WorkingEvent::Call),
+            WorkingEvent::Work(_) => Err(event),
+        }
+    }
+
+    fn unanswered() -> Outcome {
+        Client::unanswered()
+    }
+
+    fn cost(outcome: &Outcome) -> usize {
+        Client::cost(outcome)
     }
 }
 

@@ -265,7 +265,9 @@ impl Broker {
             self.board.frames_mut(request)[TYPE] = frame;
         }
         self.stats.sent += 1;
-        self.outputs.push_back(Output::Lend { id: send, socket: Front, to });
+        // Its frames follow when it is its turn.
+        let (id, to, frames) = (Some(send), Some(to), Frames::new());
+        self.outputs.push_back(Output::Send { id, socket: Front, to, frames, until: None });
     }
 
     fn deliver(&mut self, client: Bytes, mut frames: Frames) {
@@ -417,11 +419,20 @@ impl Machine for Broker {
     }
 
     fn poll_output(&mut self) -> Option<Output<Front>> {
-        self.outputs.pop_front()
-    }
-
-    fn lent(&self, _socket: Front, send: SendId) -> Option<&Frames> {
-        self.board.sending(send).map(|(request, _)| self.board.frames(request))
+        loop {
+            let mut output = self.outputs.pop_front()?;
+            if let Output::Send { id: Some(send), frames, .. } = &mut output
+                && send.0 & REPLY == 0
+            {
+                let Some((request, _)) = self.board.sending(*send) else {
+                    // Its worker is gone, or has been given up, since.
+                    self.stats.sent = self.stats.sent.saturating_sub(1);
+                    continue;
+                };
+                frames.clone_from(self.board.frames(request));
+            }
+            return Some(output);
+        }
     }
 
     fn poll_event(&mut self) -> Option<BrokerEvent> {

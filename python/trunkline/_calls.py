@@ -1,4 +1,4 @@
-"""Requests whose replies are futures."""
+"""Calls whose replies are futures, whatever the protocol."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import select
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-from trunkline._native.dcp import Caller, Outgoing, Reply
+from trunkline._native import Caller, Outgoing
 from trunkline._waits import Waits
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncCalls", "Calls"]
 
+Reply = TypeVar("Reply")
 
-def unanswered(native: Caller, timeout_s: float | None, outcome: Reply | str) -> Exception:
+
+def unanswered(native: Caller, timeout_s: float | None, outcome: str) -> Exception:
     """What a call without a reply raises."""
     if outcome == "timed_out":
         text = f"no reply came within {timeout_s} s"
@@ -30,10 +33,10 @@ def unanswered(native: Caller, timeout_s: float | None, outcome: Reply | str) ->
     return ClosedError(text)
 
 
-class Future(concurrent.futures.Future[Reply]):
+class Future(concurrent.futures.Future[Reply], Generic[Reply]):
     """A reply to come. The thread that completes them all cannot wait for one of them."""
 
-    def __init__(self, calls: Calls, call: int) -> None:
+    def __init__(self, calls: Calls[Reply], call: int) -> None:
         super().__init__()
         self._calls = calls
         self._call = call
@@ -61,22 +64,22 @@ class Future(concurrent.futures.Future[Reply]):
             raise LocalProtocolError(message)
 
 
-class Calls:
+class Calls(Generic[Reply]):
     """The futures of one client, and the thread that completes them, a batch at a time."""
 
     def __init__(self, native: Caller) -> None:
         self._native = native
         self._lock = threading.Lock()
-        self._futures: dict[int, tuple[Future, float | None]] = {}
+        self._futures: dict[int, tuple[Future[Reply], float | None]] = {}
         self._thread: threading.Thread | None = None
 
     @property
     def is_mine(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> Future:
+    def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> Future[Reply]:
         """Makes the future first: its call may be over before this returns."""
-        future = Future(self, outgoing.call)
+        future: Future[Reply] = Future(self, outgoing.call)
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="trunkline-futures", daemon=True)
@@ -117,17 +120,17 @@ class Calls:
         for call in list(self._futures):
             self._complete(call, "unanswered")
 
-    def _complete(self, call: int, outcome: Reply | str) -> None:
+    def _complete(self, call: int, outcome: Any) -> None:
         future, timeout_s = self._futures.pop(call, (None, None))
         if future is None or not future.set_running_or_notify_cancel():
             return
-        if isinstance(outcome, Reply):
-            future.set_result(outcome)
-        else:
+        if isinstance(outcome, str):
             future.set_exception(unanswered(self._native, timeout_s, outcome))
+        else:
+            future.set_result(outcome)
 
 
-class AsyncCalls:
+class AsyncCalls(Generic[Reply]):
     """The futures of one role in asyncio, which completes them in its loop from the first request on."""
 
     def __init__(self, native: Caller, waits: Waits) -> None:
@@ -183,14 +186,14 @@ class AsyncCalls:
         if over:
             self._unlisten()
 
-    def _complete(self, call: int, outcome: Reply | str) -> None:
+    def _complete(self, call: int, outcome: Any) -> None:
         future, timeout_s = self._futures.pop(call, (None, None))
         if future is None or future.done():
             return
-        if isinstance(outcome, Reply):
-            future.set_result(outcome)
-        else:
+        if isinstance(outcome, str):
             future.set_exception(unanswered(self._native, timeout_s, outcome))
+        else:
+            future.set_result(outcome)
 
     def _unlisten(self) -> None:
         """Completes what is left, and leaves the loop."""

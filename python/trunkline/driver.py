@@ -1,0 +1,294 @@
+r"""The state machine of a role, for those who have its sockets, its clock and its loop themselves.
+
+A machine does nothing by itself. **After everything you tell it, take all that `Driver.poll_output` and `Driver.poll_event`
+have; then wait for a socket, or until `Driver.timeout_ns`.** It opens its sockets by an `Open` among its outputs.
+
+```pycon
+>>> from trunkline import dcp
+>>> from trunkline.driver import Driver, Open, Send
+>>> driver = Driver(dcp.Client, connect="tcp://broker:1", seed=7)
+>>> driver.poll_output(0)
+Open(socket=0, kind='DEALER', bind=(), connect=('tcp://broker:1',))
+>>> driver.ask(0, "request", call=1, service=b"echo", data=b"hello", metadata=(), timeout_s=1, retries=0)
+>>> asked = driver.poll_output(0)
+>>> asked.frames[2:4], asked.frames[-1], driver.timeout_ns
+((b'\x04', b'echo'), b'hello', 1000000000)
+>>> driver.handle_socket(0, 0, "sent", send=asked.id)
+>>> driver.handle_timeout(1_000_000_000)
+>>> driver.poll_event(1_000_000_000)
+('timed_out', 1)
+
+```
+
+Times are nanoseconds, from an origin of your own, and never go back. What the verbs and the events of a machine are called, and
+what is with them, is told in the guide "A loop of your own".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from trunkline import _native
+from trunkline._frames import Frame
+from trunkline._roles import Role, endpoints, need_known
+from trunkline.errors import LocalProtocolError
+
+__all__ = ["Close", "Connect", "Disconnect", "Driver", "Open", "Output", "Send", "Verdict", "Withdraw"]
+
+SocketHappening: TypeAlias = Literal[
+    "bound", "connected", "disconnected", "open_failed", "handshake_failed", "sent", "unsent", "closed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open a socket.
+
+    Attributes:
+        socket: Its number from now on.
+        kind: Its kind: "DEALER", "PULL", "PUSH", "REQ", "ROUTER" or "UDP".
+        bind: Where it is to listen: tell ``"bound"`` with the real endpoint of each, or ``"open_failed"``.
+        connect: Where it is to dial.
+    """
+
+    socket: int
+    kind: str
+    bind: Sequence[str]
+    connect: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message.
+
+    Attributes:
+        socket: On which socket.
+        id: Tell ``"sent"`` or ``"unsent"`` with this number, unless it is None.
+        to: The routing id (ROUTER) or address (UDP) of the receiver.
+        frames: The frames, without routing id.
+        until_ns: When to give up.
+    """
+
+    socket: int
+    id: int | None
+    to: bytes | None
+    frames: tuple[bytes, ...]
+    until_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Give up a send that was not taken yet, and tell ``"unsent"``, ``"expired"``. One that was, goes.
+
+    Attributes:
+        socket: On which socket.
+        id: Its number.
+    """
+
+    socket: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Dial one more endpoint.
+
+    Attributes:
+        socket: With which socket.
+        endpoint: Which.
+    """
+
+    socket: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Let go of an endpoint.
+
+    Attributes:
+        socket: On which socket.
+        endpoint: Which.
+    """
+
+    socket: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a socket, and tell ``"closed"``.
+
+    Attributes:
+        socket: Which.
+        linger_s: How long what was taken may still be sent.
+    """
+
+    socket: int
+    linger_s: float
+
+
+Output: TypeAlias = Open | Send | Withdraw | Connect | Disconnect | Close
+
+_OUTPUTS: dict[str, type[Any]] = {
+    "open": Open,
+    "send": Send,
+    "withdraw": Withdraw,
+    "connect": Connect,
+    "disconnect": Disconnect,
+    "close": Close,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a message that came in was.
+
+    Attributes:
+        error: Why its bytes are no message, by kind; None if they are one.
+        framing: Its framing, where a role has several.
+        topic: Its topic, where that does not stand in its frames.
+    """
+
+    error: str | None
+    framing: str | None
+    topic: bytes | None
+
+
+class Driver:
+    """The state machine of a role.
+
+    Args:
+        role: Whose: a class of `trunkline.cdtp`, `trunkline.chirp` or `trunkline.dcp`.
+        *given: What the class takes first: the name of a sender, the service of a worker.
+        now_ns: The time.
+        seed: What makes it differ from others; chance if None.
+        **settings: What the class takes by name; of the options of sockets ``bind`` and ``connect`` alone.
+
+    Raises:
+        LocalProtocolError: An option is one of sockets, or the role has no machine of its own.
+    """
+
+    def __init__(
+        self, role: type[Role], /, *given: Any, now_ns: int = 0, seed: int | None = None, **settings: Any
+    ) -> None:
+        kind, machine, options = _described(role, given, settings)
+        refused = [name for name in options if name not in ("bind", "connect")]
+        if refused:
+            message = f"a driver has sockets of its own: leave out {', '.join(f'{name}=' for name in refused)}"
+            raise LocalProtocolError(message)
+        machine["bind"] = endpoints("bind", options.get("bind", ()))
+        machine["connect"] = endpoints("connect", options.get("connect", ()))
+        self._native = _native.Driver(kind, machine, now_ns=now_ns, seed=seed)
+
+    def handle_message(
+        self,
+        now_ns: int,
+        socket: int,
+        frames: Sequence[Frame],
+        *,
+        peer: bytes | None = None,
+        user_id: bytes | None = None,
+    ) -> Verdict:
+        """Takes one whole message that came in; whatever it is, it does no harm.
+
+        Args:
+            now_ns: The time.
+            socket: The socket it came in on.
+            frames: The frames, without routing id.
+            peer: The routing id (ROUTER) or address (UDP) of the sender.
+            user_id: What authentication found the sender to be.
+        """
+        return Verdict(*self._native.handle_message(now_ns, socket, frames, peer=peer, user_id=user_id))
+
+    def handle_socket(
+        self,
+        now_ns: int,
+        socket: int,
+        happening: SocketHappening,
+        *,
+        endpoint: str | None = None,
+        send: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Takes what happened to a socket.
+
+        Args:
+            now_ns: The time.
+            socket: Which.
+            happening: What.
+            endpoint: Where; of a send there is none.
+            send: The number of the send that was sent or not.
+            reason: Why: in words, or of a send "unreachable", "peer_full", "expired" or "closed".
+
+        Raises:
+            ValueError: No such thing happens, or something is missing.
+        """
+        self._native.handle_socket(now_ns, socket, happening, endpoint=endpoint, send=send, reason=reason)
+
+    def handle_timeout(self, now_ns: int) -> None:
+        """Has the machine act on whatever is due. Calls before the time are harmless."""
+        self._native.handle_timeout(now_ns)
+
+    def handle_close(self, now_ns: int, grace_s: float) -> None:
+        """Begins an orderly end that takes at most so many seconds; `closed` tells its end."""
+        self._native.handle_close(now_ns, grace_s)
+
+    def ask(self, now_ns: int, verb: str, /, **given: Any) -> None:
+        """Asks the machine for something: a verb of its own, with its arguments.
+
+        Raises:
+            ValueError: It knows no such verb.
+            TypeError: An argument is missing.
+            LocalProtocolError: The specification forbids it.
+        """
+        self._native.ask(now_ns, verb, **given)
+
+    def poll_output(self, now_ns: int) -> Output | None:
+        """The next thing to do on a socket, until there is none."""
+        shown = self._native.poll_output(now_ns)
+        if shown is None:
+            return None
+        output: Output = _OUTPUTS[shown.pop("output")](**shown)
+        return output
+
+    def poll_event(self, now_ns: int) -> tuple[Any, ...] | None:
+        """The next thing there is to tell, ``(kind, *details)``, until there is none."""
+        return self._native.poll_event(now_ns)
+
+    @property
+    def timeout_ns(self) -> int | None:
+        """When `handle_timeout` is to be called at the latest."""
+        return self._native.timeout_ns
+
+    def reads(self, socket: int) -> bool:
+        """Whether messages of this socket are wanted now; leave them where they are otherwise."""
+        return self._native.reads(socket)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the orderly end is over, every socket closed."""
+        return self._native.closed
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Counters, by the names that `stats` of the role has."""
+        return self._native.stats()
+
+
+def _described(
+    role: type[Role], given: tuple[Any, ...], settings: dict[str, Any]
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The kind of a role's machine, how it is set up, and the options of the role, without a role that runs."""
+    base = next((base for base in getattr(role, "__mro__", ()) if "_machine" in vars(base)), Role)
+    if base is Role:
+        message = f"{getattr(role, '__name__', repr(role))} has no machine of its own"
+        raise LocalProtocolError(message)
+    described: Any = type(base.__name__, (base,), {"_made": lambda _: None})(*given, **settings)
+    kind, machine = described._machine()  # noqa: SLF001 - what both faces of a role share
+    # A beacon has no options.
+    options: Any = described._options if kind != "chirp.beacon" else {}  # noqa: SLF001 - likewise
+    need_known(options)
+    return kind, dict(machine), options

@@ -1,0 +1,25 @@
+"""Roles for tests of your own: the real machines, without sockets, threads or sleeping, under a clock you move.
+
+```pycon
+>>> from trunkline import cdtp, dcp, testing
+>>> with testing.pair(dcp.Broker, dcp.Client, dcp.Worker, seed=7, latency_s=0.001, loss=0.1) as sim:
+...     sim.client.request(b"echo", [b"hello"], timeout_s=1, retries=9).data
+(b'hello',)
+>>> with testing.pair(cdtp.Sender, cdtp.Receiver, latency_s=0.001) as sim:
+...     sim.sender.send(b"hello", tags={"event": 1})
+...     message = sim.receiver.receive()
+...     message.payload, message.tags, sim.now_s
+((b'hello',), {'event': 1}, 0.001)
+
+```
+
+What happens depends on nothing but the seed and your calls: a test that fails once fails every time. An exception that leaves
+the ``with`` bears the seed and the time as a note.
+"""
+
+from trunkline.testing._cdtp import Receiver, Sender
+from trunkline.testing._dcp import Broker, Client, Future, Worker, echo
+from trunkline.testing._simulation import Simulation, pair
+from trunkline.testing._world import Peer
+
+__all__ = ["Broker", "Client", "Future", "Peer", "Receiver", "Sender", "Simulation", "Worker", "echo", "pair"]

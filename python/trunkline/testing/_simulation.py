@@ -1,0 +1,283 @@
+"""Roles, the network between them, and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
+
+from trunkline import cdtp, dcp
+from trunkline.dcp.worker import Handler, OnError
+from trunkline.errors import LocalProtocolError
+from trunkline.testing._cdtp import Receiver, Sender
+from trunkline.testing._dcp import ENDPOINT, Broker, Client, Worker, echo
+from trunkline.testing._world import Peer, World
+
+__all__ = ["Simulation", "pair"]
+
+_S = 1_000_000_000
+
+Kind = TypeVar("Kind")
+
+Who: TypeAlias = "Broker | Client | Peer | Receiver | Sender | Worker"
+SocketKind: TypeAlias = Literal["DEALER", "PULL", "PUSH", "REQ", "ROUTER"]
+Role: TypeAlias = "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker]"
+
+# What stands for each role.
+_SIMULATED: dict[type, type] = {
+    cdtp.Receiver: Receiver,
+    cdtp.Sender: Sender,
+    dcp.Broker: Broker,
+    dcp.Client: Client,
+    dcp.Worker: Worker,
+}
+
+
+class Simulation:
+    """Roles and bare sockets, the network between them, and the clock.
+
+    Time stands still unless you move it: by `advance`, `until`, or whatever of the roles waits. Roles that are busy take no
+    time: a handler answers in the moment it is asked, unless its worker has ``work_s``.
+
+    The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of CDTP senders to the
+    receiver, unless they have endpoints of their own or find each other in a group. A connection ends when either side crashes
+    or ends, and what was on its way with it; it comes back by itself when both are there again, and a broker then knows the
+    peer by another address, as with ZeroMQ.
+
+    Args:
+        seed: What chance is made of, the same each time.
+        latency_s: How long a message takes.
+        jitter_s: How much longer it may take.
+        loss: The share of the messages that is lost, from 0 to 1.
+        duplication: The share that arrives twice.
+        reorder: Whether messages may overtake each other on one connection; they do only with `jitter_s`.
+        steps: How many things may happen in all, so that no test goes on for ever.
+
+    Raises:
+        ValueError: A time is negative, or a share not from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        latency_s: float = 0.0,
+        jitter_s: float = 0.0,
+        loss: float = 0.0,
+        duplication: float = 0.0,
+        reorder: bool = False,
+        steps: int = 1_000_000,
+    ) -> None:
+        self.seed = seed
+        self._world = World(seed, steps)
+        self._network: dict[str, Any] = {}
+        self.set_network(latency_s=latency_s, jitter_s=jitter_s, loss=loss, duplication=duplication, reorder=reorder)
+
+    def set_network(
+        self,
+        *,
+        latency_s: float | None = None,
+        jitter_s: float | None = None,
+        loss: float | None = None,
+        duplication: float | None = None,
+        reorder: bool | None = None,
+    ) -> None:
+        """Changes what happens to messages that are sent from now on; see `Simulation`. What is None stays as it is.
+
+        Raises:
+            ValueError: A time is negative, or a share not from 0 to 1.
+        """
+        given = {
+            "latency_s": latency_s,
+            "jitter_s": jitter_s,
+            "loss": loss,
+            "duplication": duplication,
+            "reorder": reorder,
+        }
+        network = {**self._network, **{name: value for name, value in given.items() if value is not None}}
+        self._world.native.set_network(**network)
+        self._network = network
+
+    @overload
+    def add(self, role: type[cdtp.Sender], name: str, /, **settings: Any) -> Sender: ...
+    @overload
+    def add(self, role: type[cdtp.Receiver], /, **settings: Any) -> Receiver: ...
+    @overload
+    def add(self, role: type[dcp.Broker], /, **settings: Any) -> Broker: ...
+    @overload
+    def add(self, role: type[dcp.Client], /, **settings: Any) -> Client: ...
+    @overload
+    def add(
+        self,
+        role: type[dcp.Worker],
+        service: bytes,
+        handler: Handler | None = None,
+        /,
+        *,
+        on_error: OnError | None = None,
+        work_s: float = 0.0,
+        **settings: Any,
+    ) -> Worker: ...
+    def add(self, role: Role, /, *given: Any, **settings: Any) -> Any:
+        """Puts somebody in, who is there at once.
+
+        Args:
+            role: A class of `trunkline.cdtp` or `trunkline.dcp`, of those that block. There is one broker (DCP-01).
+            *given: Of a sender, its name. Of a worker, its service and its handler, as `trunkline.dcp.Worker.serve` takes it.
+            **settings: What the role takes, without the options of sockets but for CDTP's ``bind`` and ``connect``; of a
+                worker also ``on_error``, as ``serve`` takes it, and ``work_s``, how long its handler takes to begin.
+
+        Raises:
+            LocalProtocolError: There is a broker already, an option is one of sockets, or the role is not simulated.
+        """
+        kind = _simulated(role)
+        if kind is Broker and self._world.first(Broker) is not None:
+            message = "there is a broker already"
+            raise LocalProtocolError(message)
+        return kind(self._world, *given, **settings)
+
+    def peer(
+        self, *, kind: SocketKind = "DEALER", bind: Sequence[str] = (), connect: Sequence[str] | None = None
+    ) -> Peer:
+        """Puts a bare socket in, to send frames of your own: a DEALER that dials the broker, unless you say otherwise."""
+        if connect is None:
+            connect = () if bind else [ENDPOINT]
+        return Peer(self._world, kind, bind, connect)
+
+    @property
+    def broker(self) -> Broker:
+        """The broker."""
+        return self._first(Broker)
+
+    @property
+    def client(self) -> Client:
+        """The client that was put in first."""
+        return self._first(Client)
+
+    @property
+    def worker(self) -> Worker:
+        """The worker that was put in first."""
+        return self._first(Worker)
+
+    @property
+    def sender(self) -> Sender:
+        """The sender that was put in first."""
+        return self._first(Sender)
+
+    @property
+    def receiver(self) -> Receiver:
+        """The receiver that was put in first."""
+        return self._first(Receiver)
+
+    @property
+    def now_s(self) -> float:
+        """How far the clock has gone, in seconds."""
+        return self._world.now_ns / _S
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock so far; 0 lets all happen that is due now.
+
+        Raises:
+            RuntimeError: More happens than `steps` allows.
+        """
+        self._world.advance(seconds)
+
+    def until(self, ready: Callable[[], object], *, timeout_s: float | None = None) -> bool:
+        """Moves the clock until something is the case.
+
+        Args:
+            ready: Says whether it is; asked whenever anything has happened.
+            timeout_s: How far at most; None as far as it takes, 0 not at all.
+
+        Returns:
+            Whether it is the case.
+
+        Raises:
+            RuntimeError: It never will be: nothing happens any more, or more than `steps` allows.
+        """
+        return self._world.until(ready, timeout_s)
+
+    def after(self, seconds: float, function: Callable[[], object]) -> None:
+        """Calls a function once the clock has gone so much further.
+
+        Raises:
+            ValueError: The time is negative.
+        """
+        self._world.after(seconds, function)
+
+    def crash(self, who: Who) -> None:
+        """Takes somebody out in the middle of whatever it does, without a word to anybody.
+
+        Its connections end. Its requests in hand cannot be answered any more, and those it has asked raise `ClosedError`.
+        """
+        self._world.crash(who)
+
+    def restart(self, who: Who) -> None:
+        """Puts somebody back in, who remembers nothing; one that has not crashed does so first."""
+        self._world.crash(who).engine.restart()
+
+    def _first(self, kind: type[Kind]) -> Kind:
+        found = self._world.first(kind)
+        if found is None:
+            message = f"this simulation has no {kind.__name__.lower()}"
+            raise LocalProtocolError(message)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.add_note(f"in a simulation with seed {self.seed}, after {self.now_s} s")
+
+    def __repr__(self) -> str:
+        return f"<trunkline.testing.Simulation with seed {self.seed}, after {self.now_s} s>"
+
+
+def _simulated(role: Any) -> Any:
+    kind = next((kind for real, kind in _SIMULATED.items() if isinstance(role, type) and issubclass(role, real)), None)
+    if kind is None:
+        name = getattr(role, "__name__", repr(role))
+        names = ", ".join(f"{real.__module__.split('.')[1]}.{real.__name__}" for real in _SIMULATED)
+        message = f"{name} is not simulated: take one of {names}, whose waits move the clock"
+        raise LocalProtocolError(message)
+    return kind
+
+
+def pair(
+    *roles: Role,
+    seed: int = 0,
+    latency_s: float = 0.0,
+    jitter_s: float = 0.0,
+    loss: float = 0.0,
+    duplication: float = 0.0,
+    reorder: bool = False,
+    steps: int = 1_000_000,
+) -> Simulation:
+    """A simulation with these roles in it, each as it is by default; a worker offers ``b"echo"``, a sender is ``"sender"``.
+
+    Put in more, or others, by `Simulation.add`. See `Simulation` for the other arguments.
+
+    ```pycon
+    >>> with pair(dcp.Broker, dcp.Client) as sim:
+    ...     worker = sim.add(dcp.Worker, b"upper", lambda request: request.data[0].upper(), work_s=0.5)
+    ...     sim.client.request(b"upper", b"hello").data, sim.now_s, worker.stats.replies
+    ((b'HELLO',), 0.5, 1)
+
+    ```
+    """
+    simulation = Simulation(
+        seed=seed,
+        latency_s=latency_s,
+        jitter_s=jitter_s,
+        loss=loss,
+        duplication=duplication,
+        reorder=reorder,
+        steps=steps,
+    )
+    for role in roles:
+        given: tuple[Any, ...] = {Sender: ("sender",), Worker: (b"echo", echo)}.get(_simulated(role), ())
+        simulation.add(role, *given)
+    return simulation

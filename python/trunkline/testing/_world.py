@@ -1,0 +1,224 @@
+"""Who takes part in a simulation, and the clock that moves them all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from trunkline import _native
+from trunkline._frames import Frame
+from trunkline._native import Simulated
+from trunkline._notices import Notices
+from trunkline._roles import Role, need_known
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+
+__all__ = ["Engine", "Member", "Peer", "SimulatedNotices", "World"]
+
+_S = 1_000_000_000
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Somebody who takes part: what runs it, what hears of it, and what lets go of what is lost when it crashes."""
+
+    who: object
+    engine: Simulated
+    tell: Callable[..., None]
+    lose: Callable[[], None]
+
+
+class World:
+    """Who takes part, and the clock that moves them all."""
+
+    def __init__(self, seed: int, steps: int) -> None:
+        self.native = _native.Simulation(seed, steps)
+        self._seed = seed
+        self._parts: dict[int, Part] = {}
+        self._told: deque[tuple[int | None, tuple[Any, ...]]] = deque()
+        self._planned: dict[int, Callable[[], object]] = {}
+        self._plans = 0
+
+    def add(self, kind: str, settings: Mapping[str, Any], *, bind: Sequence[str], connect: Sequence[str]) -> Simulated:
+        return self.native.add(kind, {**settings, "bind": list(bind), "connect": list(connect)})
+
+    def join(self, who: object, engine: Simulated, tell: Callable[..., None], lose: Callable[[], None]) -> Simulated:
+        self._parts[engine.number] = Part(who, engine, tell, lose)
+        return engine
+
+    @property
+    def now_ns(self) -> int:
+        return self.native.now_ns
+
+    def first(self, kind: type[Kind]) -> Kind | None:
+        return next((part.who for part in self._parts.values() if isinstance(part.who, kind)), None)
+
+    def crash(self, who: object) -> Part:
+        part = next(part for part in self._parts.values() if part.who is who)
+        part.engine.crash()
+        part.lose()
+        return part
+
+    def after(self, seconds: float, function: Callable[[], object]) -> None:
+        self._plans += 1
+        self.native.wake(seconds, self._plans)
+        self._planned[self._plans] = function
+
+    def until(self, ready: Callable[[], object], timeout_s: float | None = None) -> bool:
+        end = None if timeout_s is None else self._end_ns(timeout_s)
+        while not ready():
+            if not self._pass(end, once=True):
+                if end is None and not ready():
+                    message = f"seed {self._seed}: nothing will ever happen any more"
+                    raise RuntimeError(message)
+                return bool(ready())
+        return True
+
+    def advance(self, seconds: float) -> None:
+        end = self._end_ns(seconds)
+        while self._pass(end, once=False):
+            pass
+
+    def _end_ns(self, seconds: float) -> int:
+        return self.native.now_ns + round(seconds * _S)
+
+    def _pass(self, end_ns: int | None, *, once: bool) -> bool:
+        """Lets something happen that is due by then, and tells whom it concerns; whether there was anything."""
+        is_due = False
+        if not self._told:
+            told, is_due = self.native.run(end_ns, once=once)
+            self._told.extend(told)
+        is_due |= bool(self._told)
+        while self._told:
+            self._tell(*self._told.popleft())
+        return is_due
+
+    def _tell(self, number: int | None, told: tuple[Any, ...]) -> None:
+        kind, *details = told
+        if number is None:
+            self._planned.pop(details[0])()
+        else:
+            self._parts[number].tell(kind, *details)
+
+
+class SimulatedNotices(Notices):
+    """Every line of the log, as it comes: nobody waits for a thread, and time does not pass as the log has it."""
+
+    def log(self, level: int, kind: str, text: str, error: BaseException | None = None) -> None:  # noqa: ARG002 - all kinds
+        self._logger.log(level, "%s: %s", self._who, text, exc_info=error)
+
+
+class Engine:
+    """What runs one role of those that take part, as its public face knows engines. Its waits move the clock."""
+
+    def __init__(self, world: World, who: Any, bind: Sequence[str], connect: Sequence[str]) -> None:
+        self._world = world
+        kind, settings = who._machine()  # noqa: SLF001 - what both faces of a role share
+        self._native = world.add(kind, settings, bind=bind, connect=connect)
+        world.join(who, self._native, self._tell, self._lose)
+
+    @property
+    def endpoints(self) -> list[str]:
+        return self._native.endpoints
+
+    @property
+    def closed(self) -> bool:
+        return self._native.closed
+
+    def close(self, grace_s: float) -> None:
+        self._native.close(grace_s)
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        return self._world.until(lambda: self.closed, timeout_s)
+
+    def check_open(self) -> None:
+        if self.closed:
+            message = "this role is closed"
+            raise ClosedError(message)
+
+    def raise_failure(self) -> None:
+        """Nothing fails here but what the simulation is told to."""
+
+    def stats(self) -> dict[str, Any]:
+        return self._native.stats()
+
+    def ask(self, verb: str, **given: Any) -> None:
+        self.check_open()
+        self._native.ask(verb, **given)
+
+    def _tell(self, kind: str, *details: Any) -> None:
+        raise NotImplementedError
+
+    def _lose(self) -> None:
+        """Lets go of what is lost with a crash."""
+
+
+class Member(Role):
+    """What those that take part have in common."""
+
+    _native: Any = None
+    _options: Any = None
+    _world: World
+    # The options it may be given: for all others there would have to be sockets.
+    _takes: frozenset[str] = frozenset()
+
+    def _made(self) -> None:
+        need_known(self._options)
+        refused = [name for name in self._options if name not in self._takes]
+        if refused:
+            message = f"a simulation has no sockets: leave out {', '.join(f'{name}=' for name in refused)}"
+            raise LocalProtocolError(message)
+        self._open()
+
+    def __del__(self) -> None:
+        """Holds nothing that is to be closed."""
+
+
+class Peer:
+    """A bare socket, to send frames of your own: it sends what you give it, and keeps what it is sent.
+
+    Attributes:
+        received: The messages it was sent, each as its socket gets it: a DEALER that of a broker from the empty frame on.
+    """
+
+    def __init__(self, world: World, kind: str, bind: Sequence[str], connect: Sequence[str], /) -> None:
+        self._world = world
+        engine = world.add("bare", {"kind": kind}, bind=bind, connect=connect)
+        # What it has received is the test's, and outlives it.
+        self._native = world.join(self, engine, self._tell, lambda: None)
+        self.received: list[tuple[bytes, ...]] = []
+
+    @property
+    def address(self) -> bytes | None:
+        """The routing id its peer knows it by; None while it has none."""
+        return self._native.address
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has crashed."""
+        return self._native.closed
+
+    def send(self, frames: Sequence[Frame], *, to: bytes | None = None) -> None:
+        """Sends one message, of whatever frames; it arrives once the clock moves. `to` is whom a ROUTER sends it.
+
+        Raises:
+            LocalProtocolError: It has no frames.
+        """
+        self._native.ask("send", frames=frames, to=to)
+
+    def receive(self, *, timeout_s: float | None = None) -> tuple[bytes, ...]:
+        """Moves the clock until a message is there, and takes the oldest one from `received`.
+
+        Raises:
+            TimeoutError: None came.
+        """
+        if not self._world.until(lambda: self.received, timeout_s):
+            message = f"no message came within {timeout_s} s"
+            raise TimeoutError(message)
+        return self.received.pop(0)
+
+    def _tell(self, _kind: str, frames: tuple[bytes, ...], _peer: bytes | None) -> None:
+        self.received.append(frames)

@@ -1,0 +1,28 @@
+//! Where what a machine tells goes.
+
+use trunkline_wire::Machine;
+
+/// Takes what a machine tells, on the engine's own thread, before the rest is queued for the user.
+pub trait Sink<M: Machine>: Send + 'static {
+    /// Takes an event, or gives it back for the queue.
+    fn take(&mut self, event: M::Event) -> Option<M::Event>;
+
+    /// Whether there is room for what messages give rise to; they are left where they are otherwise.
+    fn has_room(&self) -> bool;
+}
+
+/// Has everything queued.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Queued;
+
+impl<M: Machine> Sink<M> for Queued {
+    #[inline]
+    fn take(&mut self, event: M::Event) -> Option<M::Event> {
+        Some(event)
+    }
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,229 @@
+//! Calls, and who waits for their outcomes: what the roles that ask have in common, whatever their protocol.
+
+use std::any::Any;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use trunkline_engine::{Handle, Offered, Replies, Running, Signal, Slot};
+use trunkline_wire::{CallId, Calling};
+
+use crate::names::name;
+use crate::role::{Role, SLICE, timed_out};
+
+/// A machine whose calls are made from Python.
+pub(crate) trait Called: Calling + Send + 'static {
+    /// What a call has given.
+    fn reply(py: Python<'_>, outcome: Self::Outcome) -> PyResult<Reply>;
+
+    /// Waits for a call no more.
+    fn cancel(call: CallId) -> Self::Verb;
+}
+
+/// How a call ended, for Python.
+pub(crate) enum Reply {
+    /// With this.
+    Given(Py<PyAny>),
+    TimedOut,
+    Unanswered,
+}
+
+/// The part of a role that asks.
+#[pyclass(frozen, subclass, extends = Role, module = "trunkline._native")]
+pub(crate) struct Caller {
+    calls: Box<dyn Asking>,
+    next: AtomicU64,
+}
+
+/// A call on its way to the engine.
+#[pyclass(module = "trunkline._native", name = "Outgoing")]
+pub(crate) struct Outgoing {
+    call: CallId,
+    /// The verb of the machine that makes it, until that has it.
+    verb: Option<Box<dyn Any + Send + Sync>>,
+    bytes: usize,
+}
+
+#[pymethods]
+impl Outgoing {
+    /// The number of the call.
+    #[getter]
+    fn call(&self) -> u64 {
+        self.call.0
+    }
+}
+
+/// The calls of one machine.
+struct Calls<M: Called> {
+    handle: Arc<Handle<M>>,
+    replies: Arc<Replies<M::Outcome>>,
+}
+
+/// What is done with the calls of any machine.
+trait Asking: Send + Sync {
+    /// Hands a call over, and has its outcome go among those to take. False when there is no room.
+    fn give(&self, outgoing: &mut Outgoing) -> bool;
+    /// Hands a call over, waiting for room, and waits for its outcome in this thread alone.
+    fn request(&self, py: Python<'_>, role: &Role, outgoing: &mut Outgoing, room_s: Option<f64>) -> PyResult<Reply>;
+    fn cancel(&self, call: CallId);
+    /// The outcomes to take.
+    fn take(&self, py: Python<'_>) -> PyResult<Vec<(CallId, Reply)>>;
+    fn is_empty(&self) -> bool;
+    fn signal(&self) -> &Signal;
+}
+
+impl<M: Called> Calls<M>
+where
+    M::Verb: Sync,
+{
+    fn give_to(&self, outgoing: &mut Outgoing, slot: Option<Arc<Slot<M::Outcome>>>) -> bool {
+        let Some(verb) = outgoing.verb.take().and_then(|verb| verb.downcast::<M::Verb>().ok()) else { return true };
+        // Before it is handed over: it may end at once.
+        if !self.replies.expect(outgoing.call, slot) {
+            outgoing.verb = Some(verb);
+            return false;
+        }
+        match self.handle.offer(*verb, outgoing.bytes) {
+            Offered::Taken => true,
+            Offered::Full(verb) | Offered::Over(verb) => {
+                self.replies.forget(outgoing.call);
+                outgoing.verb = Some(Box::new(verb));
+                false
+            }
+        }
+    }
+}
+
+impl<M: Called> Asking for Calls<M>
+where
+    M::Verb: Sync,
+{
+    fn give(&self, outgoing: &mut Outgoing) -> bool {
+        self.give_to(outgoing, None)
+    }
+
+    fn request(&self, py: Python<'_>, role: &Role, outgoing: &mut Outgoing, room_s: Option<f64>) -> PyResult<Reply> {
+        let slot = Arc::new(Slot::default());
+        role.put(py, room_s, || self.give_to(outgoing, Some(Arc::clone(&slot))))?;
+        loop {
+            // Looked at first: what is over fills no slot any more.
+            let is_over = role.ours()?.is_over();
+            let patience = if is_over { Duration::ZERO } else { SLICE };
+            if let Some(outcome) = py.detach(|| slot.wait(patience)) {
+                return M::reply(py, outcome);
+            }
+            if is_over {
+                return Ok(Reply::Unanswered);
+            }
+            py.check_signals().inspect_err(|_| self.cancel(outgoing.call))?;
+        }
+    }
+
+    fn cancel(&self, call: CallId) {
+        self.replies.forget(call);
+        if self.handle.is_ours() && !self.handle.is_over() {
+            self.handle.ask(M::cancel(call));
+        }
+    }
+
+    fn take(&self, py: Python<'_>) -> PyResult<Vec<(CallId, Reply)>> {
+        let (all, is_relieved) = self.replies.take();
+        if is_relieved {
+            self.handle.wake();
+        }
+        all.into_iter().map(|(call, outcome)| Ok((call, M::reply(py, outcome)?))).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.replies.signal
+    }
+}
+
+impl Caller {
+    pub(crate) fn new<M: Called>(handle: Arc<Handle<M>>, replies: Arc<Replies<M::Outcome>>) -> Self
+    where
+        M::Verb: Sync,
+    {
+        Self { calls: Box::new(Calls { handle, replies }), next: AtomicU64::new(0) }
+    }
+
+    /// A call of the machine that this was made for, with a number once nothing is wrong with it.
+    pub(crate) fn outgoing<V: Send + Sync + 'static>(&self, verb: impl FnOnce(CallId) -> V, bytes: usize) -> Outgoing {
+        let call = CallId(self.next.fetch_add(1, Ordering::Relaxed));
+        Outgoing { call, verb: Some(Box::new(verb(call))), bytes }
+    }
+}
+
+#[pymethods]
+impl Caller {
+    /// Hands a call to the engine; false when there is no room.
+    fn offer(slf: &Bound<'_, Self>, outgoing: &mut Outgoing) -> PyResult<bool> {
+        slf.as_super().get().offer(|| slf.get().calls.give(outgoing))
+    }
+
+    /// Hands a call to the engine, waiting for room.
+    #[pyo3(signature = (outgoing, timeout_s = None))]
+    fn put(slf: &Bound<'_, Self>, outgoing: &mut Outgoing, timeout_s: Option<f64>) -> PyResult<()> {
+        slf.as_super().get().put(slf.py(), timeout_s, || slf.get().calls.give(outgoing))
+    }
+
+    /// Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue.
+    #[pyo3(signature = (outgoing, *, room_s, timeout_s))]
+    fn request(
+        slf: &Bound<'_, Self>,
+        outgoing: &mut Outgoing,
+        room_s: Option<f64>,
+        timeout_s: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let role = slf.as_super().get();
+        match slf.get().calls.request(slf.py(), role, outgoing, room_s)? {
+            Reply::Given(reply) => Ok(reply),
+            Reply::TimedOut => Err(timed_out("no reply came", timeout_s)),
+            Reply::Unanswered => Err(role.ended()),
+        }
+    }
+
+    /// Waits for a call no more.
+    fn cancel(&self, call: u64) {
+        self.calls.cancel(CallId(call));
+    }
+
+    /// The calls that have ended since the last time: the number and the reply, or what there was instead.
+    fn outcomes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let outcome = |reply| match reply {
+            Reply::Given(reply) => Ok(reply.into_bound(py)),
+            Reply::TimedOut => name(py, "timed_out").into_bound_py_any(py),
+            Reply::Unanswered => name(py, "unanswered").into_bound_py_any(py),
+        };
+        let all = self.calls.take(py)?.into_iter();
+        all.map(|(call, reply)| (call.0, outcome(reply)?).into_pyobject(py)).collect()
+    }
+
+    /// The descriptor that is readable when calls have ended.
+    fn outcomes_fileno(&self) -> c_int {
+        self.calls.signal().raw_fd()
+    }
+
+    /// Announces a wait on `outcomes_fileno`; true when there is no reason to wait.
+    fn arm_outcomes(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let role = slf.as_super().get().ours()?;
+        let calls = &slf.get().calls;
+        calls.signal().arm();
+        Ok(!calls.is_empty() || role.is_over())
+    }
+
+    /// Ends a wait on `outcomes_fileno`.
+    fn disarm_outcomes(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.as_super().get().ours()?;
+        slf.get().calls.signal().disarm(true);
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! Machines in Python's hands: one by one, or many in a simulation.
+
+mod driver;
+mod simulation;
+mod spoken;
+
+pub(crate) use driver::PyDriver;
+pub(crate) use simulation::{PySimulation, Simulated};
+pub(crate) use spoken::{Make, maker, no_verb};
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use trunkline_wire::erased::{AnyMachine, Numbered};
+use trunkline_wire::{Machine, Nanos};
+
+/// What Python says to machines of a type, and hears of them.
+pub(crate) trait Spoken: Machine + Send + Sized + 'static {
+    /// A verb by its name, with its arguments.
+    fn verb(name: &str, given: &Given<'_>) -> PyResult<Self::Verb>;
+
+    /// An event as `(kind, *details)`, unless it is nobody's concern; verbs about what is handed out go to the desk.
+    fn told<'py>(py: Python<'py>, event: Self::Event, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>>;
+
+    /// Counters, by name, as the live role has them.
+    fn counters<'py>(py: Python<'py>, stats: &Self::Stats) -> PyResult<Bound<'py, PyDict>>;
+}
+
+/// A machine of any type that Python speaks to.
+pub(crate) trait Driven: AnyMachine {
+    /// See [`Spoken::verb`]; does it.
+    fn say(&mut self, now: Nanos, name: &str, given: &Given<'_>) -> PyResult<()>;
+
+    /// Does a verb of the machine's own type.
+    fn handle(&mut self, now: Nanos, verb: Box<dyn Any + Send>);
+
+    /// The next event that was set aside, and is anybody's concern.
+    fn told<'py>(&mut self, py: Python<'py>, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>>;
+
+    /// See [`Spoken::counters`].
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
+}
+
+impl<M: Spoken> Driven for Numbered<M> {
+    fn say(&mut self, now: Nanos, name: &str, given: &Given<'_>) -> PyResult<()> {
+        self.machine.handle_verb(now, M::verb(name, given)?);
+        Ok(())
+    }
+
+    fn handle(&mut self, now: Nanos, verb: Box<dyn Any + Send>) {
+        if let Ok(verb) = verb.downcast::<M::Verb>() {
+            self.machine.handle_verb(now, *verb);
+        }
+    }
+
+    fn told<'py>(&mut self, py: Python<'py>, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        while let Some(event) = self.take() {
+            if let Some(told) = M::told(py, event, desk)? {
+                return Ok(Some(told));
+            }
+        }
+        Ok(None)
+    }
+
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        M::counters(py, &self.machine.stats())
+    }
+}
+
+/// Where verbs wait for a machine that is looked at now and then.
+#[derive(Default)]
+pub(crate) struct Desk {
+    verbs: Mutex<Vec<Box<dyn Any + Send>>>,
+    is_over: AtomicBool,
+}
+
+impl Desk {
+    pub(crate) fn put(&self, verb: impl Any + Send) {
+        self.verbs.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(verb));
+    }
+
+    /// Whether nobody will look at it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn close(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    fn take(&self) -> Vec<Box<dyn Any + Send>> {
+        std::mem::take(&mut *self.verbs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Arguments, by name.
+pub(crate) struct Given<'py>(pub(crate) Bound<'py, PyDict>);
+
+impl<'py> Given<'py> {
+    pub(crate) fn any(&self, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.0.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))
+    }
+
+    /// One that may be None or missing.
+    pub(crate) fn optional(&self, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.0.get_item(name)?.filter(|value| !value.is_none()))
+    }
+
+    pub(crate) fn extract<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
+        self.any(name)?.extract().map_err(Into::into)
+    }
+
+    /// The same with all arguments in it.
+    pub(crate) fn whole<T: FromPyObjectOwned<'py>>(&self) -> PyResult<T> {
+        self.0.extract().map_err(Into::into)
+    }
+}

@@ -1,0 +1,195 @@
+//! Roles without sockets, threads and clock.
+
+use std::collections::HashMap;
+use std::iter;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use trunkline_wire::Nanos;
+use trunkline_wire::simulation::{Network, Node, Simulation, Told};
+
+use super::{Desk, Driven, Given, spoken};
+use crate::role::seconds;
+
+struct World {
+    simulation: Simulation<dyn Driven>,
+    desks: HashMap<Node, Arc<Desk>>,
+}
+
+impl World {
+    fn desk(&mut self, node: Node) -> Arc<Desk> {
+        Arc::clone(self.desks.entry(node).or_default())
+    }
+
+    /// Nobody looks at the desk of who is gone.
+    fn clear(&mut self) {
+        let simulation = &self.simulation;
+        self.desks.retain(|node, desk| {
+            let is_up = simulation.is_up(*node);
+            if !is_up {
+                desk.close();
+            }
+            is_up
+        });
+    }
+}
+
+/// The world, with what was put on desks since it was last looked at.
+fn enter(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+    let put: Vec<_> = world.desks.iter().map(|(node, desk)| (*node, desk.take())).collect();
+    for (node, verbs) in put {
+        let now = world.simulation.now();
+        for verb in verbs {
+            world.simulation.act(node, |machine| machine.handle(now, verb));
+        }
+    }
+    world
+}
+
+/// Machines, and all that is between them.
+#[pyclass(frozen, module = "trunkline._native", name = "Simulation")]
+pub(crate) struct PySimulation(Arc<Mutex<World>>);
+
+#[pymethods]
+impl PySimulation {
+    #[new]
+    fn new(seed: u64, steps: u64) -> Self {
+        let simulation = Simulation::new(seed, Network::default(), steps);
+        Self(Arc::new(Mutex::new(World { simulation, desks: HashMap::new() })))
+    }
+
+    /// Has messages sent from now on treated like this.
+    #[pyo3(signature = (*, latency_s, jitter_s, loss, duplication, reorder))]
+    fn set_network(&self, latency_s: f64, jitter_s: f64, loss: f64, duplication: f64, reorder: bool) -> PyResult<()> {
+        if [loss, duplication].iter().any(|share| !(0.0..=1.0).contains(share)) {
+            return Err(PyValueError::new_err("loss and duplication are shares, from 0 to 1"));
+        }
+        let (latency, jitter) = (seconds("latency_s", latency_s)?, seconds("jitter_s", jitter_s)?);
+        enter(&self.0).simulation.set_network(Network { latency, jitter, loss, duplication, reorder });
+        Ok(())
+    }
+
+    /// The time since the start.
+    #[getter]
+    fn now_ns(&self) -> u64 {
+        enter(&self.0).simulation.now().0
+    }
+
+    /// Puts a machine in: what kind, and how it is set up.
+    fn add(&self, kind: &str, settings: Bound<'_, PyDict>) -> PyResult<Simulated> {
+        let (name, make) = spoken::make(kind, &Given(settings))?;
+        let node = enter(&self.0).simulation.put(name, make);
+        Ok(Simulated { world: Arc::clone(&self.0), node })
+    }
+
+    /// Tells `("woken", token)` after so long.
+    fn wake(&self, after_s: f64, token: u64) -> PyResult<()> {
+        enter(&self.0).simulation.wake(seconds("after_s", after_s)?, token);
+        Ok(())
+    }
+
+    /// Lets the next thing happen that is due by then; unless `once`, and on until there is something to tell. Gives what
+    /// is told, whose it is and `(kind, *details)`, and whether anything was due.
+    #[pyo3(signature = (until_ns, *, once))]
+    #[allow(clippy::type_complexity)] // it is read once, in Python
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        until_ns: Option<u64>,
+        once: bool,
+    ) -> PyResult<(Vec<(Option<usize>, Bound<'py, PyTuple>)>, bool)> {
+        let until = Nanos(until_ns.unwrap_or(u64::MAX));
+        let mut world = enter(&self.0);
+        let was_due = if once { world.simulation.step(until) } else { world.simulation.run(until) };
+        let was_due = was_due.map_err(|endless| PyRuntimeError::new_err(endless.to_string()))?;
+        let told: Vec<_> = iter::from_fn(|| world.simulation.poll_told()).collect();
+        let mut all = Vec::with_capacity(told.len());
+        for told in told {
+            match told {
+                Told::Woken(token) => all.push((None, ("woken", token).into_pyobject(py)?)),
+                Told::Event(node) => {
+                    let desk = world.desk(node);
+                    let told = world.simulation.any(node).told(py, &desk)?;
+                    all.extend(told.map(|told| (Some(node.0), told)));
+                }
+            }
+        }
+        world.clear();
+        Ok((all, was_due))
+    }
+}
+
+/// One of those that take part.
+#[pyclass(frozen, module = "trunkline._native")]
+pub(crate) struct Simulated {
+    world: Arc<Mutex<World>>,
+    node: Node,
+}
+
+#[pymethods]
+impl Simulated {
+    /// What `Simulation.run` calls it.
+    #[getter]
+    fn number(&self) -> usize {
+        self.node.0
+    }
+
+    /// Whether it crashed or has ended.
+    #[getter]
+    fn closed(&self) -> bool {
+        !enter(&self.world).simulation.is_up(self.node)
+    }
+
+    /// What it is called by who it dialled first, while it is connected.
+    #[getter]
+    fn address<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        enter(&self.world).simulation.address(self.node).map(|address| PyBytes::new(py, address))
+    }
+
+    /// The endpoints it listens on, ports filled in.
+    #[getter]
+    fn endpoints(&self) -> Vec<String> {
+        enter(&self.world).simulation.endpoints(self.node)
+    }
+
+    /// Takes it out without a word.
+    fn crash(&self) {
+        let mut world = enter(&self.world);
+        world.simulation.crash(self.node);
+        world.clear();
+    }
+
+    /// Puts it back in, knowing nothing of its former life.
+    fn restart(&self) {
+        self.crash();
+        enter(&self.world).simulation.restart(self.node);
+    }
+
+    /// Asks it to end in an orderly way within so many seconds.
+    fn close(&self, grace_s: f64) -> PyResult<()> {
+        let grace = seconds("grace_s", grace_s)?;
+        let mut world = enter(&self.world);
+        world.simulation.close(self.node, grace);
+        world.clear();
+        Ok(())
+    }
+
+    /// Asks it for something, unless it is gone.
+    #[pyo3(signature = (verb, **given))]
+    fn ask(&self, py: Python<'_>, verb: &str, given: Option<Bound<'_, PyDict>>) -> PyResult<()> {
+        let given = Given(given.unwrap_or_else(|| PyDict::new(py)));
+        let mut world = enter(&self.world);
+        let now = world.simulation.now();
+        let mut said = Ok(());
+        world.simulation.act(self.node, |machine| said = machine.say(now, verb, &given));
+        said
+    }
+
+    /// Counters, by name, as the live role has them.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        enter(&self.world).simulation.any(self.node).counters(py)
+    }
+}

@@ -1,0 +1,83 @@
+//! The machines there are, by name.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use trunkline_wire::erased::Numbered;
+use trunkline_wire::simulation::{Bare, Received};
+use trunkline_wire::{Nanos, SocketKind};
+
+use std::sync::Arc;
+
+use super::{Desk, Driven, Given, Spoken};
+use crate::errors::LocalProtocolError;
+use crate::{cdtp, chirp, dcp, frames};
+
+/// Makes a machine, from the time and a seed.
+pub(crate) type Make = Box<dyn Fn(Nanos, [u8; 32]) -> Box<dyn Driven> + Send>;
+
+/// What a machine is called among others, and how it is made of settings.
+type Maker = fn(&Given<'_>) -> PyResult<Make>;
+
+static MACHINES: &[(&str, &str, Maker)] = &[
+    ("bare", "peer", bare),
+    ("cdtp.receiver", "receiver", cdtp::receiver_machine),
+    ("cdtp.sender", "sender", cdtp::sender_machine),
+    ("chirp.beacon", "beacon", chirp::beacon_machine),
+    ("dcp.broker", "broker", dcp::broker_machine),
+    ("dcp.client", "client", dcp::client_machine),
+    ("dcp.worker", "worker", dcp::worker_machine),
+];
+
+/// What makes a machine of a kind with these settings, and what it is called among others.
+pub(super) fn make(kind: &str, settings: &Given<'_>) -> PyResult<(&'static str, Make)> {
+    let known = MACHINES.iter().find(|(known, ..)| *known == kind);
+    let (_, name, maker) = known.ok_or_else(|| PyValueError::new_err(format!("there is no machine {kind:?}")))?;
+    Ok((name, maker(settings)?))
+}
+
+/// What makes a machine of a type.
+pub(crate) fn maker<M: Spoken>(make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'static) -> Make {
+    Box::new(move |now, seed| Box::new(Numbered::new(make(now, seed))))
+}
+
+/// A verb that a machine does not know.
+pub(crate) fn no_verb<T>(name: &str) -> PyResult<T> {
+    Err(PyValueError::new_err(format!("it knows no verb {name:?}")))
+}
+
+fn bare(settings: &Given<'_>) -> PyResult<Make> {
+    let kind = match settings.extract::<String>("kind")?.as_str() {
+        "DEALER" => SocketKind::Dealer,
+        "PULL" => SocketKind::Pull,
+        "PUSH" => SocketKind::Push,
+        "REQ" => SocketKind::Req,
+        "ROUTER" => SocketKind::Router,
+        other => return Err(PyValueError::new_err(format!("{other:?} is no kind of socket"))),
+    };
+    let (bind, connect): (Vec<String>, Vec<String>) = (settings.extract("bind")?, settings.extract("connect")?);
+    Ok(maker(move |_, _| Bare::new(kind, bind.clone(), connect.clone())))
+}
+
+impl Spoken for Bare {
+    fn verb(name: &str, given: &Given<'_>) -> PyResult<Self::Verb> {
+        if name != "send" {
+            return no_verb(name);
+        }
+        let frames = frames::frames("frames", &given.any("frames")?)?;
+        if frames.is_empty() {
+            return Err(LocalProtocolError::new_err("a message has one frame at least"));
+        }
+        let to = given.optional("to")?.map(|to| frames::frame("to", &to)).transpose()?;
+        Ok((to, frames))
+    }
+
+    fn told<'py>(py: Python<'py>, event: Received, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let peer = event.peer.map(|peer| PyBytes::new(py, &peer));
+        ("message", frames::tuple(py, event.frames.iter())?, peer).into_pyobject(py).map(Some)
+    }
+
+    fn counters<'py>(py: Python<'py>, (): &()) -> PyResult<Bound<'py, PyDict>> {
+        Ok(PyDict::new(py))
+    }
+}

@@ -1,0 +1,61 @@
+//! What the user of a role reads, in the thread that reads it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trunkline_engine::{Handle, Trouble};
+use trunkline_wire::Machine;
+
+/// Events taken from an engine and not handed out yet.
+pub(crate) struct Reader<M: Machine> {
+    pub(crate) handle: Arc<Handle<M>>,
+    taken: Mutex<Taken<M::Event>>,
+}
+
+struct Taken<E> {
+    events: VecDeque<E>,
+    over: bool,
+}
+
+/// What there is to hand out.
+pub(crate) enum Next<E> {
+    Event(E),
+    /// Something has come up with the capture.
+    Trouble(Trouble),
+    /// Not now.
+    Nothing,
+    /// And there never will be: the role is over.
+    Over,
+}
+
+impl<M: Machine + Send + 'static> Reader<M> {
+    pub(crate) fn new(handle: Arc<Handle<M>>) -> Self {
+        Self { handle, taken: Mutex::new(Taken { events: VecDeque::new(), over: false }) }
+    }
+
+    pub(crate) fn next(&self) -> Next<M::Event> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(event) = taken.events.pop_front() {
+                return Next::Event(event);
+            }
+            // Not only when there is nothing else: a reader that is never idle is to hear of it too.
+            if let Some(trouble) = self.handle.read_trouble() {
+                return Next::Trouble(trouble);
+            }
+            if taken.over {
+                return Next::Over;
+            }
+            taken.over = !self.handle.read(&mut taken.events);
+            if taken.events.is_empty() {
+                return if taken.over { Next::Over } else { Next::Nothing };
+            }
+        }
+    }
+
+    /// How many of the events that are taken and not handed out are such.
+    pub(crate) fn count(&self, is_such: impl Fn(&M::Event) -> bool) -> usize {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.events.iter().filter(|event| is_such(event)).count()
+    }
+}

@@ -1,0 +1,137 @@
+//! Machines of all types alike: their sockets are numbers, and their events wait until somebody takes them.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{Incoming, Label, Machine, Nanos, Output, SocketEvent, Verdict};
+
+/// The doors of a machine of any type. What [`Machine`] says of each holds here; sockets are numbered as they are opened.
+pub trait AnyMachine: Any + Send {
+    /// See [`Machine::handle_message`]; one for a socket that was never opened is for nobody.
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<usize>) -> Verdict;
+
+    /// See [`Machine::handle_socket`].
+    fn handle_socket(&mut self, now: Nanos, socket: usize, event: SocketEvent);
+
+    /// See [`Machine::handle_timeout`].
+    fn handle_timeout(&mut self, now: Nanos);
+
+    /// See [`Machine::handle_close`].
+    fn handle_close(&mut self, now: Nanos, grace: Duration);
+
+    /// See [`Machine::poll_output`].
+    fn poll_output(&mut self) -> Option<Output<usize>>;
+
+    /// See [`Machine::label`].
+    fn label(&self, socket: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Label;
+
+    /// Sets aside what the machine has to tell; how much that is.
+    fn gather(&mut self) -> usize;
+
+    /// See [`Machine::poll_timeout`].
+    fn poll_timeout(&self) -> Option<Nanos>;
+
+    /// See [`Machine::reads`].
+    fn reads(&self, socket: usize) -> bool;
+
+    /// See [`Machine::is_closed`].
+    fn is_closed(&self) -> bool;
+
+    /// It with its type: a [`Numbered`].
+    fn as_any(&self) -> &dyn Any;
+
+    /// It with its type: a [`Numbered`].
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// A machine whose sockets are numbers.
+#[derive(Debug)]
+pub struct Numbered<M: Machine> {
+    /// The machine.
+    pub machine: M,
+    sockets: Vec<M::Socket>,
+    told: VecDeque<M::Event>,
+}
+
+impl<M: Machine> Numbered<M> {
+    /// Numbers the sockets of a machine that has none yet.
+    pub fn new(machine: M) -> Self {
+        Self { machine, sockets: vec![], told: VecDeque::new() }
+    }
+
+    /// The next event that was set aside.
+    pub fn take(&mut self) -> Option<M::Event> {
+        self.told.pop_front()
+    }
+
+    fn number(&mut self, socket: M::Socket) -> usize {
+        let known = self.sockets.iter().position(|known| *known == socket);
+        known.unwrap_or_else(|| {
+            self.sockets.push(socket);
+            self.sockets.len() - 1
+        })
+    }
+}
+
+impl<M: Machine + Send + 'static> AnyMachine for Numbered<M> {
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<usize>) -> Verdict {
+        let Incoming { socket, peer, user_id, frames } = incoming;
+        let Some(&socket) = self.sockets.get(socket) else { return Verdict::default() };
+        self.machine.handle_message(now, Incoming { socket, peer, user_id, frames })
+    }
+
+    fn handle_socket(&mut self, now: Nanos, socket: usize, event: SocketEvent) {
+        if let Some(&socket) = self.sockets.get(socket) {
+            self.machine.handle_socket(now, socket, event);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.machine.handle_timeout(now);
+    }
+
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.machine.handle_close(now, grace);
+    }
+
+    fn poll_output(&mut self) -> Option<Output<usize>> {
+        let output = self.machine.poll_output()?;
+        Some(output.on(|socket| self.number(socket)))
+    }
+
+    fn label(&self, socket: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
+        let socket = self.sockets.get(socket);
+        socket.map_or_else(Label::default, |socket| self.machine.label(*socket, to, frames))
+    }
+
+    fn gather(&mut self) -> usize {
+        let before = self.told.len();
+        while let Some(event) = self.machine.poll_event() {
+            self.told.push_back(event);
+        }
+        self.told.len() - before
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.machine.poll_timeout()
+    }
+
+    fn reads(&self, socket: usize) -> bool {
+        self.sockets.get(socket).is_some_and(|socket| self.machine.reads(*socket))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.machine.is_closed()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

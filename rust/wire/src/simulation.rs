@@ -1,0 +1,834 @@
+//! Machines under a clock that is a number, over a network that is a queue: it delays, loses, doubles and reorders what it
+//! is told to, and those who take part crash and come back.
+//!
+//! Nothing in it is random but by its seed: the same calls give the same events.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::erased::{AnyMachine, Numbered};
+use crate::{
+    Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent,
+    Verdict, Weight, cost,
+};
+
+/// What the network does to messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Network {
+    /// How long each takes.
+    pub latency: Duration,
+    /// How much longer it may take.
+    pub jitter: Duration,
+    /// The share of them that is lost, from 0 to 1.
+    pub loss: f64,
+    /// The share of them that arrives twice.
+    pub duplication: f64,
+    /// Whether they may overtake each other on one connection.
+    pub reorder: bool,
+}
+
+/// One of those that take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(pub usize);
+
+/// What a simulation tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A machine has told something: [`Simulation::event`] has it.
+    Event(Node),
+    /// The time has come that [`Simulation::wake`] was asked for.
+    Woken(u64),
+}
+
+/// A simulation took more steps than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endless {
+    /// The seed that leads here.
+    pub seed: u64,
+    /// How many steps were taken.
+    pub steps: u64,
+}
+
+impl fmt::Display for Endless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: no end after {} steps", self.seed, self.steps)
+    }
+}
+
+impl std::error::Error for Endless {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Up,
+    /// It crashed.
+    Down,
+    /// It came to its own end.
+    Over,
+}
+
+/// Makes the machine of a member, at its start and whenever it starts again.
+type Make<B> = Box<dyn Fn(Nanos, [u8; 32]) -> Box<B> + Send>;
+
+struct Member<B: ?Sized> {
+    name: &'static str,
+    make: Make<B>,
+    machine: Box<B>,
+    life: Life,
+    sockets: BTreeMap<usize, Socket>,
+}
+
+/// An open socket.
+struct Socket {
+    kind: SocketKind,
+    bound: Vec<String>,
+    dialled: Vec<String>,
+    routing_id: Option<Bytes>,
+    /// What waits for a connection.
+    letters: VecDeque<Letter>,
+    /// What has come and is not wanted yet.
+    unread: VecDeque<(Option<Bytes>, Frames)>,
+    /// Its connections, in the order they take turns.
+    links: VecDeque<u64>,
+}
+
+struct Letter {
+    id: Option<SendId>,
+    frames: Frames,
+    until: Option<Nanos>,
+}
+
+/// One end of a connection.
+#[derive(Clone)]
+struct End {
+    node: Node,
+    socket: usize,
+    /// What the other end is called here.
+    peer: Bytes,
+}
+
+/// A connection: who dialled, and who listens.
+struct Link {
+    ends: [End; 2],
+    endpoint: String,
+    /// When the last message to each arrives.
+    last: [Nanos; 2],
+}
+
+/// Something that happens at its time.
+enum Happens {
+    /// A message comes to an end of a connection.
+    Arrives {
+        link: u64,
+        end: usize,
+        frames: Frames,
+    },
+    /// A datagram comes to a socket.
+    Datagram {
+        to: Node,
+        socket: usize,
+        from: Bytes,
+        frames: Frames,
+    },
+    /// The end of a connection.
+    Ends(u64),
+    Wakes(u64),
+}
+
+/// Machines, and all that is between them.
+pub struct Simulation<B: AnyMachine + ?Sized = dyn AnyMachine> {
+    seed: u64,
+    random: u64,
+    now: Nanos,
+    network: Network,
+    members: Vec<Member<B>>,
+    links: BTreeMap<u64, Link>,
+    /// The connections of sockets that send by name.
+    routes: HashMap<(Node, usize, Bytes), u64>,
+    births: u64,
+    ports: u16,
+    agenda: BTreeMap<(Nanos, u64), Happens>,
+    entries: u64,
+    steps: u64,
+    limit: u64,
+    told: VecDeque<Told>,
+}
+
+impl Simulation {
+    /// Puts somebody in whose machine is made from the time and a seed of its own.
+    pub fn add<M: Machine + Send + 'static>(
+        &mut self,
+        name: &'static str,
+        make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'static,
+    ) -> Node {
+        self.put(name, Box::new(move |now, seed| Box::new(Numbered::new(make(now, seed)))))
+    }
+}
+
+impl<B: AnyMachine + ?Sized> Simulation<B> {
+    /// An empty one, which takes so many steps at most.
+    pub fn new(seed: u64, network: Network, limit: u64) -> Self {
+        Self {
+            seed,
+            // Xorshift stays at 0, and needs a while to leave small numbers.
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            now: Nanos(0),
+            network,
+            members: vec![],
+            links: BTreeMap::new(),
+            routes: HashMap::new(),
+            births: 0,
+            ports: 0,
+            agenda: BTreeMap::new(),
+            entries: 0,
+            steps: 0,
+            limit,
+            told: VecDeque::new(),
+        }
+    }
+
+    /// The seed it was made with.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The time.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Has messages sent from now on treated like this.
+    pub fn set_network(&mut self, network: Network) {
+        self.network = network;
+    }
+
+    /// Puts somebody in.
+    pub fn put(&mut self, name: &'static str, make: Make<B>) -> Node {
+        let machine = make(self.now, self.seed_of_one());
+        self.members.push(Member { name, make, machine, life: Life::Up, sockets: BTreeMap::new() });
+        self.settle();
+        Node(self.members.len() - 1)
+    }
+
+    /// Takes somebody out without a word: its connections end, and what was on its way with them. What it has not told
+    /// yet it never will.
+    pub fn crash(&mut self, node: Node) {
+        if self.members[node.0].life == Life::Up {
+            self.members[node.0].life = Life::Down;
+            self.told.retain(|told| *told != Told::Event(node));
+            self.leave(node);
+            self.settle();
+        }
+    }
+
+    /// Puts who crashed or ended back in, knowing nothing of its former life.
+    pub fn restart(&mut self, node: Node) {
+        self.crash(node);
+        self.leave(node);
+        let (now, seed) = (self.now, self.seed_of_one());
+        let member = &mut self.members[node.0];
+        member.machine = (member.make)(now, seed);
+        member.life = Life::Up;
+        self.settle();
+    }
+
+    /// Asks for an orderly end within `grace`.
+    pub fn close(&mut self, node: Node, grace: Duration) {
+        let now = self.now;
+        self.members[node.0].machine.handle_close(now, grace);
+        self.settle();
+    }
+
+    /// Whether it neither crashed nor ended.
+    pub fn is_up(&self, node: Node) -> bool {
+        self.members[node.0].life == Life::Up
+    }
+
+    /// What the other end of its first connection calls it.
+    pub fn address(&self, node: Node) -> Option<&Bytes> {
+        self.links.values().find(|link| link.ends[0].node == node).map(|link| &link.ends[1].peer)
+    }
+
+    /// Where it listens.
+    pub fn endpoints(&self, node: Node) -> Vec<String> {
+        self.members[node.0].sockets.values().flat_map(|socket| socket.bound.clone()).collect()
+    }
+
+    /// The machine, as it is.
+    pub fn any(&mut self, node: Node) -> &mut B {
+        &mut self.members[node.0].machine
+    }
+
+    /// The machine, if it is of this type.
+    pub fn machine<M: Machine + 'static>(&self, node: Node) -> Option<&M> {
+        self.members[node.0].machine.as_any().downcast_ref::<Numbered<M>>().map(|numbered| &numbered.machine)
+    }
+
+    /// The next event of a machine of this type.
+    pub fn event<M: Machine + 'static>(&mut self, node: Node) -> Option<M::Event> {
+        self.members[node.0].machine.as_any_mut().downcast_mut::<Numbered<M>>()?.take()
+    }
+
+    /// What the user of a machine of this type asks for. Nobody hears it while that is down.
+    pub fn ask<M: Machine + 'static>(&mut self, node: Node, verb: M::Verb) {
+        let now = self.now;
+        self.act(node, |machine| {
+            if let Some(numbered) = machine.as_any_mut().downcast_mut::<Numbered<M>>() {
+                numbered.machine.handle_verb(now, verb);
+            }
+        });
+    }
+
+    /// Does something to a machine. Nothing, while that is down.
+    pub fn act(&mut self, node: Node, act: impl FnOnce(&mut B)) {
+        if self.is_up(node) {
+            act(&mut self.members[node.0].machine);
+        }
+        self.settle();
+    }
+
+    /// Tells this number after so long.
+    pub fn wake(&mut self, after: Duration, token: u64) {
+        self.plan(self.now + after, Happens::Wakes(token));
+    }
+
+    /// Lets the next thing happen that is due by then; false when nothing is, and it is then.
+    ///
+    /// # Errors
+    /// When it takes more steps than it may.
+    pub fn step(&mut self, until: Nanos) -> Result<bool, Endless> {
+        let Some(next) = self.next().filter(|next| *next <= until) else {
+            if until != Nanos(u64::MAX) {
+                self.now = self.now.max(until);
+            }
+            return Ok(false);
+        };
+        if self.steps == self.limit {
+            return Err(Endless { seed: self.seed, steps: self.steps });
+        }
+        self.steps += 1;
+        self.now = self.now.max(next);
+        self.happen();
+        Ok(true)
+    }
+
+    /// Lets things happen until there is something to tell; false when nothing more is due by then, and it is then.
+    ///
+    /// # Errors
+    /// When it takes more steps than it may.
+    pub fn run(&mut self, until: Nanos) -> Result<bool, Endless> {
+        while self.told.is_empty() {
+            if !self.step(until)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next thing there is to tell.
+    pub fn poll_told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    /// When anything happens next.
+    fn next(&self) -> Option<Nanos> {
+        let up = self.members.iter().filter(|member| member.life == Life::Up);
+        let timeouts = up.filter_map(Member::poll_timeout).min();
+        let planned = self.agenda.first_key_value().map(|((at, _), _)| *at);
+        // What is due at the end of time never is.
+        [timeouts, planned].into_iter().flatten().min().filter(|next| *next != Nanos(u64::MAX))
+    }
+
+    fn happen(&mut self) {
+        let now = self.now;
+        if let Some(entry) = self.agenda.first_entry()
+            && entry.key().0 <= now
+        {
+            match entry.remove() {
+                Happens::Arrives { link, end, frames } => self.arrive(link, end, frames),
+                Happens::Datagram { to, socket, from, frames } => self.unread(to, socket, Some(from), frames),
+                Happens::Ends(link) => self.end(link),
+                Happens::Wakes(token) => self.told.push_back(Told::Woken(token)),
+            }
+        } else {
+            for member in self.members.iter_mut().filter(|member| member.life == Life::Up) {
+                if member.poll_timeout().is_some_and(|at| at <= now) {
+                    member.handle_timeout(now);
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// A connection ends with its ends, and what was on its way with it.
+    fn arrive(&mut self, link: u64, end: usize, mut frames: Frames) {
+        let Some(Link { ends, .. }) = self.links.get(&link) else { return };
+        let End { node, socket, peer } = ends[end].clone();
+        let kind = self.members[node.0].sockets.get(&socket).map(|socket| socket.kind);
+        if kind == Some(SocketKind::Req) && frames.first().is_some_and(Bytes::is_empty) {
+            frames.remove(0);
+        }
+        self.unread(node, socket, (kind == Some(SocketKind::Router)).then_some(peer), frames);
+    }
+
+    fn unread(&mut self, node: Node, socket: usize, peer: Option<Bytes>, frames: Frames) {
+        if self.is_up(node)
+            && let Some(socket) = self.members[node.0].sockets.get_mut(&socket)
+        {
+            socket.unread.push_back((peer, frames));
+        }
+    }
+
+    /// Carries out what everybody wants, until nobody wants anything.
+    fn settle(&mut self) {
+        let mut is_busy = true;
+        while is_busy {
+            is_busy = self.connect();
+            for number in 0..self.members.len() {
+                if self.members[number].life != Life::Up {
+                    continue;
+                }
+                is_busy |= self.members[number].read(self.now);
+                while let Some(output) = self.members[number].machine.poll_output() {
+                    is_busy = true;
+                    self.fulfil(Node(number), output);
+                }
+                self.gather(Node(number));
+            }
+        }
+    }
+
+    fn gather(&mut self, node: Node) {
+        let news = self.members[node.0].machine.gather();
+        self.told.extend(std::iter::repeat_n(Told::Event(node), news));
+    }
+
+    fn fulfil(&mut self, node: Node, output: Output<usize>) {
+        let now = self.now;
+        match output {
+            Output::Open(open) => self.open(node, open),
+            Output::Send { id, socket, to, frames, until } => self.send(node, socket, to, Letter { id, frames, until }),
+            Output::Withdraw { socket, id } => {
+                let member = &mut self.members[node.0];
+                let Some(letters) = member.sockets.get_mut(&socket).map(|socket| &mut socket.letters) else { return };
+                if let Some(at) = letters.iter().position(|letter| letter.id == Some(id)) {
+                    letters.remove(at);
+                    member.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Expired));
+                }
+            }
+            Output::Connect { socket, endpoint } => {
+                if let Some(socket) = self.members[node.0].sockets.get_mut(&socket) {
+                    socket.dialled.push(endpoint);
+                }
+            }
+            Output::Disconnect { socket, endpoint } => {
+                if let Some(socket) = self.members[node.0].sockets.get_mut(&socket) {
+                    socket.dialled.retain(|dialled| *dialled != endpoint);
+                    socket.bound.retain(|bound| *bound != endpoint);
+                }
+                for link in self.links_of(node, Some(socket), Some(&endpoint)) {
+                    self.unlink(link, Some(node));
+                }
+            }
+            Output::Close { socket, .. } => self.close_socket(node, socket),
+        }
+    }
+
+    fn open(&mut self, node: Node, open: Open<usize>) {
+        let Open { socket, kind, bind, connect, options } = open;
+        let real: Vec<_> = bind.into_iter().map(|endpoint| self.real(node, endpoint)).collect();
+        let (taken, bound): (Vec<_>, Vec<_>) =
+            real.into_iter().partition(|endpoint| kind != SocketKind::Udp && self.listener(endpoint).is_some());
+        let SocketOptions { routing_id, .. } = options;
+        let (letters, unread, links) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let opened = Socket { kind, bound: bound.clone(), dialled: connect, routing_id, letters, unread, links };
+        let member = &mut self.members[node.0];
+        member.sockets.insert(socket, opened);
+        for endpoint in bound {
+            member.machine.handle_socket(self.now, socket, SocketEvent::Bound(endpoint));
+        }
+        for endpoint in taken {
+            let reason = "address in use".to_owned();
+            member.machine.handle_socket(self.now, socket, SocketEvent::OpenFailed { endpoint, reason });
+        }
+    }
+
+    /// An endpoint with the host and the port filled in that are left open.
+    fn real(&mut self, node: Node, endpoint: String) -> String {
+        let Some((host, port)) = endpoint.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')) else {
+            return endpoint;
+        };
+        let host = if host == "*" || host == "0.0.0.0" { host_of(node) } else { host.to_owned() };
+        let port = if port == "*" || port == "0" {
+            self.ports += 1;
+            (49_151 + self.ports).to_string()
+        } else {
+            port.to_owned()
+        };
+        format!("tcp://{host}:{port}")
+    }
+
+    /// Closes a socket. Its connections end once what it sent has arrived.
+    fn close_socket(&mut self, node: Node, socket: usize) {
+        let now = self.now;
+        for link in self.links_of(node, Some(socket), None) {
+            let arrived = self.links.get(&link).map_or(now, |link| {
+                let at = usize::from(link.ends[0].node == node && link.ends[0].socket == socket);
+                link.last[at].max(now)
+            });
+            self.plan(arrived, Happens::Ends(link));
+        }
+        let member = &mut self.members[node.0];
+        let Some(closed) = member.sockets.remove(&socket) else { return };
+        for id in closed.letters.into_iter().filter_map(|letter| letter.id) {
+            member.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
+        }
+        member.machine.handle_socket(now, socket, SocketEvent::Closed);
+        if member.machine.is_closed() {
+            member.life = Life::Over;
+            self.gather(node);
+        }
+    }
+
+    fn send(&mut self, node: Node, socket: usize, to: Option<Bytes>, letter: Letter) {
+        let kind = self.members[node.0].sockets.get(&socket).map(|socket| socket.kind);
+        let Letter { id, .. } = letter;
+        let fate = match (kind, to) {
+            (None, _) => Some(Unsent::Closed),
+            (Some(SocketKind::Udp), to) => {
+                self.cast(node, socket, to.as_deref().unwrap_or_default(), &letter.frames);
+                None
+            }
+            (Some(_), Some(to)) => match self.routes.get(&(node, socket, to)) {
+                Some(&link) => {
+                    self.post(link, node, &letter.frames);
+                    None
+                }
+                None => Some(Unsent::Unreachable),
+            },
+            (Some(_), None) => {
+                if let Some(socket) = self.members[node.0].sockets.get_mut(&socket) {
+                    socket.letters.push_back(letter);
+                }
+                return self.empty(node, socket);
+            }
+        };
+        if let Some(id) = id {
+            let event = fate.map_or(SocketEvent::Sent(id), |fate| SocketEvent::Unsent(id, fate));
+            self.members[node.0].machine.handle_socket(self.now, socket, event);
+        }
+    }
+
+    /// Connects who dials to who listens there; whether anybody did.
+    fn connect(&mut self) -> bool {
+        let mut wanted = vec![];
+        for (number, member) in self.members.iter().enumerate().filter(|(_, member)| member.life == Life::Up) {
+            for (at, socket) in &member.sockets {
+                let has = |endpoint: &String| socket.links.iter().any(|link| self.links[link].endpoint == *endpoint);
+                let missing = socket.dialled.iter().filter(|endpoint| !has(endpoint));
+                wanted.extend(missing.filter_map(|endpoint| {
+                    let (listener, listening) = self.listener(endpoint)?;
+                    Some(((Node(number), *at), (listener, listening), endpoint.clone()))
+                }));
+            }
+        }
+        let is_any = !wanted.is_empty();
+        for (dialler, listener, endpoint) in wanted {
+            self.link(dialler, listener, &endpoint);
+        }
+        is_any
+    }
+
+    fn link(&mut self, dialler: (Node, usize), listener: (Node, usize), endpoint: &str) {
+        self.births += 1;
+        let link = self.births;
+        let name = |(node, socket): (Node, usize)| {
+            let member = &self.members[node.0];
+            let own = member.sockets.get(&socket).and_then(|socket| socket.routing_id.clone());
+            own.unwrap_or_else(|| Bytes::from(format!("{}-{link}", member.name)))
+        };
+        let (called, calling) = (name(listener), name(dialler));
+        let ends = [
+            End { node: dialler.0, socket: dialler.1, peer: called },
+            End { node: listener.0, socket: listener.1, peer: calling },
+        ];
+        for End { node, socket, peer } in &ends {
+            self.routes.insert((*node, *socket, peer.clone()), link);
+            if let Some(socket) = self.members[node.0].sockets.get_mut(socket) {
+                socket.links.push_back(link);
+            }
+        }
+        self.links.insert(link, Link { ends, endpoint: endpoint.to_owned(), last: [self.now; 2] });
+        for (node, socket) in [listener, dialler] {
+            let event = SocketEvent::Connected(endpoint.to_owned());
+            self.members[node.0].machine.handle_socket(self.now, socket, event);
+            self.empty(node, socket);
+        }
+    }
+
+    fn listener(&self, endpoint: &str) -> Option<(Node, usize)> {
+        let up = self.members.iter().enumerate().filter(|(_, member)| member.life == Life::Up);
+        let mut sockets = up.flat_map(|(node, member)| member.sockets.iter().map(move |socket| (Node(node), socket)));
+        sockets
+            .find(|(_, (_, socket))| {
+                socket.kind != SocketKind::Udp && socket.bound.iter().any(|bound| bound == endpoint)
+            })
+            .map(|(node, (at, _))| (node, *at))
+    }
+
+    fn links_of(&self, node: Node, socket: Option<usize>, endpoint: Option<&str>) -> Vec<u64> {
+        let is_its = |end: &End| end.node == node && socket.is_none_or(|socket| end.socket == socket);
+        self.links
+            .iter()
+            .filter(|(_, link)| link.ends.iter().any(is_its))
+            .filter(|(_, link)| endpoint.is_none_or(|endpoint| link.endpoint == endpoint))
+            .map(|(number, _)| *number)
+            .collect()
+    }
+
+    /// Sends what waits for a connection, to each in its turn.
+    fn empty(&mut self, node: Node, socket: usize) {
+        while let Some(open) = self.members[node.0].sockets.get_mut(&socket) {
+            let Some(&link) = open.links.front() else { return };
+            let Some(Letter { id, mut frames, .. }) = open.letters.pop_front() else { return };
+            open.links.rotate_left(1);
+            if open.kind == SocketKind::Req {
+                frames.insert(0, Bytes::new());
+            }
+            self.post(link, node, &frames);
+            if let Some(id) = id {
+                self.members[node.0].machine.handle_socket(self.now, socket, SocketEvent::Sent(id));
+            }
+        }
+    }
+
+    /// Ends a connection, as its ends see it who are still there, but for one that wants it so.
+    fn unlink(&mut self, link: u64, willing: Option<Node>) {
+        let Some(Link { ends, endpoint, .. }) = self.links.remove(&link) else { return };
+        for End { node, socket, peer } in ends.into_iter().rev() {
+            self.routes.remove(&(node, socket, peer));
+            let member = &mut self.members[node.0];
+            if let Some(socket) = member.sockets.get_mut(&socket) {
+                socket.links.retain(|one| *one != link);
+            }
+            if member.life == Life::Up && willing != Some(node) {
+                member.machine.handle_socket(self.now, socket, SocketEvent::Disconnected(endpoint.clone()));
+            }
+        }
+    }
+
+    fn end(&mut self, link: u64) {
+        self.unlink(link, None);
+    }
+
+    /// Ends all connections of who is gone.
+    fn leave(&mut self, node: Node) {
+        for link in self.links_of(node, None, None) {
+            self.end(link);
+        }
+        self.members[node.0].sockets.clear();
+    }
+
+    fn post(&mut self, link: u64, from: Node, frames: &Frames) {
+        let Some(end) = self.links.get(&link).map(|link| usize::from(link.ends[0].node == from)) else { return };
+        let copies = self.copies();
+        for _ in 0..copies {
+            let mut at = self.arrival();
+            let Some(Link { last, .. }) = self.links.get_mut(&link) else { return };
+            if !self.network.reorder {
+                at = at.max(last[end]);
+            }
+            last[end] = at.max(last[end]);
+            self.plan(at, Happens::Arrives { link, end, frames: frames.clone() });
+        }
+    }
+
+    /// Sends a datagram: to one host, or to everybody else where a group or all are meant.
+    fn cast(&mut self, node: Node, socket: usize, to: &[u8], frames: &Frames) {
+        let (to, port) =
+            std::str::from_utf8(to).ok().and_then(|to| to.split('@').next()?.rsplit_once(':')).unwrap_or_default();
+        let is_for_all = to == "255.255.255.255" || to.starts_with("239.");
+        let hears = |other: Node, socket: &Socket| {
+            let is_meant = if is_for_all { other != node } else { host_of(other) == to };
+            is_meant
+                && socket.kind == SocketKind::Udp
+                && socket.bound.iter().any(|bound| bound.ends_with(&format!(":{port}")))
+        };
+        let ears: Vec<_> = (0..self.members.len())
+            .map(Node)
+            .flat_map(|other| self.members[other.0].sockets.iter().map(move |(at, socket)| (other, *at, socket)))
+            .filter(|(other, _, socket)| hears(*other, socket))
+            .map(|(other, at, _)| (other, at))
+            .collect();
+        let own_port = self.members[node.0].sockets.get(&socket).and_then(|socket| {
+            socket.bound.first().and_then(|bound| bound.rsplit_once(':')).map(|(_, port)| port.to_owned())
+        });
+        let from = Bytes::from(format!("{}:{}", host_of(node), own_port.unwrap_or_default()));
+        for (to, socket) in ears {
+            for _ in 0..self.copies() {
+                let (at, from, frames) = (self.arrival(), from.clone(), frames.clone());
+                self.plan(at, Happens::Datagram { to, socket, from, frames });
+            }
+        }
+    }
+
+    /// How many of a message arrive.
+    fn copies(&mut self) -> usize {
+        let Network { loss, duplication, .. } = self.network;
+        match (self.fraction() < loss, self.fraction() < duplication) {
+            (true, _) => 0,
+            (false, true) => 2,
+            (false, false) => 1,
+        }
+    }
+
+    fn arrival(&mut self) -> Nanos {
+        let Network { latency, jitter, .. } = self.network;
+        self.now + latency + jitter.mul_f64(self.fraction())
+    }
+
+    fn plan(&mut self, at: Nanos, happens: Happens) {
+        self.entries += 1;
+        self.agenda.insert((at, self.entries), happens);
+    }
+
+    fn seed_of_one(&mut self) -> [u8; 32] {
+        let mut seed = [0; 32];
+        seed.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&self.random().to_be_bytes()));
+        seed
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// From 0 to less than 1.
+    fn fraction(&mut self) -> f64 {
+        f64::from((self.random() >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+impl<B: AnyMachine + ?Sized> fmt::Debug for Simulation<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").field("seed", &self.seed).field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// The address of a node's host.
+fn host_of(node: Node) -> String {
+    let [.., a, b] = (node.0 + 1).to_be_bytes();
+    format!("10.0.{a}.{b}")
+}
+
+impl<B: AnyMachine + ?Sized> Member<B> {
+    /// Hands over what has come and is wanted; whether there was anything.
+    fn read(&mut self, now: Nanos) -> bool {
+        let mut is_any = false;
+        for (at, socket) in &mut self.sockets {
+            while !socket.unread.is_empty() && self.machine.reads(*at) {
+                let Some((peer, frames)) = socket.unread.pop_front() else { break };
+                is_any = true;
+                self.machine.handle_message(now, Incoming { socket: *at, peer, user_id: None, frames });
+            }
+        }
+        is_any
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        for (at, socket) in &mut self.sockets {
+            let is_late = |letter: &Letter| letter.until.is_some_and(|until| until <= now);
+            while let Some(late) = socket.letters.iter().position(is_late) {
+                if let Some(Letter { id: Some(id), .. }) = socket.letters.remove(late) {
+                    self.machine.handle_socket(now, *at, SocketEvent::Unsent(id, Unsent::Expired));
+                }
+            }
+        }
+        self.machine.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let letters = self.sockets.values().flat_map(|socket| &socket.letters);
+        letters.filter_map(|letter| letter.until).chain(self.machine.poll_timeout()).min()
+    }
+}
+
+/// A bare socket: it sends what it is given, and tells what it is sent.
+#[derive(Debug)]
+pub struct Bare {
+    outputs: VecDeque<Output<()>>,
+    received: VecDeque<Received>,
+    is_closed: bool,
+}
+
+impl Bare {
+    /// One that listens and dials there.
+    pub fn new(kind: SocketKind, bind: Vec<String>, connect: Vec<String>) -> Self {
+        let open = Open { socket: (), kind, bind, connect, options: SocketOptions::default() };
+        Self { outputs: VecDeque::from([Output::Open(open)]), received: VecDeque::new(), is_closed: false }
+    }
+}
+
+/// What a bare socket was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// By whom, on a ROUTER.
+    pub peer: Option<Bytes>,
+    /// The message.
+    pub frames: Frames,
+}
+
+impl Event for Received {
+    fn weight(&self) -> Weight {
+        Weight::Lossless(cost(&self.frames))
+    }
+}
+
+impl Machine for Bare {
+    type Socket = ();
+    type Event = Received;
+    /// To whom, on a ROUTER, and what.
+    type Verb = (Option<Bytes>, Frames);
+    type Stats = ();
+
+    fn handle_message(&mut self, _now: Nanos, incoming: Incoming<()>) -> Verdict {
+        self.received.push_back(Received { peer: incoming.peer, frames: incoming.frames });
+        Verdict::default()
+    }
+
+    fn handle_socket(&mut self, _now: Nanos, (): (), event: SocketEvent) {
+        self.is_closed |= event == SocketEvent::Closed;
+    }
+
+    fn handle_timeout(&mut self, _now: Nanos) {}
+
+    fn handle_verb(&mut self, _now: Nanos, (to, frames): Self::Verb) {
+        self.outputs.push_back(Output::Send { id: None, socket: (), to, frames, until: None });
+    }
+
+    fn handle_close(&mut self, _now: Nanos, grace: Duration) {
+        self.outputs.push_back(Output::Close { socket: (), linger: grace });
+    }
+
+    fn poll_output(&mut self) -> Option<Output<()>> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<Received> {
+        self.received.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn stats(&self) {}
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+}

@@ -1,0 +1,119 @@
+"""Roles over the Rust crate in place of libzmq, and what is refused there by name."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+import zmq
+
+from peers import cdtp as wire
+from peers.waiting import PATIENCE_S
+from trunkline import cdtp, dcp
+from trunkline.curve import Curve
+from trunkline.errors import LocalProtocolError
+
+ANY = "tcp://127.0.0.1:*"
+HEAD = [b"", b"DGBX\x01"]
+
+
+@pytest.mark.parametrize("ours", ["binds", "connects"])
+def test_a_receiver_hears_a_raw_sender(open_socket, ours):
+    if ours == "binds":
+        receiver = cdtp.Receiver(bind=ANY, transport="zeromq")
+        push = open_socket(zmq.PUSH, connect=receiver.endpoints[0])
+    else:
+        push = open_socket(zmq.PUSH, bind=ANY)
+        receiver = cdtp.Receiver(connect=push.last_endpoint.decode(), transport="zeromq")
+    with receiver:
+        for number in range(100):
+            push.send_multipart([wire.header_s(), b"%d" % number])
+        came = [receiver.receive(timeout_s=PATIENCE_S).payload for _ in range(100)]
+        assert came == [(b"%d" % number,) for number in range(100)]
+        assert receiver.stats.received == 100
+
+
+def test_a_sender_is_heard_by_a_raw_receiver(open_socket, tmp_path):
+    with cdtp.Sender("Det", bind=ANY, transport="zeromq", capture=tmp_path / "capture") as sender:
+        pull = open_socket(zmq.PULL, connect=sender.endpoints[0])
+        for number in range(100):
+            sender.send(b"%d" % number)
+        assert [pull.recv_multipart()[1] for _ in range(100)] == [b"%d" % number for number in range(100)]
+        sender.flush(timeout_s=PATIENCE_S)
+
+
+def test_a_broker_serves_raw_peers(open_socket):
+    with dcp.Broker(bind=ANY, transport="zeromq") as broker:
+        worker, client = (open_socket(zmq.DEALER, connect=broker.endpoints[0]) for _ in range(2))
+        worker.send_multipart([*HEAD, b"\x01", b"echo"])
+        assert worker.recv_multipart() == [*HEAD, b"\x01", b"echo"]
+        client.send_multipart([*HEAD, b"\x04", b"echo", b"", b"", b"hello"])
+        address = worker.recv_multipart()[4]
+        worker.send_multipart([*HEAD, b"\x05", address, b"", b"", b"HELLO"])
+        assert client.recv_multipart() == [*HEAD, b"\x05", address, b"", b"", b"HELLO"]
+
+
+def test_worker_and_client_speak_to_a_broker_over_libzmq():
+    with (
+        dcp.Broker(bind=ANY) as broker,
+        dcp.Worker(b"echo", connect=broker.endpoints, transport="zeromq") as worker,
+        dcp.Client(connect=broker.endpoints, transport="zeromq") as client,
+    ):
+        thread = threading.Thread(target=worker.serve, args=(lambda request: request.data,))
+        thread.start()
+        assert client.request(b"echo", b"hello", timeout_s=PATIENCE_S).data == (b"hello",)
+        futures = [client.submit(b"echo", b"%d" % number) for number in range(100)]
+        assert [future.result(PATIENCE_S).data for future in futures] == [(b"%d" % number,) for number in range(100)]
+        worker.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"curve": Curve(zmq.curve_keypair()[1])}, "curve="),
+        ({"options": {zmq.TCP_KEEPALIVE: 1}}, "options="),
+        ({"bind": "inproc://a"}, "inproc://a"),
+    ],
+)
+def test_what_it_lacks_is_refused_by_name(given, named):
+    with pytest.raises(LocalProtocolError, match=named):
+        cdtp.Receiver(**{"bind": ANY, "transport": "zeromq", **given})
+
+
+def test_sockets_and_contexts_of_pyzmq_are_refused(context, open_socket):
+    with pytest.raises(LocalProtocolError, match="context="):
+        cdtp.Receiver(bind=ANY, transport="zeromq", context=context)
+    with pytest.raises(LocalProtocolError, match="socket="):
+        cdtp.Receiver(socket=open_socket(zmq.PULL), transport="zeromq")
+    with pytest.raises(ValueError, match="transport"):
+        cdtp.Receiver(bind=ANY, transport="nanomsg")
+
+
+def test_it_is_taken_by_itself_where_pyzmq_gives_no_libzmq_away():
+    """A process whose pyzmq is another implementation altogether."""
+    code = f"""
+import sys
+from trunkline import _native, cdtp, _roles
+_roles._library = "none"
+_native.use_libzmq("/nowhere/libzmq.so")
+with cdtp.Receiver(bind={ANY!r}) as receiver, cdtp.Sender("Det", connect=receiver.endpoints) as sender:
+    sender.send(b"hello")
+    print(receiver.receive(timeout_s={PATIENCE_S}).payload)
+try:
+    cdtp.Receiver(bind={ANY!r}, transport="libzmq")
+except OSError as error:
+    print("refused", "libzmq" in str(error))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "(b'hello',)\nrefused True\n", done.stderr
+
+
+def test_the_command_line_has_it(open_socket):
+    command = [sys.executable, "-m", "trunkline", "cdtp", "receive", "--bind", ANY, "--transport", "zeromq"]
+    with subprocess.Popen([*command, "--count", "1", "--json"], stdout=subprocess.PIPE, text=True) as process:
+        (endpoint,) = json.loads(process.stdout.readline())["endpoints"]
+        open_socket(zmq.PUSH, connect=endpoint).send_multipart([wire.header_s(), b"x"])
+        assert '"sender": "Det"' in process.stdout.read()
+    assert process.returncode == 0
