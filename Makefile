@@ -82,7 +82,7 @@ $(DONE)/wheel: $(DONE)/venv pyproject.toml README.md $(RUST) $(PYTHON_SOURCES)
 wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make a round trip
 	python tools/wheel_check.py dist/*.whl
 
-fuzz: $(DONE)/venv ## Fuzz the decoders, FUZZ_SECONDS each
+fuzz: $(DONE)/venv ## Fuzz decoders, machines and captures, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
 
 bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results

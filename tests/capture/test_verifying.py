@@ -64,7 +64,19 @@ def test_a_recorder_may_be_at_work(recorded, open_socket):
             recorder.wait(count=count, timeout_s=20)
             (recorder.publish if count % 3 else recorder.flush)(timeout_s=20)
             found = capture.verify(recorded)
-            assert (found.messages, found.problems) == (2 * SEGMENTS + count, ())
+            assert (found.messages, found.unchecked, found.problems) == (2 * SEGMENTS + count, 0, ())
+
+
+def test_a_recorder_may_publish_and_delete_meanwhile(recorded, open_socket):
+    with cdtp.Recorder(recorded, bind=ANY, segment_bytes=100, keep_bytes=60_000) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for count in range(300):
+            push.send_multipart([wire.header_s(), bytes(100)])
+            if count % 10 == 0:
+                found = capture.verify(recorded)
+                assert (found.unchecked, found.problems) == (0, ())
+        recorder.wait(count=300, timeout_s=20)
+    assert capture.verify(recorded).segments < 100
 
 
 def test_what_retention_deletes_is_no_gap(recorded):

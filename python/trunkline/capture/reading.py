@@ -230,7 +230,7 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     try:
         yield from reader
     except (OSError, pa.ArrowException) as error:
-        raise CaptureError(str(error)) from error
+        raise CaptureError(str(error).removeprefix("External error: ")) from error
 
 
 def open(path: str | os.PathLike[str]) -> Capture:  # noqa: A001 - as `gzip.open`, used with its room

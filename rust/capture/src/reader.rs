@@ -33,7 +33,7 @@ use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs, import, ver
 const BATCH_ROWS: usize = 8192;
 
 /// How often files may be replaced while runs are read from them.
-const RUN_TRIES: usize = 100;
+pub(crate) const RUN_TRIES: usize = 100;
 
 /// Publishes what a killed writer left in a capture's journal, unless a writer is at work there, and holds all segments to
 /// what their bytes were when they were published.

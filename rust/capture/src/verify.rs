@@ -12,7 +12,7 @@ use crate::files::{self, Listing};
 use crate::guard::guarded;
 use crate::journal::JournalReader;
 use crate::notes::{self, Sum};
-use crate::reader::{look_for_capture, next_of, open_segment};
+use crate::reader::{RUN_TRIES, look_for_capture, next_of, open_segment};
 use crate::schema::schema;
 use crate::source::Source;
 use crate::store::{list_runs, open, read_manifest, read_notes};
@@ -57,8 +57,9 @@ pub fn verify(directory: &Path) -> Result<Verification, CaptureError> {
     let manifest = read_manifest(&*disk, directory);
     let manifest = verifier.keep(manifest).flatten();
     verifier.capture_id = manifest.as_ref().map(|manifest| manifest.capture_id.clone());
-    let sums = verifier.sums()?;
     let listing = verifier.listing()?;
+    // After it, so that there are those of each segment that is listed.
+    let sums = verifier.sums()?;
     for number in listing.segments.iter().copied() {
         verifier.segment(number, sums.get(&number))?;
     }
@@ -76,7 +77,10 @@ pub fn verify(directory: &Path) -> Result<Verification, CaptureError> {
 pub(crate) fn damaged(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
     let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     let segments = Listing::new(names).segments;
-    let sums = sums(disk, directory)?;
+    let mut sums = BTreeMap::new();
+    for number in list_runs(disk, directory)? {
+        sums.extend(noted(disk, directory, number)?);
+    }
     let is_damaged = |number: &u64| {
         let path = directory.join(files::segment(*number));
         let sum = open(disk, &path)?;
@@ -92,13 +96,12 @@ pub(crate) fn damaged(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, Cap
     Ok(damaged)
 }
 
-fn sums(disk: &dyn Disk, directory: &Path) -> Result<BTreeMap<u64, Sum>, CaptureError> {
-    let mut sums = BTreeMap::new();
-    for number in list_runs(disk, directory)? {
-        let (path, text) = read_notes(disk, directory, number)?;
-        sums.extend(notes::from_text(&path, &text)?.0.into_iter().map(|sum| (sum.segment, sum)));
-    }
-    Ok(sums)
+/// The sums in the notes on a segment, whose account can be read as well.
+fn noted(disk: &dyn Disk, directory: &Path, number: u64) -> Result<impl Iterator<Item = (u64, Sum)>, CaptureError> {
+    let (path, text) = read_notes(disk, directory, number)?;
+    let (sums, account) = notes::from_text(&path, &text)?;
+    runs::from_lines(&path, account, &mut runs::Maps::new())?;
+    Ok(sums.into_iter().map(|sum| (sum.segment, sum)))
 }
 
 struct Verifier<'a> {
@@ -127,22 +130,27 @@ impl Verifier<'_> {
         Ok(Listing::new(names))
     }
 
-    /// The sums that are written down, and whether the accounts can be read with them.
+    /// The sums that are written down.
     fn sums(&mut self) -> Result<BTreeMap<u64, Sum>, CaptureError> {
-        let mut sums = BTreeMap::new();
-        for number in list_runs(self.disk, self.directory)? {
-            let noted = read_notes(self.disk, self.directory, number).and_then(|(path, text)| {
-                let (sums, account) = notes::from_text(&path, &text)?;
-                runs::from_lines(&path, account, &mut runs::Maps::new())?;
-                Ok(sums)
-            });
-            // A writer removes those that say nothing new.
-            if matches!(&noted, Err(error) if error.kind() == CaptureErrorKind::Missing) {
-                continue;
+        let mut tries = 0..RUN_TRIES;
+        loop {
+            let mut sums = BTreeMap::new();
+            let mut problems = Vec::new();
+            for number in list_runs(self.disk, self.directory)? {
+                match noted(self.disk, self.directory, number) {
+                    Ok(noted) => sums.extend(noted),
+                    Err(error) => problems.push(error),
+                }
             }
-            sums.extend(self.keep(noted).into_iter().flatten().map(|sum| (sum.segment, sum)));
+            let is_missing = |error: &CaptureError| error.kind() == CaptureErrorKind::Missing;
+            // Where one is gone, the writer has put something later in its place.
+            if !problems.iter().any(is_missing) || tries.next().is_none() {
+                for error in problems {
+                    self.keep::<()>(Err(error));
+                }
+                return Ok(sums);
+            }
         }
-        Ok(sums)
     }
 
     fn segment(&mut self, number: u64, noted: Option<&Sum>) -> Result<(), CaptureError> {
@@ -152,6 +160,7 @@ impl Verifier<'_> {
             Err(error)
                 if error.kind() == CaptureErrorKind::Missing && self.listing()?.segments.first() > Some(&number) =>
             {
+                (self.next_segment, self.next_seq) = (Some(number + 1), None);
                 return Ok(());
             }
             file => file,
