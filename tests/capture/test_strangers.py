@@ -141,7 +141,13 @@ def test_a_file_that_is_far_too_large_is_not_read(recorded, name):
 
 @pytest.mark.parametrize(
     ("field", "number"),
-    [("next_seq", (1 << 63) - 1), ("next_segment", 1 << 63), ("next_segment", (1 << 64) - 1), ("capture_id", "x" * 65)],
+    [
+        ("next_seq", (1 << 63) - 1),
+        ("next_segment", 1 << 63),
+        ("next_segment", (1 << 64) - 1),
+        ("capture_id", "x" * 65),
+        ("capture_id", "\x1b[2J"),
+    ],
 )
 def test_numbers_nobody_counts_to_are_refused_when_they_are_read(recorded, field, number):
     (recorded / "_capture/manifest.parquet").unlink()

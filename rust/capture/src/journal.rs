@@ -50,7 +50,7 @@ impl Header {
         }
         let header = (|| {
             Some(Self {
-                capture_id: capture_id(&value)?,
+                capture_id: capture_id(value["capture_id"].as_str()?)?,
                 segment: counted(&value["segment"])?,
                 first_seq: counted(&value["first_seq"])?,
             })
