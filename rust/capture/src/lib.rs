@@ -36,6 +36,7 @@ mod segment;
 mod settings;
 mod source;
 mod store;
+mod thrift;
 mod verify;
 mod writer;
 
