@@ -85,6 +85,9 @@ wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make
 fuzz: $(DONE)/venv ## Fuzz decoders, machines and captures, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
 
+soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour; write benches/results/soak.md
+	python -m benches.strangers --seconds $${SOAK_SECONDS:-3600}
+
 bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results
 	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture
 	python -m benches
@@ -98,4 +101,4 @@ docs: $(DONE)/build ## Build the documentation into site/
 clean: ## Remove everything that was built
 	rm -rf $(DONE) $(VENV) .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz bench coverage docs clean
+.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz soak bench coverage docs clean

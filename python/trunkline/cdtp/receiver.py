@@ -58,6 +58,7 @@ class ReceiverStats:
         senders: By name, cut at 200 bytes; at most 1000.
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
     """
 
     received: int
@@ -72,6 +73,7 @@ class ReceiverStats:
     senders: Mapping[str, SenderCount]
     capture_lost: int
     refused: int
+    turned_away: int
 
 
 def notify(notices: Notices) -> Callable[..., None]:

@@ -78,6 +78,7 @@ class BrokerStats:
         services: One entry a service, at most 1000.
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
     """
 
     received: int
@@ -89,6 +90,7 @@ class BrokerStats:
     services: Sequence[ServiceStats]
     capture_lost: int
     refused: int
+    turned_away: int
 
 
 class Brokering(Role):

@@ -17,6 +17,7 @@ mod machine;
 pub mod mc0;
 pub mod msgpack;
 pub mod mtl;
+mod names;
 mod protocol;
 pub mod question;
 pub mod simulation;
@@ -30,4 +31,5 @@ pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
     SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
 };
+pub use names::{NAME_BYTES, shortened};
 pub use protocol::{Framing, Protocol, Split};

@@ -240,6 +240,7 @@ pub(super) fn stats_dict<'py>(
     stats.set_item("durable", durable)?;
     stats.set_item("segments", segments)?;
     stats.set_item("capture_lost", snapshot.capture_lost)?;
+    stats.set_item("turned_away", snapshot.turned_away)?;
     Ok(stats)
 }
 

@@ -98,6 +98,7 @@ impl PyBroker {
         let snapshot = py.detach(|| this.handle.stats());
         let stats = stats_dict(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
+        stats.set_item("turned_away", snapshot.turned_away)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;
         Ok(stats)
     }

@@ -26,6 +26,9 @@ const JITTER_NANOS: u64 = 200_000_000;
 /// Services of others that are remembered; they come from the network, memory does not grow with them.
 const SERVICES: usize = 1024;
 
+/// Services of others at one address; who says more there is making them up.
+const AT_AN_ADDRESS: usize = 16;
+
 /// A request comes once a network and once a hash: copies within this time are one.
 const ECHO: Duration = Duration::from_millis(100);
 
@@ -352,7 +355,13 @@ impl Beacon {
     fn offered(&mut self, now: Nanos, address: Ipv4Addr, datagram: &Datagram) -> bool {
         let Datagram { host, service, port, .. } = *datagram;
         let remote = Remote { address, port, heard: now, moving: None };
-        let is_full = self.remotes.len() == SERVICES;
+        let is_new = !self.remotes.contains_key(&(host, service));
+        if is_new && self.remotes.values().filter(|known| known.address == address).count() >= AT_AN_ADDRESS {
+            return false;
+        }
+        if is_new && self.remotes.len() == SERVICES {
+            self.forget_the_most_silent();
+        }
         match self.remotes.get_mut(&(host, service)) {
             Some(known) if known.port == port && known.address == address => *known = remote,
             Some(known) if known.port == port && now < known.heard + MOVE => {}
@@ -361,13 +370,20 @@ impl Beacon {
                 self.look_at.get_or_insert(at);
             }
             Some(_) => self.replace(host, service, remote),
-            None if is_full => return false,
             None => {
                 self.tell(Kind::Offer, host, service, Some(remote.endpoint()));
                 self.remotes.insert((host, service), remote);
             }
         }
         true
+    }
+
+    /// Makes room for another. Nobody is told: whoever is still there says so again, and is new then.
+    fn forget_the_most_silent(&mut self) {
+        let silent = self.remotes.iter().min_by_key(|(_, known)| known.heard).map(|(key, _)| *key);
+        if let Some(silent) = silent {
+            self.remotes.remove(&silent);
+        }
     }
 
     fn replace(&mut self, host: Id, service: Service, remote: Remote) {
