@@ -69,7 +69,7 @@ class Role:
 
     def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trunkline", *arguments, "--json"],
+            [sys.executable, "-m", "trunkline", *arguments, "--json", "--stats-interval", "0.1"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -84,7 +84,8 @@ class Role:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.last = json.loads(line)
+            if line.startswith('{"event": "stats"') or line.startswith('{"event": "stopped"'):
+                self.last = json.loads(line)
 
     @property
     def alive(self) -> bool:
@@ -99,7 +100,7 @@ class Role:
     @property
     def files(self) -> int:
         """The descriptors it has open."""
-        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+        return sum(1 for _ in Path(f"/proc/{self._process.pid}/fd").iterdir())
 
     def signal(self, number: int) -> None:
         """Sends it a signal."""

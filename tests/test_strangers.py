@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -27,10 +28,10 @@ def address(endpoint):
 
 
 @pytest.fixture
-def few_files():
+def _few_files():
     """A process that may have few files open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd"))
+    used = sum(1 for _ in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 160, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -75,7 +76,8 @@ def test_a_limit_is_a_number_of_peers(wrong):
         cdtp.Receiver(bind=ANY, max_connections=wrong)
 
 
-def test_silent_connections_leave_files_to_the_role_and_serve_who_is_in(few_files, tmp_path, open_socket):
+@pytest.mark.usefixtures("_few_files")
+def test_silent_connections_leave_files_to_the_role_and_serve_who_is_in(tmp_path, open_socket):
     with cdtp.Recorder(tmp_path / "capture", bind=ANY, segment_s=0.2) as recorder:
         good = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
         good.send_multipart([wire.header_s(), b"before"])
