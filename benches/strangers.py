@@ -84,7 +84,7 @@ class Role:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith('{"event": "stats"') or line.startswith('{"event": "stopped"'):
+            if line.startswith(('{"event": "stats"', '{"event": "stopped"')):
                 self.last = json.loads(line)
 
     @property
