@@ -9,6 +9,7 @@ import sys
 import zlib
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zmq
 
@@ -140,7 +141,13 @@ def test_a_file_that_is_far_too_large_is_not_read(recorded, name):
 
 @pytest.mark.parametrize(
     ("field", "number"),
-    [("next_seq", (1 << 63) - 1), ("next_segment", 1 << 63), ("next_segment", (1 << 64) - 1), ("capture_id", "x" * 65)],
+    [
+        ("next_seq", (1 << 63) - 1),
+        ("next_segment", 1 << 63),
+        ("next_segment", (1 << 64) - 1),
+        ("capture_id", "x" * 65),
+        ("capture_id", "\x1b[2J"),
+    ],
 )
 def test_numbers_nobody_counts_to_are_refused_when_they_are_read(recorded, field, number):
     (recorded / "_capture/manifest.parquet").unlink()
@@ -282,3 +289,46 @@ def test_a_segment_with_any_bytes_of_its_footer_changed_is_read_or_refused(recor
             spoilt[at] = dice.choice([0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)])
         paths.append(laid_down(tmp_path / str(number), "0000000000.parquet", spoilt))
     assert refusals(paths) > 60
+
+
+def test_sizes_that_add_up_to_more_than_a_number_holds_are_counted_as_far_as_it_goes(recorded, journal, tmp_path):
+    most = pa.array([(1 << 63) - 1] * 3, pa.int64())
+
+    def told(table):
+        return table.set_column(table.schema.get_field_index("n_bytes"), "n_bytes", most)
+
+    segments = laid_down(tmp_path / "segments", "0000000000.parquet", b"")
+    pq.write_table(
+        told(pq.read_table(recorded / "0000000000.parquet")), segments / "0000000000.parquet", compression="none"
+    )
+    header, batch = journal
+    sink = pa.BufferOutputStream()
+    table = told(pa.ipc.open_stream(batch).read_all())
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    journals = laid_down(
+        tmp_path / "journals", ".0000000001.journal", as_journal([header, sink.getvalue().to_pybytes()])
+    )
+    assert refusals([segments]) == 0
+    assert capture.open(segments).info().bytes == (1 << 64) - 1
+    assert refusals([journals]) == 0
+    assert capture.open(journals).info().messages == 3
+
+
+def test_a_map_that_is_none_is_left_out_of_its_run(recorded):
+    boundary = {"segment": 0, "seq": 0, "map": "wcHB"}
+    counts = ("ordinal", "first_seq", "messages", "bytes", "missed", "duplicates", "out_of_order")
+    run = {
+        "sender": "Det",
+        "over": False,
+        "bor": boundary,
+        "eor": boundary,
+        "goes_on": False,
+        **dict.fromkeys(counts, 0),
+    }
+    run |= {"first_received_at_ns": 0, "last_received_at_ns": 0}
+    (recorded / "_capture/0000000000.parquet").unlink()
+    (recorded / "_runs").mkdir()
+    (recorded / "_runs/0000000000.jsonl").write_text('{"version": 1, "segment": 0}\n' + json.dumps(run) + "\n")
+    (found,) = capture.open(recorded).runs()
+    assert (found.config, found.metadata, found.bor_seq) == (None, None, 0)

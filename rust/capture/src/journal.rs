@@ -50,7 +50,7 @@ impl Header {
         }
         let header = (|| {
             Some(Self {
-                capture_id: capture_id(&value)?,
+                capture_id: capture_id(value["capture_id"].as_str()?)?,
                 segment: counted(&value["segment"])?,
                 first_seq: counted(&value["first_seq"])?,
             })
@@ -279,7 +279,9 @@ fn decode(record: &[u8]) -> Result<Batch, ArrowError> {
     ipc::check_rows(&columns)?;
     let columns = with_empty(&columns)?;
     let n_bytes = columns["n_bytes"].as_primitive::<Int64Type>();
-    let frame_bytes = n_bytes.values().iter().filter_map(|n_bytes| u64::try_from(*n_bytes).ok()).sum();
+    let n_bytes = n_bytes.values().iter().filter_map(|n_bytes| u64::try_from(*n_bytes).ok());
+    // Of a message too large for the columns there are no frames.
+    let frame_bytes = n_bytes.fold(0, u64::saturating_add).min(record.len() as u64);
     Ok(Batch { columns, frame_bytes })
 }
 

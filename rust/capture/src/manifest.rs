@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::{CaptureError, files};
 
-/// The longest id of a capture.
-pub(crate) const CAPTURE_ID_BYTES: usize = 64;
+/// The longest id of a capture, which each of its rows repeats: a UUID takes less.
+const CAPTURE_ID_BYTES: usize = 64;
 
 /// What the manifest says: the capture's id and the numbers that the next segment and row get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Manifest {
         }
         let manifest = (|| {
             Some(Self {
-                capture_id: capture_id(&value)?,
+                capture_id: capture_id(value["capture_id"].as_str()?)?,
                 next_segment: counted(&value["next_segment"])?,
                 next_seq: counted(&value["next_seq"])?,
             })
@@ -45,9 +45,10 @@ impl Manifest {
     }
 }
 
-/// The id of a capture, which each of its rows repeats: no more than a UUID takes, with room to spare.
-pub(crate) fn capture_id(value: &Value) -> Option<String> {
-    value["capture_id"].as_str().filter(|id| id.len() <= CAPTURE_ID_BYTES).map(str::to_owned)
+/// The id of a capture, if it can be one: it is shown to people as it is.
+pub(crate) fn capture_id(id: &str) -> Option<String> {
+    let is_id = id.len() <= CAPTURE_ID_BYTES && id.bytes().all(|letter| letter.is_ascii_graphic());
+    is_id.then(|| id.to_owned())
 }
 
 /// A number of segments or rows that there may be.

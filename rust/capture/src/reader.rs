@@ -366,7 +366,8 @@ impl Info {
         self.last_received_at_ns = self.last_received_at_ns.into_iter().chain(received.iter().copied()).max();
         self.messages += batch.num_rows() as u64;
         let n_bytes = batch["n_bytes"].as_primitive::<Int64Type>();
-        self.bytes += n_bytes.values().iter().filter_map(|n| u64::try_from(*n).ok()).sum::<u64>();
+        let n_bytes = n_bytes.values().iter().filter_map(|n_bytes| u64::try_from(*n_bytes).ok());
+        self.bytes = n_bytes.fold(self.bytes, u64::saturating_add);
         count(&mut self.protocols, batch["protocol"].as_string());
         count(&mut self.errors, batch["error"].as_string());
         count(&mut self.directions, batch["direction"].as_string());

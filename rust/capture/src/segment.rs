@@ -21,7 +21,7 @@ use crate::columns::Batch;
 use crate::disk::{Disk, DiskFile};
 use crate::guard::guarded;
 use crate::journal::Header;
-use crate::manifest::CAPTURE_ID_BYTES;
+use crate::manifest::capture_id;
 use crate::notes::Sum;
 use crate::schema::{journal_schema, schema};
 use crate::{CaptureError, files};
@@ -211,7 +211,6 @@ impl SegmentSummary {
         let first_seq: u64 = value(FIRST_SEQ)?.parse().ok()?;
         let rows = u64::try_from(file.num_rows()).ok()?;
         let next_seq = first_seq.checked_add(rows).filter(|next| *next <= files::NUMBER_MAX)?;
-        let capture_id = value(CAPTURE_ID).filter(|id| id.len() <= CAPTURE_ID_BYTES)?.to_owned();
-        Some(Self { capture_id, next_seq })
+        Some(Self { capture_id: capture_id(value(CAPTURE_ID)?)?, next_seq })
     }
 }

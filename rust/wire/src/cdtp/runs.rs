@@ -503,8 +503,9 @@ impl Boundary {
         Self::new(message.segment, message.seq, map.map(Bytes::copy_from_slice))
     }
 
-    /// One of a row with this map.
+    /// One of a row with this map, if it is one.
     pub fn new(segment: u64, seq: u64, map: Option<Bytes>) -> Self {
+        let map = map.filter(|map| is_map(map));
         let run_id = match map.as_deref().and_then(|map| member(map, b"run_id")) {
             Some(Value::String(id)) if id.len() <= NAME_BYTES => Some(id.into()),
             _ => None,
