@@ -10,7 +10,8 @@ use trunkline_wire::dcp::{
     encode_register, encode_reply, encode_request,
 };
 use trunkline_wire::{
-    DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketKind, Unsent,
+    DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent,
+    SocketKind, Unsent,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
