@@ -33,7 +33,7 @@ build: $(DONE)/build ## Build the release extension into .venv
 $(DONE)/venv: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trunkline needs Python 3.11 or later: make PYTHON=…")'
-	$(BIN)/pip install --quiet --requirement requirements.txt
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
 	mkdir -p $(DONE) && touch $@
 
 $(DONE)/build: $(DONE)/venv pyproject.toml $(RUST)
@@ -64,7 +64,7 @@ peers: $(PEERS:%=$(DONE)/peer-%) ## Install the released Constellations that the
 
 $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 	rm -rf .peers/$* && $(PYTHON) -m venv .peers/$*
-	.peers/$*/bin/pip install --quiet --no-deps --requirement $<
+	.peers/$*/bin/pip install --quiet --no-deps --require-hashes --requirement $<
 	touch $@
 
 python-test: $(DONE)/build peers ## The tests of the Python package, against live sockets, satellites and a live Spark
@@ -82,8 +82,23 @@ $(DONE)/wheel: $(DONE)/venv pyproject.toml README.md $(RUST) $(PYTHON_SOURCES)
 wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make a round trip
 	python tools/wheel_check.py dist/*.whl
 
+PIN := uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate --custom-compile-command 'make lock'
+LIVE := $(PEERS:%=tests/live/requirements-%.txt)
+
+lock: $(DONE)/venv ## Pin what is installed for development, with the hash of each file
+	$(PIN) requirements.in --output-file requirements.txt
+	for file in $(LIVE); do $(PIN) --no-deps $$file --output-file $$file; done
+
+audit: $(DONE)/venv ## Look up what is known of the locked dependencies; needs the network and cargo-audit
+	pip-audit --require-hashes --disable-pip --requirement requirements.txt
+	cargo audit --deny warnings
+	cargo audit --deny warnings --file rust/fuzz/Cargo.lock
+
 fuzz: $(DONE)/venv ## Fuzz decoders, machines and captures, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
+
+soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour; write benches/results/soak.md
+	python -m benches.strangers --seconds $${SOAK_SECONDS:-3600}
 
 bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results
 	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture
@@ -98,4 +113,4 @@ docs: $(DONE)/build ## Build the documentation into site/
 clean: ## Remove everything that was built
 	rm -rf $(DONE) $(VENV) .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check fuzz bench coverage docs clean
+.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check lock audit fuzz soak bench coverage docs clean

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 ROUND_TRIP = """
@@ -35,6 +36,8 @@ def main(wheel: Path) -> None:
     """Raises `CalledProcessError` where a step fails."""
     if "cp311-abi3" not in wheel.name:
         sys.exit(f"{wheel.name} is not an abi3 wheel for Python 3.11 and later")
+    if not any(".dist-info/sboms/" in name for name in zipfile.ZipFile(wheel).namelist()):
+        sys.exit(f"{wheel.name} does not say what it was built of")
     with tempfile.TemporaryDirectory() as directory:
         venv.create(directory, with_pip=True)
         python = Path(directory) / "bin" / "python"

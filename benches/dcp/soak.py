@@ -510,7 +510,7 @@ def main(*, fast: bool) -> None:
     lines = ["# DCP: what a broker stands", "", head, "", (__doc__ or "").partition("\n\n")[2].strip(), ""]
     lines += report(*parts)
     if not fast:
-        save("soak", lines, {"machine": head, **{type(part).__name__.lower(): asdict(part) for part in parts}})
+        save("dcp-soak", lines, {"machine": head, **{type(part).__name__.lower(): asdict(part) for part in parts}})
 
 
 if __name__ == "__main__":

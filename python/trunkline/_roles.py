@@ -140,6 +140,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "queue_bytes": chosen["queue_bytes"],
         "outbox_bytes": chosen["outbox_bytes"],
         "transport": chosen["transport"],
+        "max_connections": chosen["max_connections"],
         "max_message_bytes": chosen["max_message_bytes"],
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": chosen["capture_overflow"],
@@ -176,6 +177,7 @@ def _need_right(chosen: RoleOptions) -> None:
     need_number("queue_bytes", chosen["queue_bytes"], least=1, error=LocalProtocolError)
     need_number("outbox_bytes", chosen["outbox_bytes"], least=1, error=LocalProtocolError)
     need_number("max_message_bytes", chosen["max_message_bytes"])
+    need_number("max_connections", chosen["max_connections"], least=1, may_be_none=True)
     need_flag("raise_file_limit", chosen["raise_file_limit"])
     if chosen["transport"] is not None:
         need_choice("transport", chosen["transport"], get_args(Transport))
@@ -192,7 +194,7 @@ def _need_right(chosen: RoleOptions) -> None:
 
 def _refuse_beside_zeromq(chosen: RoleOptions, given: list[str]) -> None:
     """Refuses what the transport of that name lacks, each by its name."""
-    beside = [name for name in ("curve", "socket", "context") if chosen[name] is not None]
+    beside = [name for name in ("curve", "socket", "context", "max_connections") if chosen[name] is not None]
     beside += ["options"] if chosen["options"] else []
     if beside:
         message = f"transport='zeromq' knows no {beside[0]}=: leave it out, or take transport='libzmq'"

@@ -6,7 +6,8 @@ from trunkline import columns
 
 [protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp']
 decoder = columns.Decoder("cdtp", tags={"run": "bigint"})
-source, messages = decoder.decode_rows(header=headers, n_frames=counts)     # any Arrow arrays; one call a batch
+for source, messages in decoder.decode_rows(header=headers, n_frames=counts):   # any Arrow arrays, up to 64 MiB a batch
+    ...
 ```
 
 `protocols()` says of each protocol which options it has, which columns it takes and which it gives: whoever decodes
@@ -31,15 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["CdtpOptions", "DcpOptions", "Decoder", "Mode", "Protocol", "Tags", "protocols"]
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
-Tags = Literal["variant"] | Mapping[str, str] | None
+Tags = Literal["variant", "json"] | Mapping[str, str] | None
 
 
 class CdtpOptions(TypedDict, total=False):
     """What may be said of decoding CDTP beside the mode.
 
     Attributes:
-        tags: Which columns the tags become: ``"variant"`` (the default) for one VARIANT `tags`; a mapping of names to
-            types for columns `tag_<name>`, in which ``"*": "variant"`` adds a VARIANT of all others; None for none.
+        tags: Which columns the tags become: ``"variant"`` for one VARIANT `tags`, ``"json"`` for one of JSON text; a
+            mapping of names to types for columns `tag_<name>`, in which ``"*": "variant"`` or ``"*": "json"`` adds a
+            column of all others; None for none. Spark's functions take ``"variant"`` where nothing is said, a capture
+            ``"json"``, which any tool reads.
         accept: The header that is a message, or several: "S", "A", "B" and "2".
         strict: Whether bytes after a header are an error.
         payload: Whether to add the payload frames, which are not looked at without.
@@ -95,13 +98,13 @@ def rows_of(
         import pyarrow as pa
 
         for batch in batches:
-            source, decoded = decoder.decode_rows(**{name: batch.column(name) for name in frames})
-            stays = batch.select(kept)
-            # Mostly each row is one message.
-            if len(source) != batch.num_rows or not source.equals(_same(batch.num_rows)):
-                stays = stays.take(source)
-            wanted = decoded if only is None else decoded.select(only)
-            yield pa.RecordBatch.from_arrays([*stays.columns, *wanted.columns], names=[*kept, *wanted.schema.names])
+            for source, decoded in decoder.decode_rows(**{name: batch.column(name) for name in frames}):
+                stays = batch.select(kept)
+                # Mostly each row is one message.
+                if len(source) != batch.num_rows or not source.equals(_same(batch.num_rows)):
+                    stays = stays.take(source)
+                wanted = decoded if only is None else decoded.select(only)
+                yield pa.RecordBatch.from_arrays([*stays.columns, *wanted.columns], names=[*kept, *wanted.schema.names])
 
     decode.__name__ = f"decode_{decoder.protocol.name}"
     return decode

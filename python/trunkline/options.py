@@ -41,12 +41,15 @@ class SocketOptions(TypedDict, total=False):
             the peer with the most waiting loses its newest message. At least 1. Default: 256 MiB.
         max_message_bytes: The largest frame that is taken, in bytes. A peer that sends a larger one is disconnected; to
             send one raises `LocalProtocolError`. Beside `curve` at least 547, which its handshake takes. Default: 1 GiB.
+        max_connections: Peers that a role lets in where it listens; who comes when there are as many is hung up on and counted in
+            ``stats.turned_away``. None: as many as the process may have files open, but for 64 that it keeps back, or a quarter of
+            them where there are few. Default: none.
         raise_file_limit: Raise the limit of open files to what the system allows, for all of the process: each connection
             of a role that listens is a file. Default: False.
         transport: The implementation of ZeroMQ: the one that pyzmq has loaded (``"libzmq"``), or the Rust crate
             ``"zeromq"``, which this package brings. It has no CURVE, no ``inproc://``, no socket options, takes no `socket` and no
-            `context`, and each of these raises `LocalProtocolError`; nor does it dial again once a connection is lost. Default:
-            libzmq, and the other where pyzmq gives none away.
+            `context`, knows no `max_connections`, and each of these raises `LocalProtocolError`; nor does it dial again once a
+            connection is lost. None: libzmq, and the other where pyzmq gives none away. Default: none.
     """
 
     bind: Endpoints
@@ -59,6 +62,7 @@ class SocketOptions(TypedDict, total=False):
     queue_bytes: int
     outbox_bytes: int
     max_message_bytes: int
+    max_connections: int | None
     raise_file_limit: bool
     transport: Transport | None
 
@@ -105,6 +109,7 @@ DEFAULTS: RoleOptions = {
     "queue_bytes": 256 << 20,
     "outbox_bytes": 256 << 20,
     "max_message_bytes": 1 << 30,
+    "max_connections": None,
     "raise_file_limit": False,
     "transport": None,
     "capture": None,

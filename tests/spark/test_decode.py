@@ -181,7 +181,7 @@ def test_what_cannot_be_is_refused_when_the_plan_is_made(table):
         spark.decode(rows, "cdtp", tags={"*": "string"})
     with refused("but for case"):
         spark.decode(rows, "cdtp", tags={"run": "bigint", "Run": "bigint"})
-    with refused("typed tags only"):
+    with refused("a pandas UDF has typed tags"):
         spark.pandas_udfs.cdtp("header", tags={"*": "variant"})
     with refused("no column header"):
         spark.decode(rows.drop("header"), "cdtp")
@@ -329,6 +329,53 @@ def test_a_record_is_a_row(table):
         (0, 5, 1, 2, 3),
         (1, 6, None, 0, 0),
     ]
+
+
+@pytest.mark.req("CDTP-07")
+def test_json_is_what_spark_makes_of_the_variant(table):
+    values = {
+        "big": [2**64 - 1, 2**53 + 1, -(2**63), 0],
+        "text": 'ü"\n\x00\u2028',
+        "bin": [b"\xff\x00", b""],
+        "odd": {1: "one", "x": {2.5: None}},
+        "numbers": [0.5, -1e300, float("nan"), float("inf"), float("-inf")],
+        "when": [msgpack.Timestamp(1, 5), msgpack.Timestamp(2**33, 999_999_999)],
+        "ext": msgpack.ExtType(5, b"e"),
+        "nested": {"b": {"c": [[], {}, True, None]}, "a": 1},
+    }
+    rows = table([wire.b(1, values), wire.b(2, {}), b"junk"])
+    texts = [row["tags"] for row in spark.decode(rows, "cdtp", tags="json").orderBy("seq").collect()]
+    variants = spark.decode(rows, "cdtp").orderBy("seq").select(F.to_json("tags").alias("tags")).collect()
+    assert [text and json.loads(text) for text in texts] == [
+        row["tags"] and json.loads(row["tags"]) for row in variants
+    ]
+    assert texts[1:] == ["{}", None]
+    assert json.loads(texts[0])["big"] == [2**64 - 1, 2**53 + 1, -(2**63), 0]
+    assert json.loads(texts[0])["numbers"][2:] == ["NaN", "Infinity", "-Infinity"]
+    for function in (spark.from_cdtp, spark.pandas_udfs.cdtp):
+        given = rows.select("seq", function("header", "n_frames", tags="json").alias("cdtp")).orderBy("seq")
+        assert [row["tags"] for row in given.select("cdtp.tags").collect()] == texts
+
+
+ODD = ["a`b.c", "", " ", "a b", "ü.\u202e", "tags", "*x", "a,b:int", "x" * 300, "'; DROP", "$.a", "\\"]
+
+
+def test_tags_of_any_name_become_columns(table):
+    rows = table([wire.b(1, {name: number for number, name in enumerate(ODD)})])
+    decoded = spark.decode(rows, "cdtp", tags=dict.fromkeys(ODD, "bigint"))
+    assert decoded.columns[-len(ODD) - 4 : -4] == [f"tag_{name}" for name in ODD]
+    assert list(decoded.first())[-len(ODD) - 4 : -4] == list(range(len(ODD)))
+    functions = rows.select(spark.from_cdtp("header", tags=dict.fromkeys(ODD, "bigint")).alias("cdtp"))
+    assert [functions.first()["cdtp"][f"tag_{name}"] for name in ODD] == list(range(len(ODD)))
+
+
+def test_columns_of_any_name_beside_the_header_are_no_matter(table):
+    rows = table([wire.b(5)])
+    for name in ODD:
+        rows = rows.withColumn(name, F.lit(1)) if name not in rows.columns else rows
+    assert spark.decode(rows, "cdtp", tags=None).first()["sequence"] == 5
+    with refused("two columns header"):
+        spark.decode(rows.select("*", F.lit(2).alias("Header")), "cdtp")
 
 
 def test_names_of_columns_are_found_in_any_case(table):

@@ -106,6 +106,7 @@ def test_names_from_the_network_are_only_text(captured, tmp_path):
     assert {sender.sender for sender in cdtp.senders} == {name[:200] for name in names}
     text = report.path.read_text()
     assert "<script" not in text
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text.partition("<style")[0]
     assert not {"\x1b", "\u202e"} & set(text + cdtp.table())
     assert "$\\frac{1}{2}$" in "".join(Page(text).words)
 

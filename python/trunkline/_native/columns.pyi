@@ -1,6 +1,6 @@
 """Columns of wire bytes into columns of what they say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, final
 
 import pyarrow as pa
@@ -65,8 +65,10 @@ class Decoder:
         payload: Any = None,
         n_frames: Any = None,
         n_bytes: Any = None,
-    ) -> tuple[pa.UInt32Array, pa.RecordBatch]:
-        """A row a message, a CDTP2 message one a record; and the row of the batch that each comes from.
+    ) -> Iterator[tuple[pa.UInt32Array, pa.RecordBatch]]:
+        """Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
+
+        They come in batches of about 64 MiB, at least one. What is wrong with a message is said when its turn comes.
 
         Args:
             envelope: The frames before the header, lists of binaries.
@@ -76,7 +78,8 @@ class Decoder:
             n_bytes: The bytes of all frames of each message.
 
         Raises:
-            DecodeError: What is there is no message, or a tag is of another type than asked for; the mode is FAILFAST.
+            DecodeError: What is there is no message, or one that no column can hold, or a tag is of another type than
+                asked for; the mode is FAILFAST.
             ValueError: A column is missing, they do not fit together, or are of types they cannot be.
         """
 
@@ -92,7 +95,8 @@ class Decoder:
         """A struct a message, null where the columns that are looked into are.
 
         Raises:
-            DecodeError: What is there is no message, or a tag is of another type than asked for; the mode is FAILFAST.
+            DecodeError: What is there is no message, or one that no column can hold, or a tag is of another type than
+                asked for; the mode is FAILFAST.
             ValueError: A column is missing, they do not fit together, or are of types they cannot be.
         """
 

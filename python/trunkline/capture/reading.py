@@ -190,8 +190,8 @@ class Capture:
             protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
             mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
                 raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
-            options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Payloads are
-                not read from disk unless `payload` asks for them.
+            options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Without
+                `tags` they are one column of JSON text. Payloads are not read from disk unless `payload` asks for them.
 
         Raises:
             LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, or the protocol has
@@ -200,6 +200,9 @@ class Capture:
         pyarrow = _need_pyarrow()
         from trunkline import columns
 
+        if any(known.name == protocol and "tags" in known.options for known in columns.protocols()):
+            # Who has no Spark has mostly no VARIANT either.
+            options.setdefault("tags", "json")
         decoder = columns.Decoder(protocol, mode=mode, **options)
         decoded = decoder.row_schema()
         frames = list(columns.needed(decoder, set(decoded.names)))

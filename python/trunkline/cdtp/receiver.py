@@ -12,7 +12,7 @@ from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
-from trunkline.errors import DecodeError, LocalProtocolError
+from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["Accept", "AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
@@ -58,6 +58,7 @@ class ReceiverStats:
         senders: By name, cut at 200 bytes; at most 1000.
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
     """
 
     received: int
@@ -72,20 +73,12 @@ class ReceiverStats:
     senders: Mapping[str, SenderCount]
     capture_lost: int
     refused: int
+    turned_away: int
 
 
 def notify(notices: Notices) -> Callable[..., None]:
     """What the native role calls for everything that is no message."""
-
-    def on_notice(kind: str, *details: Any) -> None:
-        if kind == "dropped":
-            error, frames = details
-            assert isinstance(error, DecodeError)
-            notices.dropped(Dropped(error, error.kind, frames))
-        else:
-            notices.tell(kind, *details)
-
-    return on_notice
+    return notices.tell
 
 
 def machine_settings(

@@ -40,6 +40,7 @@ class RecorderStats:
         duplicate_keys: Keys that a tags map held more than once.
         chirp_dropped: CHIRP datagrams that were none.
         refused: CURVE clients that were not let in.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
     """
 
     received: int
@@ -52,6 +53,7 @@ class RecorderStats:
     duplicate_keys: int
     chirp_dropped: int
     refused: int
+    turned_away: int
 
 
 class _Watch:

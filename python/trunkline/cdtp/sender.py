@@ -46,6 +46,7 @@ class SenderStats:
         at_risk: Wire messages that may have been lost when a receiver went, at least (CDTP-18).
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
     """
 
     sent: int
@@ -54,6 +55,7 @@ class SenderStats:
     at_risk: int
     capture_lost: int
     refused: int
+    turned_away: int
 
 
 class Sending(Role):

@@ -13,7 +13,7 @@ from trunkline import errors
 from trunkline._native import decode as decode_frames
 from trunkline._text import amount, readable
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
-from trunkline.cli.options import DECODABLE, DEFAULT, Json, Tags, decoding_options, example, need_decodable
+from trunkline.cli.options import DECODABLE, DEFAULT, CaptureTags, Json, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.whole import whole
@@ -130,7 +130,7 @@ def decode(
             "--protocol", help=f"What to decode: {DECODABLE}. [default: {DEFAULT}, or what else there is alone]"
         ),
     ] = None,
-    tags: Tags = None,
+    tags: CaptureTags = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.parquet if it is there.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -171,7 +171,17 @@ class DialingSockets:
 
 @dataclass(frozen=True)
 class Sockets(DialingSockets):
-    """How the sockets of a role are made that may listen: by whom, and encrypted how."""
+    """How the sockets of a role are made that may listen: by whom, for how many, and encrypted how."""
+
+    max_connections: Annotated[
+        int | None,
+        typer.Option(
+            "--max-connections",
+            min=1,
+            metavar="N",
+            help="Hang up on who comes when there are as many peers. [default: as many as files may be open, less 64]",
+        ),
+    ] = None
 
     curve_allow: Annotated[
         Path | None,
@@ -179,6 +189,10 @@ class Sockets(DialingSockets):
             "--curve-allow", metavar="DIR", help="A file for each client key to let in; SIGHUP reads it again."
         ),
     ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """As roles take them."""
+        return {**super().keywords(), "max_connections": self.max_connections}
 
     def curve(self) -> Curve | None:
         """What they say; SIGHUP reads the allow-list again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -117,12 +117,14 @@ DrainSeconds = Annotated[
 ]
 
 
-Tags = Annotated[
-    str | None,
-    typer.Option(
-        "--tags", metavar="K=TYPE,...", help="Tags as columns, as run=bigint,*=variant; or none. [default: variant]"
-    ),
-]
+def _tags(default: str) -> Any:
+    told = f"Tags as columns, as run=bigint,*={default}; or variant, json, none. [default: {default}]"
+    return typer.Option("--tags", metavar="K=TYPE,...", help=told)
+
+
+# What Spark is to read, and what others are: only Spark and DuckDB know a VARIANT.
+Tags = Annotated[str | None, _tags("variant")]
+CaptureTags = Annotated[str | None, _tags("json")]
 
 
 # The protocols that can be decoded, to read, and the one that is meant where nobody says it.
@@ -135,16 +137,16 @@ def decoding_options(tags: str | None) -> dict[str, Any]:
     return {} if tags is None else {"tags": _tag_columns(tags)}
 
 
-def _tag_columns(given: str) -> dict[str, str] | Literal["variant"] | None:
-    if given == "variant":
-        return "variant"
+def _tag_columns(given: str) -> dict[str, str] | str | None:
+    if given in {"variant", "json"}:
+        return given
     if given == "none":
         return None
     columns = {}
     for pair in given.split(","):
         name, equals, kind = pair.rpartition("=")
         if not equals or not name or not kind:
-            message = f"--tags takes K=TYPE,... as run=bigint,*=variant, not {given!r}."
+            message = f"--tags takes K=TYPE,... as run=bigint,*=json, or is variant, json or none, not {given!r}."
             raise typer.BadParameter(message)
         columns[name] = kind
     return columns

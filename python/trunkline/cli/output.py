@@ -67,15 +67,29 @@ class Output:
             self.note("; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
 
     def _write(self, text: str) -> None:
-        if sys.stdout is None:
+        stdout = sys.stdout
+        if stdout is None:
             raise PipeClosed
         try:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
+            try:
+                descriptor = stdout.fileno()
+            except OSError:
+                # Not a file of the system's.
+                stdout.write(text + "\n")
+                stdout.flush()
+            else:
+                _write_all(descriptor, f"{text}\n".encode(stdout.encoding, stdout.errors or "strict"))
         except OSError as error:
             if error.errno not in NO_READER:
                 raise
             raise PipeClosed from None
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Writes all of it. Python's own streams lose what a signal keeps a large write from taking in one go."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def reconfigure(*, errors: str) -> None:

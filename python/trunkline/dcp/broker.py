@@ -78,6 +78,7 @@ class BrokerStats:
         services: One entry a service, at most 1000.
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
     """
 
     received: int
@@ -89,6 +90,7 @@ class BrokerStats:
     services: Sequence[ServiceStats]
     capture_lost: int
     refused: int
+    turned_away: int
 
 
 class Brokering(Role):
@@ -182,10 +184,7 @@ def _read_notices(native: _Broker, notices: Notices) -> None:
 
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a broker's engine has to say."""
-    if kind == "dropped":
-        error, slug, frames, peer = details
-        notices.dropped(Dropped(error, slug, frames, peer))
-    elif kind == "gone":
+    if kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
         notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, and {lost} requests with it")

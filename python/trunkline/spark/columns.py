@@ -86,9 +86,10 @@ def decode(
     PERMISSIVE mode, `_corrupt_record` (a header that is none). `tags` says which columns the tags become:
 
     - ``"variant"``: one VARIANT `tags`;
+    - ``"json"``: one `tags` of JSON text, as `to_json` makes it of the VARIANT;
     - ``{"run": "bigint", "gain": "double"}``: `tag_run` and `tag_gain`, null where a message has no such tag or one of
-      another type; the types are bigint, double, string, boolean, binary and timestamp; ``"*": "variant"`` adds a
-      VARIANT of all others;
+      another type; the types are bigint, double, string, boolean, binary and timestamp; ``"*": "variant"`` or
+      ``"*": "json"`` adds one of all others;
     - None: none.
 
     For DCP they are `capture_id, segment, seq, received_at_ns, endpoint, peer, direction`, where `df` has them, then
@@ -230,8 +231,11 @@ def as_columns(given: Mapping[str, Column | str | None]) -> dict[str, Column]:
     return {name: F.col(column) if isinstance(column, str) else column for name, column in there}
 
 
-def sent(decoder: Decoder, found: Mapping[str, Column], wanted: AbstractSet[str]) -> dict[str, Column]:
-    """The columns that go to Python for the columns `wanted` of what is decoded, out of those of a capture there are.
+def sent(
+    decoder: Decoder, found: Mapping[str, Column], wanted: AbstractSet[str], present: Iterable[str] | None = None
+) -> dict[str, Column]:
+    """The columns that go to Python for the columns `wanted` of what is decoded, out of those of a capture there are, in a
+    table of those `present`.
 
     Bodies stay in the JVM, which counts what is not counted yet.
 
@@ -244,7 +248,7 @@ def sent(decoder: Decoder, found: Mapping[str, Column], wanted: AbstractSet[str]
         if name in found:
             columns[name] = _head(found) if head else found[name]
         elif name not in COUNTS:
-            message = f"there is no column {name}: the table has {', '.join(found)}"
+            message = f"there is no column {name}: the table has {', '.join(present or found)}"
             raise LocalProtocolError(message)
         elif "payload" in found and not _is_whole(found, needed):
             columns[name] = _counted(decoder, found)[name]
@@ -291,15 +295,14 @@ def _bytes(frames: Column) -> Column:
 
 
 def decode_keeping(
-    df: DataFrame, decoder: Decoder, kept: Iterable[str], columns: Iterable[str] | None = None
+    df: DataFrame, decoder: Decoder, kept: Sequence[str], columns: Iterable[str] | None = None
 ) -> DataFrame:
     """Decodes, and keeps of each row the columns `kept`, where there; of all these it gives those that are wanted."""
     from pyspark.sql.types import StructType
 
     # Without pyarrow there is no schema, and no function for Spark to call.
     names = decoder.row_schema().names
-    fields = {field.name.lower(): field for field in df.schema}
-    _check(fields)
+    fields = _known(df.schema, {*_TYPES, *kept})
     if "protocol" in fields:
         df = df.where(df[fields["protocol"].name] == decoder.protocol.name)
     decoded = StructType.fromDDL(decoder.row_ddl())
@@ -315,7 +318,8 @@ def decode_keeping(
         raise LocalProtocolError(message)
     stay = {name: df[fields[name].name] for name in there if name in wanted}
     only = [name for name in names if name in wanted]
-    frames = sent(decoder, {name: df[field.name] for name, field in fields.items()}, wanted.intersection(only))
+    found = {name: df[field.name] for name, field in fields.items()}
+    frames = sent(decoder, found, wanted.intersection(only), df.columns)
     schema = StructType()
     for name in stay:
         schema.add(name, fields[name].dataType)
@@ -334,9 +338,23 @@ def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
         raise LocalProtocolError(message)
 
 
-def _check(fields: Mapping[str, StructField]) -> None:
-    """Refuses columns that go by the name of a capture's and are of another type."""
-    for name, types in _TYPES.items():
-        if name in fields and fields[name].dataType.simpleString() not in types:
-            message = f"the column {name} is {fields[name].dataType.simpleString()}, it must be {types[0]}"
+def _known(schema: Iterable[StructField], names: AbstractSet[str]) -> dict[str, StructField]:
+    """The columns of these names, in any case. Others may be called what they like.
+
+    Raises:
+        LocalProtocolError: One is there twice, or is of another type than a capture's.
+    """
+    fields: dict[str, StructField] = {}
+    for field in schema:
+        name = field.name.lower()
+        if name not in names:
+            continue
+        if name in fields:
+            message = f"there are two columns {name}: drop or rename one"
             raise LocalProtocolError(message)
+        fields[name] = field
+        types = _TYPES.get(name)
+        if types and field.dataType.simpleString() not in types:
+            message = f"the column {name} is {field.dataType.simpleString()}, it must be {types[0]}"
+            raise LocalProtocolError(message)
+    return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trunkline.columns import COUNTS, Decoder
 from trunkline.errors import LocalProtocolError
@@ -26,7 +26,7 @@ def cdtp(
     n_frames: Column | str | None = None,
     *,
     n_bytes: Column | str | None = None,
-    tags: Mapping[str, str] | None = None,
+    tags: Literal["json"] | Mapping[str, str] | None = None,
     mode: Mode = "PERMISSIVE",
     accept: str | Sequence[str] = ("S", "A", "B", "2"),
     strict: bool = True,
@@ -39,7 +39,8 @@ def cdtp(
         header: The header frames, binary.
         n_frames: The number of frames of each message, its header among them.
         n_bytes: The bytes of all frames of each message.
-        tags: The fields of the tags, by name: a VARIANT would cost a Python object a value here, so there is none.
+        tags: The fields of the tags, by name, or ``"json"``: a VARIANT would cost a Python object a value here, so there
+            is none.
         mode: PERMISSIVE or FAILFAST.
         accept: The header that is a message, or several.
         strict: Whether bytes after a header are an error.
@@ -88,7 +89,7 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
 
     schema = decoder.struct_schema()
     if "VARIANT" in decoder.struct_ddl():
-        message = 'a pandas UDF has typed tags only, as {"run": "bigint"}: the function of `spark` has "variant"'
+        message = 'a pandas UDF has typed tags, as {"run": "bigint"}, and "json": the function of `spark` has "variant"'
         raise LocalProtocolError(message)
     columns = as_columns(given)
     named = sent(decoder, columns, set(schema.names))

@@ -27,6 +27,7 @@ mod local;
 mod lock;
 mod manifest;
 mod notes;
+mod patient;
 mod reader;
 mod retention;
 mod runs;

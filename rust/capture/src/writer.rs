@@ -15,6 +15,7 @@ use crate::columns::{Batch, Columns};
 use crate::disk::Disk;
 use crate::local::{LocalDisk, make_directory};
 use crate::lock::Lock;
+use crate::patient::Patient;
 use crate::reader::need_room;
 use crate::store::{Recovery, Store};
 use crate::{CaptureError, Row, Settings, import};
@@ -103,7 +104,7 @@ impl Writer {
         let writing = |error| CaptureError::writing(directory, error);
         make_directory(directory, settings.access).map_err(writing)?;
         let disk = LocalDisk::open(directory, settings.access).map_err(writing)?;
-        Self::open_on(Arc::new(disk), directory, settings, Box::new(wake))
+        Self::open_on(Arc::new(Patient::new(disk)), directory, settings, Box::new(wake))
     }
 
     fn open_on(disk: Arc<dyn Disk>, directory: &Path, settings: Settings, wake: Wake) -> Result<Self, CaptureError> {

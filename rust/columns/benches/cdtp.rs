@@ -5,7 +5,7 @@ use std::{hint::black_box, sync::Arc};
 
 use arrow_array::{ArrayRef, BinaryArray, Int32Array};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use trunkline_columns::{PROTOCOLS, Parts, TagType, Tags, Value};
+use trunkline_columns::{PROTOCOLS, Parts, RestType, TagType, Tags, Value};
 use trunkline_wire::{
     cdtp::{MessageType, Settings, Variant, decode_header, encode_header},
     msgpack::{Timestamp, write_bool, write_f64, write_map, write_string, write_unsigned},
@@ -55,14 +55,17 @@ fn benches(criterion: &mut Criterion) {
     });
     for (name, decoder) in [
         ("rows/no-tags", decoder(Tags::NONE)),
-        ("rows/one-typed-tag", typed(1, false)),
-        ("rows/four-typed-tags", typed(4, false)),
+        ("rows/one-typed-tag", typed(1, None)),
+        ("rows/four-typed-tags", typed(4, None)),
         ("rows/variant", decoder(Tags::default())),
-        ("rows/one-typed-tag-and-variant", typed(1, true)),
+        ("rows/json", decoder(Tags::new(vec![], Some(RestType::Json)).unwrap())),
+        ("rows/one-typed-tag-and-variant", typed(1, Some(RestType::Variant))),
     ] {
-        group.bench_function(name, |bencher| bencher.iter(|| decoder.decode_rows(black_box(&input)).unwrap()));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| decoder.decode_rows(black_box(&input).clone()).unwrap().count());
+        });
     }
-    let decoder = typed(1, false);
+    let decoder = typed(1, None);
     group.bench_function("structs/one-typed-tag", |bencher| {
         bencher.iter(|| decoder.decode_structs(black_box(&input)).unwrap());
     });

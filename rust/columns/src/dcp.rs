@@ -7,10 +7,7 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use arrow_schema::{DataType, Field, Fields};
-use trunkline_wire::{
-    ErrorKind,
-    dcp::{Dcp, Layout, Settings},
-};
+use trunkline_wire::dcp::{Dcp, Layout, Settings};
 
 use crate::{
     Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
@@ -47,7 +44,7 @@ impl Table for Dcp {
     ];
     const KEPT: &'static [&'static str] =
         &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "peer", "direction"];
-    const COLUMN_KINDS: &'static [ColumnKind] = &[];
+    const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::MessageTooLarge];
 
     fn settings(options: &Options) -> &Settings {
         &options.settings
@@ -107,8 +104,19 @@ impl Builder<Dcp> for Messages {
         }
     }
 
+    fn bytes(&self) -> usize {
+        let lists = [Some(&self.metadata), self.data.as_ref(), self.corrupt_record.as_ref()];
+        self.message_type.bytes()
+            + self.service.bytes()
+            + self.client.bytes()
+            + self.data_parts.bytes()
+            + self.data_bytes.bytes()
+            + lists.into_iter().flatten().map(BytesLists::bytes).sum::<usize>()
+            + self.error.bytes()
+    }
+
     #[inline]
-    fn push(&mut self, message: &Message<'_>, layout: &Layout) -> Result<usize, ColumnError> {
+    fn push(&mut self, message: &Message<'_>, layout: &Layout, _: usize) -> Result<(), ColumnError> {
         let frames = message.frames;
         self.message_type.push(Some(layout.message_type().slug()));
         self.service.push(layout.service().map(|service| frames[service]))?;
@@ -126,12 +134,12 @@ impl Builder<Dcp> for Messages {
         } else {
             self.skip_body()?;
         }
-        self.end(None, None).map(|()| 1)
+        self.end(None, None)
     }
 
-    fn push_error(&mut self, message: &Message<'_>, kind: ErrorKind) -> Result<(), ColumnError> {
+    fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
         self.skip()?;
-        self.end(Some(kind.slug()), Some(message.frames))
+        self.end(Some(kind), frames)
     }
 
     fn push_null(&mut self) -> Result<(), ColumnError> {

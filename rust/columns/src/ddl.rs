@@ -56,7 +56,7 @@ mod tests {
     use arrow_schema::Field;
 
     use super::*;
-    use crate::variant::variant_type;
+    use crate::variant::variant_field;
 
     #[test]
     fn types_are_written_as_spark_reads_them() {
@@ -64,7 +64,7 @@ mod tests {
         let list = DataType::List(Arc::new(Field::new("element", DataType::Struct(inner), true)));
         let fields = Fields::from(vec![
             Field::new("record", DataType::Int32, true),
-            Field::new("tags", variant_type(), true),
+            variant_field("tags"),
             Field::new("records", list, true),
         ]);
         assert_eq!(ddl(&fields), "`record` INT, `tags` VARIANT, `records` ARRAY<STRUCT<`a``b`: BIGINT>>");

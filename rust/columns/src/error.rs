@@ -14,11 +14,14 @@ pub enum ColumnKind {
     TimestampExceedsBigint,
     /// Tags that take more than the 16 MiB a VARIANT may have.
     TagsExceedVariant,
+    /// A message of more than the 2 GiB that a column may have, or whose rows repeat more than that: all cells are empty.
+    MessageTooLarge,
 }
 
 impl ColumnKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::SequenceExceedsBigint, Self::TimestampExceedsBigint, Self::TagsExceedVariant];
+    pub const ALL: [Self; 4] =
+        [Self::SequenceExceedsBigint, Self::TimestampExceedsBigint, Self::TagsExceedVariant, Self::MessageTooLarge];
 
     /// The stable name programs go by.
     pub const fn slug(self) -> &'static str {
@@ -26,6 +29,7 @@ impl ColumnKind {
             Self::SequenceExceedsBigint => "sequence_exceeds_bigint",
             Self::TimestampExceedsBigint => "timestamp_exceeds_bigint",
             Self::TagsExceedVariant => "tags_exceed_variant",
+            Self::MessageTooLarge => "message_too_large",
         }
     }
 }
@@ -49,9 +53,14 @@ pub enum ColumnError {
         /// Where in the header its value is.
         offset: usize,
     },
+    /// No column can hold a message, and the mode does not allow that.
+    MessageTooLarge {
+        /// Its row in the batch.
+        row: usize,
+    },
     /// The columns of the input do not fit together, or are of types they cannot be.
     Input(String),
-    /// More bytes in one column than Arrow's 32-bit offsets count: a smaller batch fits.
+    /// More bytes in one column than Arrow's 32-bit offsets count.
     TooLarge,
     /// Arrow says no.
     Arrow(ArrowError),
@@ -63,6 +72,7 @@ impl ColumnError {
         match self {
             Self::Decode { error, .. } => Some(error.kind.slug()),
             Self::TagType { .. } => Some("tag_type"),
+            Self::MessageTooLarge { .. } => Some(ColumnKind::MessageTooLarge.slug()),
             Self::Input(_) | Self::TooLarge | Self::Arrow(_) => None,
         }
     }
@@ -76,8 +86,12 @@ impl fmt::Display for ColumnError {
                 f,
                 "row {row} of the batch: tag_type in frame 0 at byte {offset}: the tag {tag:?} is not of the type asked for"
             ),
+            Self::MessageTooLarge { row } => write!(
+                f,
+                "row {row} of the batch: message_too_large: the message takes more than the 2 GiB that a column may have"
+            ),
             Self::Input(reason) => f.write_str(reason),
-            Self::TooLarge => f.write_str("a column would have more than 2 GiB: use smaller batches"),
+            Self::TooLarge => f.write_str("a column would have more than 2 GiB"),
             Self::Arrow(error) => error.fmt(f),
         }
     }

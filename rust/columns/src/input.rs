@@ -31,6 +31,9 @@ pub enum Need {
     HeadUnless(&'static [&'static str]),
 }
 
+/// What a list says of each frame in it, in bytes at most.
+const FRAME: usize = 8;
+
 /// The columns of a batch that hold the frames of its messages, as a capture splits them, and count them. All have one
 /// row a message.
 #[derive(Clone, Debug, Default)]
@@ -100,18 +103,24 @@ impl<'a> Inputs<'a> {
         if !is_there {
             return None;
         }
+        let mut weight = 0;
+        let mut gather = |frame: &'a [u8]| {
+            weight += FRAME + frame.len();
+            frames.push(frame);
+        };
         if let Some(envelope) = &envelope {
-            frames.extend(envelope.iter());
+            envelope.iter().for_each(&mut gather);
         }
         if let Some(header) = header {
-            frames.push(header);
+            gather(header);
         }
         if let Some(payload) = &payload {
-            frames.extend(payload.iter());
+            payload.iter().for_each(&mut gather);
         }
         Some(Message {
             row,
             frames,
+            weight,
             has_payload: payload.is_some(),
             n_frames: value(self.n_frames.as_ref(), row),
             n_bytes: value(self.n_bytes.as_ref(), row),
@@ -126,6 +135,8 @@ pub struct Message<'a> {
     pub row: usize,
     /// Its frames, in order. Some at the end may be missing.
     pub frames: &'a [&'a [u8]],
+    /// What it takes to keep these: their bytes, and what a list says of each.
+    pub(crate) weight: usize,
     /// Whether those after the header are among them.
     pub has_payload: bool,
     /// How many it has, if that is known.
@@ -139,7 +150,7 @@ impl Message<'_> {
     #[inline]
     pub fn sizes(&self) -> (usize, usize) {
         let counted = |number: Option<i64>| number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
-        let bytes = self.frames.iter().map(|frame| frame.len()).sum();
+        let bytes = self.weight - FRAME * self.frames.len();
         (counted(self.n_frames).max(self.frames.len()), counted(self.n_bytes).max(bytes))
     }
 }
@@ -159,6 +170,7 @@ impl<'a> ListedFrames<'a> {
     }
 }
 
+#[inline]
 fn value(column: Option<&Int64Array>, row: usize) -> Option<i64> {
     column.filter(|column| column.is_valid(row)).map(|column| column.value(row))
 }

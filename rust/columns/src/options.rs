@@ -87,6 +87,37 @@ impl FromStr for TagType {
     }
 }
 
+/// What the tags without a column of their own become, all in one column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestType {
+    /// A VARIANT.
+    Variant,
+    /// JSON text.
+    Json,
+}
+
+impl RestType {
+    /// The name users give it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Variant => "variant",
+            Self::Json => "json",
+        }
+    }
+}
+
+impl FromStr for RestType {
+    type Err = PlanError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name.to_ascii_lowercase().as_str() {
+            "variant" => Ok(Self::Variant),
+            "json" => Ok(Self::Json),
+            _ => Err(PlanError::UnknownRest(name.to_owned())),
+        }
+    }
+}
+
 /// The zone of all timestamps.
 pub(crate) const UTC: &str = "UTC";
 
@@ -99,22 +130,22 @@ pub(crate) fn timestamp_type() -> DataType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tags {
     typed: Vec<(String, TagType)>,
-    rest: bool,
+    rest: Option<RestType>,
 }
 
 impl Default for Tags {
     /// All of them in one VARIANT.
     fn default() -> Self {
-        Self { typed: Vec::new(), rest: true }
+        Self { typed: Vec::new(), rest: Some(RestType::Variant) }
     }
 }
 
 impl Tags {
     /// No columns.
-    pub const NONE: Self = Self { typed: Vec::new(), rest: false };
+    pub const NONE: Self = Self { typed: Vec::new(), rest: None };
 
-    /// A column `tag_<name>` for each of `typed`; with `rest`, a VARIANT of all others.
-    pub fn new(typed: Vec<(String, TagType)>, rest: bool) -> Result<Self, PlanError> {
+    /// A column `tag_<name>` for each of `typed`; with `rest`, one of all others.
+    pub fn new(typed: Vec<(String, TagType)>, rest: Option<RestType>) -> Result<Self, PlanError> {
         let mut seen = HashSet::new();
         match typed.iter().find(|(name, _)| !seen.insert(name.to_lowercase())) {
             Some((name, _)) => Err(PlanError::EqualNames(name.clone())),
@@ -127,8 +158,8 @@ impl Tags {
         &self.typed
     }
 
-    /// Whether there is a VARIANT of all others.
-    pub const fn rest(&self) -> bool {
+    /// What all others together become.
+    pub const fn rest(&self) -> Option<RestType> {
         self.rest
     }
 }
@@ -195,6 +226,8 @@ pub enum PlanError {
     UnknownMode(String),
     /// No such type of tag.
     UnknownType(String),
+    /// No such type of all other tags together.
+    UnknownRest(String),
     /// An option of names has none of this one: the option, the name, and those there are.
     UnknownName(&'static str, String, Vec<&'static str>),
     /// A protocol has no such option.
@@ -216,8 +249,11 @@ impl fmt::Display for PlanError {
             Self::UnknownType(name) => write!(
                 f,
                 "tags: {name:?} is no type of a tag: bigint, double, string, boolean, binary and timestamp are, and \
-                 variant for all others together"
+                 variant or json for all others together"
             ),
+            Self::UnknownRest(name) => {
+                write!(f, "tags: {name:?} is no type of all other tags together: variant and json are")
+            }
             Self::UnknownName(option, name, known) => {
                 write!(f, "{option}={name:?}: there is {}", known.join(", "))
             }
@@ -242,7 +278,7 @@ mod tests {
     #[test]
     fn names_equal_but_for_case_are_refused() {
         let typed = ["run", "Run"].map(|name| (name.to_owned(), TagType::BigInt)).to_vec();
-        assert_eq!(Tags::new(typed, false), Err(PlanError::EqualNames("Run".to_owned())));
+        assert_eq!(Tags::new(typed, None), Err(PlanError::EqualNames("Run".to_owned())));
     }
 
     #[test]

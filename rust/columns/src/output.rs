@@ -88,6 +88,11 @@ impl<T: ArrowPrimitiveType> Numbers<T> {
         self.values.resize(rows, T::Native::default());
     }
 
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.values)
+    }
+
     pub(crate) fn finish(&mut self) -> Result<PrimitiveArray<T>, ColumnError> {
         self.fill();
         let nulls = self.nulls.finish(self.values.len());
@@ -160,6 +165,11 @@ impl Bytes {
         self.ends.len() - 1 + self.nulls.absent
     }
 
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.data.len() + size_of_val(&*self.ends)
+    }
+
     pub(crate) fn finish(&mut self) -> Result<BinaryArray, ColumnError> {
         let (ends, data, nulls) = self.take()?;
         Ok(BinaryArray::try_new(ends, data, nulls)?)
@@ -191,6 +201,11 @@ impl Slugs {
             Some((last, rows)) if same(*last, slug) => *rows += 1,
             _ => self.runs.push((slug, 1)),
         }
+    }
+
+    /// The bytes it will take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.runs.iter().map(|(slug, rows)| rows * (4 + slug.map_or(0, str::len))).sum()
     }
 
     pub(crate) fn finish(&mut self) -> Result<StringArray, ColumnError> {
@@ -232,6 +247,11 @@ impl Variants {
         }
     }
 
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.value.bytes() + self.metadata.bytes()
+    }
+
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
         let nulls = self.nulls.finish(self.value.rows());
         let columns: Vec<ArrayRef> = vec![Arc::new(self.value.finish()?), Arc::new(self.metadata.finish()?)];
@@ -271,6 +291,11 @@ impl Lists {
         Ok(())
     }
 
+    /// The bytes it takes, without its elements.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.ends)
+    }
+
     pub(crate) fn finish(&mut self, elements: ArrayRef) -> Result<ArrayRef, ColumnError> {
         let nulls = self.nulls.finish(self.ends.len() - 1);
         let field = element_field(elements.data_type().clone());
@@ -296,6 +321,11 @@ impl BytesLists {
     #[inline]
     pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
         self.lists.push(None)
+    }
+
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lists.bytes() + self.elements.bytes()
     }
 
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ColumnError> {

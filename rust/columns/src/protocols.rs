@@ -41,6 +41,9 @@ pub trait Description: Sync {
     fn decoder(&self, options: Vec<(&str, Value)>) -> Result<Box<dyn Decoder>, PlanError>;
 }
 
+/// What [`Decoder::decode_rows`] gives; nothing comes after an error.
+pub type RowBatches = Box<dyn Iterator<Item = Result<Rows, ColumnError>> + Send>;
+
 /// What is to be decoded of a protocol, and how.
 pub trait Decoder: Send + Sync {
     /// The columns of [`decode_rows`](Self::decode_rows).
@@ -49,8 +52,8 @@ pub trait Decoder: Send + Sync {
     /// The fields of [`decode_structs`](Self::decode_structs).
     fn struct_fields(&self) -> Result<Fields, PlanError>;
 
-    /// A row a message.
-    fn decode_rows(&self, parts: &Parts) -> Result<Rows, ColumnError>;
+    /// A row a message, in batches of about [`BATCH_BYTES`](crate::BATCH_BYTES).
+    fn decode_rows(&self, parts: Parts) -> Result<RowBatches, ColumnError>;
 
     /// A struct a message.
     fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError>;
@@ -110,8 +113,8 @@ impl<T: Table> Decoder for With<T> {
         struct_fields::<T>(&self.0)
     }
 
-    fn decode_rows(&self, parts: &Parts) -> Result<Rows, ColumnError> {
-        decode_rows::<T>(&self.0, parts)
+    fn decode_rows(&self, parts: Parts) -> Result<RowBatches, ColumnError> {
+        Ok(Box::new(decode_rows::<T>(self.0.clone(), parts)?))
     }
 
     fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError> {

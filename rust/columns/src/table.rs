@@ -3,14 +3,26 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StructArray, UInt32Array};
-use arrow_schema::{Fields, Schema};
-use trunkline_wire::{DecodeError, ErrorKind, Protocol};
+use arrow_schema::{DataType, Fields, Schema};
+use trunkline_wire::{DecodeError, Protocol};
 
 use crate::{
     ColumnError, ColumnKind, Message, Mode, Parts, PlanError, Setting,
     input::{Input, Inputs},
     output::Nulls,
 };
+
+/// A batch of rows is over when its columns take so many bytes, or with the row that takes more.
+pub const BATCH_BYTES: usize = 64 << 20;
+
+/// More bytes a column cannot have: Arrow's offsets have 31 bits.
+pub(crate) const MAX_BYTES: usize = i32::MAX as usize;
+
+/// How many bytes of columns a byte of a message makes at most. A map `{0: nil}` among tags as JSON comes close.
+const GROWTH: usize = 16;
+
+/// What a row takes of a column at most, whatever it holds.
+const CELL: usize = 16;
 
 /// The decoded messages of a batch, one a row.
 #[derive(Clone, Debug)]
@@ -60,11 +72,26 @@ pub trait Builder<T: Table + ?Sized>: Sized {
     /// Columns without a row.
     fn new(options: &T::Options) -> Self;
 
-    /// Appends a good message, and tells how many rows that took.
-    fn push(&mut self, message: &Message<'_>, layout: &T::Layout) -> Result<usize, ColumnError>;
+    /// How many rows a good message makes; None where no column could hold what they repeat of it.
+    #[inline]
+    fn rows(_layout: &T::Layout) -> Option<usize> {
+        Some(1)
+    }
 
-    /// Appends a row of frames that are no message.
-    fn push_error(&mut self, message: &Message<'_>, kind: ErrorKind) -> Result<(), ColumnError>;
+    /// How many bytes of a good message one of its rows is made of, and how many values of each column.
+    #[inline]
+    fn weight(message: &Message<'_>, _layout: &T::Layout, _position: usize) -> (usize, usize) {
+        (message.weight, 1)
+    }
+
+    /// The bytes of the columns as they are now.
+    fn bytes(&self) -> usize;
+
+    /// Appends one of the rows of a good message.
+    fn push(&mut self, message: &Message<'_>, layout: &T::Layout, position: usize) -> Result<(), ColumnError>;
+
+    /// Appends a row of an error and, where these are to be kept, the frames it is of.
+    fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError>;
 
     /// Appends a row of nothing.
     fn push_null(&mut self) -> Result<(), ColumnError>;
@@ -89,14 +116,42 @@ pub fn struct_fields<T: Table>(options: &T::Options) -> Result<Fields, PlanError
 
 /// Decodes a batch into a row a message, what a table of messages is made of. Where there is no message there is a row of
 /// nulls.
-pub fn decode_rows<T: Table>(options: &T::Options, parts: &Parts) -> Result<Rows, ColumnError> {
-    let inputs = parts.read(T::INPUTS)?;
-    let mut source = Source::new(inputs.rows)?;
-    let builder = fill::<T, T::Rows>(options, &inputs, |row, _, made| source.push(row, made))?;
-    let schema = Arc::new(Schema::new(row_fields::<T>(options)));
-    let count = RecordBatchOptions::new().with_row_count(Some(source.rows.len()));
-    let columns = RecordBatch::try_new_with_options(schema, builder.finish(options)?, &count)?;
-    Ok(Rows { source: source.rows.into(), columns })
+pub fn decode_rows<T: Table>(options: T::Options, parts: Parts) -> Result<Batches<T>, ColumnError> {
+    parts.read(T::INPUTS)?;
+    Ok(Batches { options, parts, next: Some(Place::default()) })
+}
+
+/// The rows that [`decode_rows`] gives, in batches of about [`BATCH_BYTES`]: at least one, and none after an error.
+#[derive(Debug)]
+pub struct Batches<T: Table> {
+    options: T::Options,
+    parts: Parts,
+    /// Where the next begins, if there is one.
+    next: Option<Place>,
+}
+
+impl<T: Table> Iterator for Batches<T> {
+    type Item = Result<Rows, ColumnError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let from = self.next.take()?;
+        Some(self.decode(from))
+    }
+}
+
+impl<T: Table> Batches<T> {
+    fn decode(&mut self, from: Place) -> Result<Rows, ColumnError> {
+        let inputs = self.parts.read(T::INPUTS)?;
+        let mut source = Source { first: from.row, alike: 0, others: Vec::new() };
+        let (builder, to) =
+            fill::<T, T::Rows>(&self.options, &inputs, from, Some(BATCH_BYTES), |row, _| source.push(row))?;
+        let source = source.finish();
+        let schema = Arc::new(Schema::new(row_fields::<T>(&self.options)));
+        let count = RecordBatchOptions::new().with_row_count(Some(source.len()));
+        let columns = RecordBatch::try_new_with_options(schema, builder.finish(&self.options)?, &count)?;
+        self.next = (to.row < inputs.rows).then_some(to);
+        Ok(Rows { source, columns })
+    }
 }
 
 /// Decodes a batch into a struct a message, what a column function gives. Where there is no message the struct is null.
@@ -104,65 +159,180 @@ pub fn decode_structs<T: Table>(options: &T::Options, parts: &Parts) -> Result<S
     let fields = struct_fields::<T>(options).map_err(|error| ColumnError::Input(error.to_string()))?;
     let inputs = parts.read(T::INPUTS)?;
     let mut nulls = Nulls::default();
-    let builder = fill::<T, T::Structs>(options, &inputs, |row, is_there, _| {
-        nulls.push(row, is_there);
-        Ok(())
-    })?;
+    let (builder, _) =
+        fill::<T, T::Structs>(options, &inputs, Place::default(), None, |row, is_there| nulls.push(row, is_there))?;
     Ok(StructArray::try_new(fields, builder.finish(options)?, nulls.finish(inputs.rows))?)
 }
 
-/// Fills columns row by row, telling of each whether there is a message and how many rows it made.
+/// How far a batch has been decoded: to this row of it, and this of the rows of the message there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    row: usize,
+    position: usize,
+}
+
+/// Fills columns from this place on, until they take `limit` bytes, and tells of each row where it comes from and whether
+/// there is a message. Without a limit all goes into them, and a message that has no place beside the others is too large.
 #[inline]
 fn fill<T: Table, B: Builder<T>>(
     options: &T::Options,
     inputs: &Inputs<'_>,
-    mut tell: impl FnMut(usize, bool, usize) -> Result<(), ColumnError>,
-) -> Result<B, ColumnError> {
+    from: Place,
+    limit: Option<usize>,
+    mut tell: impl FnMut(usize, bool),
+) -> Result<(B, Place), ColumnError> {
     let (settings, mode) = (T::settings(options), T::mode(options));
+    let cells = CELL * columns(&B::fields(options));
     let mut builder = B::new(options);
+    let mut room = Room { left: 0, limit, is_empty: true };
     let mut frames = Vec::new();
-    for row in 0..inputs.rows {
+    let mut position = from.position;
+    for row in from.row..inputs.rows {
         let Some(message) = inputs.message(row, &mut frames) else {
             builder.push_null()?;
-            tell(row, false, 1)?;
+            tell(row, false);
             continue;
         };
-        let rows = match T::read(&message, settings) {
-            Ok(layout) => builder.push(&message, &layout)?,
+        // It is looked at where it is: to move it costs as much as to fill in a row.
+        let read = T::read(&message, settings);
+        match &read {
+            Ok(layout) => {
+                let rows = B::rows(layout);
+                while position < rows.unwrap_or(1) {
+                    let (bytes, values) = B::weight(&message, layout, position);
+                    let fits = match room.ask(bytes * GROWTH + values * cells, || builder.bytes()) {
+                        Fit::Certainly => rows.is_some(),
+                        Fit::Perhaps(taken) => {
+                            rows.is_some() && fits_beside::<T, B>(options, &message, layout, position, taken)?
+                        }
+                        // The message is decoded again then, which few are.
+                        Fit::Elsewhere => return Ok((builder, Place { row, position })),
+                    };
+                    if fits {
+                        builder.push(&message, layout, position)?;
+                    } else if mode == Mode::FailFast {
+                        return Err(ColumnError::MessageTooLarge { row });
+                    } else {
+                        builder.push_error(ColumnKind::MessageTooLarge.slug(), None)?;
+                    }
+                    tell(row, true);
+                    position += 1;
+                }
+                position = 0;
+            }
             Err(error) => match mode {
-                Mode::Permissive => builder.push_error(&message, error.kind).map(|()| 1)?,
-                Mode::FailFast => return Err(ColumnError::Decode { row, error }),
-                Mode::DropMalformed => 0,
+                Mode::FailFast => return Err(ColumnError::Decode { row, error: *error }),
+                Mode::DropMalformed => {}
+                Mode::Permissive => {
+                    let frames = match room.ask(message.weight + cells, || builder.bytes()) {
+                        Fit::Certainly => Some(message.frames),
+                        Fit::Perhaps(_) => None,
+                        Fit::Elsewhere => return Ok((builder, Place { row, position })),
+                    };
+                    builder.push_error(error.kind.slug(), frames)?;
+                    tell(row, true);
+                }
             },
-        };
-        tell(row, true, rows)?;
+        }
     }
-    Ok(builder)
+    Ok((builder, Place { row: inputs.rows, position: 0 }))
 }
 
-/// Where rows come from. Nearly every row makes one, which takes no more than is there from the start.
+/// Where rows come from: mostly each from the one after that of the row before.
 struct Source {
-    rows: Vec<u32>,
-    alike: bool,
+    first: usize,
+    /// How many of the first are like that.
+    alike: usize,
+    others: Vec<u32>,
 }
 
 impl Source {
-    fn new(rows: usize) -> Result<Self, ColumnError> {
-        let rows = u32::try_from(rows).map_err(|_| ColumnError::TooLarge)?;
-        Ok(Self { rows: (0..rows).collect(), alike: true })
+    #[inline]
+    fn push(&mut self, row: usize) {
+        if row == self.first + self.alike && self.others.is_empty() {
+            self.alike += 1;
+        } else {
+            self.others.push(index(row));
+        }
     }
 
+    fn finish(self) -> UInt32Array {
+        let alike = (self.first..self.first + self.alike).map(index);
+        alike.chain(self.others).collect::<Vec<_>>().into()
+    }
+}
+
+/// The number of a row of a batch, which has no more than 32 bits as its columns' offsets.
+fn index(row: usize) -> u32 {
+    u32::try_from(row).unwrap_or(u32::MAX)
+}
+
+/// How many columns there are, those within others too.
+fn columns(fields: &Fields) -> usize {
+    fields.iter().map(|field| 1 + within(field.data_type())).sum()
+}
+
+fn within(data_type: &DataType) -> usize {
+    if let DataType::List(element) = data_type {
+        return 1 + within(element.data_type());
+    }
+    if let DataType::Struct(fields) = data_type { columns(fields) } else { 0 }
+}
+
+/// What room there is in a batch.
+struct Room {
+    /// So many bytes find room without another look at the columns.
+    left: usize,
+    limit: Option<usize>,
+    is_empty: bool,
+}
+
+/// Whether a row fits into a batch.
+enum Fit {
+    Certainly,
+    /// It takes a try: beside so many bytes.
+    Perhaps(usize),
+    /// It is the next batch that it belongs to.
+    Elsewhere,
+}
+
+impl Room {
+    /// Whether there is room for a row that takes this many bytes at most, where the columns take `taken`.
     #[inline]
-    fn push(&mut self, row: usize, made: usize) -> Result<(), ColumnError> {
-        if self.alike {
-            if made == 1 {
-                return Ok(());
-            }
-            self.alike = false;
-            self.rows.truncate(row);
+    fn ask(&mut self, bytes: usize, taken: impl FnOnce() -> usize) -> Fit {
+        if let Some(left) = self.left.checked_sub(bytes) {
+            self.left = left;
+            return Fit::Certainly;
         }
-        let row = u32::try_from(row).map_err(|_| ColumnError::TooLarge)?;
-        self.rows.extend(std::iter::repeat_n(row, made));
-        Ok(())
+        self.look(bytes, taken())
+    }
+
+    #[inline(never)]
+    fn look(&mut self, bytes: usize, taken: usize) -> Fit {
+        let limit = self.limit.unwrap_or(MAX_BYTES);
+        let is_certain = taken < limit && bytes <= MAX_BYTES - taken;
+        if !is_certain && self.limit.is_some() && !self.is_empty {
+            return Fit::Elsewhere;
+        }
+        self.is_empty = false;
+        self.left = limit.saturating_sub(taken).saturating_sub(bytes);
+        if is_certain { Fit::Certainly } else { Fit::Perhaps(taken) }
+    }
+}
+
+/// Whether a row fits beside so many bytes: tried in columns of its own, as a row that half went in cannot be taken out.
+#[inline(never)]
+fn fits_beside<T: Table, B: Builder<T>>(
+    options: &T::Options,
+    message: &Message<'_>,
+    layout: &T::Layout,
+    position: usize,
+    taken: usize,
+) -> Result<bool, ColumnError> {
+    let mut alone = B::new(options);
+    match alone.push(message, layout, position) {
+        Ok(()) => Ok(alone.bytes() <= MAX_BYTES.saturating_sub(taken)),
+        Err(ColumnError::TooLarge) => Ok(false),
+        Err(error) => Err(error),
     }
 }

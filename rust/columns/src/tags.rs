@@ -11,17 +11,18 @@ use arrow_array::{
     builder::BooleanBuilder,
     types::{Float64Type, Int64Type, TimestampMicrosecondType},
 };
-use arrow_schema::Field;
+use arrow_schema::{DataType, Field};
 use trunkline_wire::{
     ErrorKind, Fault,
     msgpack::{Reader, Timestamp, Value},
 };
 
 use crate::{
-    ColumnError, ColumnKind, TagType, Tags,
+    ColumnError, ColumnKind, RestType, TagType, Tags,
+    json::JsonWriter,
     options::UTC,
     output::{Bytes, Numbers, Variants},
-    variant::{MAX_BYTES, VariantWriter, variant_type},
+    variant::{MAX_BYTES, Unwritten, VariantWriter, variant_field},
 };
 
 /// A value of tags that the decoder has already gone through, so that their text is known to be text.
@@ -29,9 +30,6 @@ type TagValue<'a> = Value<'a, &'a [u8]>;
 
 /// What to call a fault that cannot be.
 const FAULT: ErrorKind = ErrorKind::BadHeader;
-
-/// Tags of more bytes are not tried: nothing MessagePack can say takes a quarter as a variant.
-const HOPELESS: usize = 4 * MAX_BYTES;
 
 /// The years 1 to 9999, in seconds: what Spark calls a TIMESTAMP, and Python can make a `datetime` of.
 const SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
@@ -47,7 +45,11 @@ pub(crate) fn micros(timestamp: Timestamp) -> Option<i64> {
 pub(crate) fn fields(tags: &Tags) -> Vec<Field> {
     let typed =
         tags.typed().iter().map(|(name, tag_type)| Field::new(format!("tag_{name}"), tag_type.data_type(), true));
-    typed.chain(tags.rest().then(|| Field::new("tags", variant_type(), true))).collect()
+    let rest = tags.rest().map(|rest| match rest {
+        RestType::Variant => variant_field("tags"),
+        RestType::Json => Field::new("tags", DataType::Utf8, true),
+    });
+    typed.chain(rest).collect()
 }
 
 /// The tags of a message, a map that the decoder has gone through.
@@ -73,15 +75,87 @@ pub(crate) struct TagColumns {
     rest: Option<Rest>,
 }
 
-#[derive(Debug, Default)]
-struct Rest {
-    writer: VariantWriter,
-    column: Variants,
+/// The tags without a column of their own.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Debug)]
+enum Rest {
+    Variant(VariantWriter, Variants),
+    Json(JsonWriter, Bytes),
+}
+
+impl Rest {
+    fn new(rest: RestType) -> Self {
+        match rest {
+            RestType::Variant => Self::Variant(VariantWriter::default(), Variants::default()),
+            RestType::Json => Self::Json(JsonWriter::default(), Bytes::default()),
+        }
+    }
+
+    /// Reads the tags of a message, except those whose value `claim` reads itself.
+    fn read<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        pairs: u32,
+        claim: impl FnMut(&[u8], &mut Reader<'a>) -> Result<bool, Fault>,
+    ) -> Result<(), Unwritten> {
+        match self {
+            Self::Variant(writer, _) => {
+                writer.clear();
+                writer.tags(reader, pairs, claim)?;
+                if writer.value().len().max(writer.metadata().len()) > MAX_BYTES {
+                    Err(Unwritten::TooLarge)
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Json(writer, _) => {
+                writer.clear();
+                writer.tags(reader, pairs, claim)
+            }
+        }
+    }
+
+    /// Appends what was read, unless it was too large.
+    fn push(&mut self, is_whole: bool) -> Result<Option<ColumnKind>, ColumnError> {
+        match self {
+            Self::Variant(writer, column) if is_whole => column.push(Some(writer))?,
+            Self::Variant(writer, column) => {
+                // It has grown beyond what others need.
+                *writer = VariantWriter::default();
+                column.push(None)?;
+                return Ok(Some(ColumnKind::TagsExceedVariant));
+            }
+            Self::Json(writer, column) if is_whole => column.push(Some(writer.text()))?,
+            Self::Json(..) => return Err(ColumnError::TooLarge),
+        }
+        Ok(None)
+    }
+
+    fn push_null(&mut self) -> Result<(), ColumnError> {
+        match self {
+            Self::Variant(_, column) => column.push(None),
+            Self::Json(_, column) => column.push(None),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Variant(_, column) => column.bytes(),
+            Self::Json(_, column) => column.bytes(),
+        }
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
+        match self {
+            Self::Variant(_, column) => column.finish(),
+            Self::Json(_, column) => Ok(Arc::new(column.finish_text()?)),
+        }
+    }
 }
 
 impl TagColumns {
     pub(crate) fn new(tags: &Tags) -> Self {
-        Self { typed: tags.typed().iter().map(TypedColumn::new).collect(), rest: tags.rest().then(Rest::default) }
+        Self { typed: tags.typed().iter().map(TypedColumn::new).collect(), rest: tags.rest().map(Rest::new) }
     }
 
     /// Appends the tags of a message. With `strict` a tag of another type than was asked for is an error.
@@ -92,13 +166,20 @@ impl TagColumns {
         tags: TagMap<'_>,
         strict: bool,
     ) -> Result<Option<ColumnKind>, ColumnError> {
-        if self.typed.is_empty() && self.rest.is_none() {
-            return Ok(None);
-        }
+        if self.typed.is_empty() && self.rest.is_none() { Ok(None) } else { self.push_all(row, tags, strict) }
+    }
+
+    fn push_all(&mut self, row: usize, tags: TagMap<'_>, strict: bool) -> Result<Option<ColumnKind>, ColumnError> {
         // The decoder has gone through these bytes, so there is no fault in them.
         let at_row = |fault: Fault| ColumnError::Decode { row, error: fault.in_frame(0) };
-        let hopeless = tags.bytes.len() > HOPELESS;
-        self.read(tags, hopeless).map_err(at_row)?;
+        let is_whole = match self.read(tags) {
+            Ok(()) => true,
+            Err(Unwritten::Fault(fault)) => return Err(at_row(fault)),
+            Err(Unwritten::TooLarge) => {
+                self.find(tags).map_err(at_row)?;
+                false
+            }
+        };
         for column in &mut self.typed {
             let found = mem::take(&mut column.found);
             let value = match found {
@@ -109,20 +190,22 @@ impl TagColumns {
                 return Err(ColumnError::TagType { row, tag: column.name.clone(), offset: tags.start + found });
             }
         }
-        let Some(Rest { writer, column }) = &mut self.rest else { return Ok(None) };
-        let fits = !hopeless && writer.value().len().max(writer.metadata().len()) <= MAX_BYTES;
-        column.push(fits.then_some(writer))?;
-        Ok((!fits).then_some(ColumnKind::TagsExceedVariant))
+        self.rest.as_mut().map_or(Ok(None), |rest| rest.push(is_whole))
     }
 
     /// Finds the tags that have a column, and writes the others.
-    fn read(&mut self, tags: TagMap<'_>, hopeless: bool) -> Result<(), Fault> {
+    #[inline]
+    fn read(&mut self, tags: TagMap<'_>) -> Result<(), Unwritten> {
+        let Some(rest) = &mut self.rest else { return Ok(self.find(tags)?) };
         let mut reader = Reader::new(tags.bytes, FAULT);
         let pairs = reader.map(FAULT)?;
-        if let Some(Rest { writer, .. }) = self.rest.as_mut().filter(|_| !hopeless) {
-            writer.clear();
-            return writer.tags(&mut reader, pairs, |name, reader| claim(&mut self.typed, name, reader));
-        }
+        rest.read(&mut reader, pairs, |name, reader| claim(&mut self.typed, name, reader))
+    }
+
+    /// Finds the tags that have a column.
+    fn find(&mut self, tags: TagMap<'_>) -> Result<(), Fault> {
+        let mut reader = Reader::new(tags.bytes, FAULT);
+        let pairs = reader.map(FAULT)?;
         let mut missing = self.typed.len();
         // Mostly the tags come in the order they were asked for.
         let mut next = 0;
@@ -148,14 +231,21 @@ impl TagColumns {
         for column in &mut self.typed {
             column.push(None)?;
         }
-        self.rest.as_mut().map_or(Ok(()), |rest| rest.column.push(None))
+        self.rest.as_mut().map_or(Ok(()), Rest::push_null)
+    }
+
+    /// The bytes they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let typed: usize = self.typed.iter().map(|column| column.builder.bytes()).sum();
+        typed + self.rest.as_ref().map_or(0, Rest::bytes)
     }
 
     pub(crate) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {
         let typed = self.typed.iter_mut().map(|column| column.builder.finish());
-        typed.chain(self.rest.as_mut().map(|rest| rest.column.finish())).collect()
+        typed.chain(self.rest.as_mut().map(Rest::finish)).collect()
     }
 }
+
 /// Passes the value of a tag that has a column, and keeps where it is; of equal names the last.
 #[inline]
 fn claim(columns: &mut [TypedColumn], name: &[u8], reader: &mut Reader<'_>) -> Result<bool, Fault> {
@@ -238,6 +328,16 @@ impl TypedColumn {
 }
 
 impl Builder {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::BigInt(column) => column.bytes(),
+            Self::Double(column) => column.bytes(),
+            Self::String(column) | Self::Binary(column) => column.bytes(),
+            Self::Boolean(column) => column.values_slice().len(),
+            Self::Timestamp(column) => column.bytes(),
+        }
+    }
+
     fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
         Ok(match self {
             Self::BigInt(column) => Arc::new(column.finish()?),

@@ -8,7 +8,7 @@ use std::{cmp::Ordering, sync::Arc};
 use arrow_schema::{DataType, Field, Fields};
 use trunkline_wire::{
     ErrorKind, Fault,
-    msgpack::{Reader, Timestamp, Value},
+    msgpack::{MAX_DEPTH, Reader, Timestamp, Value},
 };
 
 /// The most bytes Spark takes as a variant everywhere.
@@ -40,9 +40,11 @@ const STRING: u8 = 16;
 /// Strings of at most so many bytes have their length in the first byte.
 const SHORT: usize = 0x3f;
 
-/// The type of a column of variants, marked so that Spark knows it for one.
-pub fn variant_type() -> DataType {
-    DataType::Struct(variant_fields())
+/// A column of variants, marked so that Spark and what else reads Arrow know it for one.
+pub fn variant_field(name: &str) -> Field {
+    let marked = [("ARROW:extension:name", "arrow.parquet.variant"), ("ARROW:extension:metadata", "")];
+    let marked = marked.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    Field::new(name, DataType::Struct(variant_fields()), true).with_metadata(marked)
 }
 
 pub(crate) fn variant_fields() -> Fields {
@@ -54,6 +56,21 @@ pub(crate) fn variant_fields() -> Fields {
 
 pub(crate) fn is_variant(fields: &Fields) -> bool {
     fields.find("metadata").is_some_and(|(_, metadata)| metadata.metadata().contains_key("variant"))
+}
+
+/// Why a value is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unwritten {
+    /// It is none.
+    Fault(Fault),
+    /// It takes more bytes than it may.
+    TooLarge,
+}
+
+impl From<Fault> for Unwritten {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
 }
 
 /// Writes one variant after another, keeping what the next is likely to share.
@@ -100,7 +117,7 @@ impl VariantWriter {
         reader: &mut Reader<'a>,
         pairs: u32,
         mut claim: impl FnMut(&[u8], &mut Reader<'a>) -> Result<bool, Fault>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Unwritten> {
         let (open, start) = (self.fields.len(), self.value.len());
         for _ in 0..pairs {
             let name = reader.string_bytes(ErrorKind::BadMapKey)?;
@@ -112,7 +129,7 @@ impl VariantWriter {
         Ok(())
     }
 
-    fn object(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
+    fn object(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {
         match reader.value_bytes()? {
             Value::Nil => self.primitive(NULL, []),
             Value::Boolean(value) => self.primitive(if value { TRUE } else { FALSE }, []),
@@ -120,8 +137,8 @@ impl VariantWriter {
             Value::Unsigned(value) => self.decimal(value.into()),
             Value::F32(value) => self.primitive(FLOAT, value.to_le_bytes()),
             Value::F64(value) => self.primitive(DOUBLE, value.to_le_bytes()),
-            Value::String(value) => self.string(value),
-            Value::Binary(value) => self.bytes(BINARY, value),
+            Value::String(value) => self.string(value)?,
+            Value::Binary(value) => self.bytes(BINARY, value)?,
             Value::Timestamp(value) => self.timestamp(value),
             Value::Ext(code, data) => self.ext(code, data)?,
             Value::Array(members) => {
@@ -137,7 +154,7 @@ impl VariantWriter {
     }
 
     /// An object, or an array of `{key, value}` where a key is no string.
-    fn map(&mut self, reader: &mut Reader<'_>, pairs: u32) -> Result<(), Fault> {
+    fn map(&mut self, reader: &mut Reader<'_>, pairs: u32) -> Result<(), Unwritten> {
         if has_string_keys(reader.clone(), pairs)? {
             return self.tags(reader, pairs, |_, _| Ok(false));
         }
@@ -155,12 +172,9 @@ impl VariantWriter {
         Ok(())
     }
 
-    fn ext(&mut self, code: i8, data: &[u8]) -> Result<(), Fault> {
+    fn ext(&mut self, code: i8, data: &[u8]) -> Result<(), Unwritten> {
         let (open, start) = (self.fields.len(), self.value.len());
-        self.field(b"data", |this| {
-            this.bytes(BINARY, data);
-            Ok(())
-        })?;
+        self.field(b"data", |this| this.bytes(BINARY, data))?;
         self.field(b"ext", |this| {
             this.integer(code.into());
             Ok(())
@@ -169,18 +183,34 @@ impl VariantWriter {
         Ok(())
     }
 
-    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Self) -> Result<(), Unwritten>) -> Result<(), Unwritten> {
         let name = self.names.number(name);
         self.member(name, write)
     }
 
     #[inline]
-    fn member(&mut self, name: u32, write: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn member(&mut self, name: u32, write: impl FnOnce(&mut Self) -> Result<(), Unwritten>) -> Result<(), Unwritten> {
         let start = self.value.len();
         write(self)?;
         let length = low(self.value.len() - start);
         self.fields.push(Member { name, start: low(start), length });
-        Ok(())
+        if self.is_hopeless(0) { Err(Unwritten::TooLarge) } else { Ok(()) }
+    }
+
+    /// Whether no variant can hold what is written and so many bytes more.
+    #[inline]
+    fn is_hopeless(&self, more: usize) -> bool {
+        // A member and its name take four bytes at most besides what they hold.
+        let is_near = self.value.len().max(self.names.text.len()) + more > MAX_BYTES / 4;
+        is_near && self.is_beyond(more)
+    }
+
+    #[inline(never)]
+    fn is_beyond(&self, more: usize) -> bool {
+        // Many members, as many names, take three bytes each to be found; few may take fewer.
+        const FEW: usize = MAX_DEPTH << 16;
+        let value = self.value.len() + 3 * self.fields.len().saturating_sub(FEW);
+        value.max(self.names.bytes()) + more > MAX_BYTES
     }
 
     #[inline]
@@ -217,19 +247,24 @@ impl VariantWriter {
     }
 
     #[inline]
-    fn string(&mut self, value: &[u8]) {
+    fn string(&mut self, value: &[u8]) -> Result<(), Unwritten> {
         match u8::try_from(value.len()) {
             Ok(length) if value.len() <= SHORT => {
                 self.value.push(length << 2 | SHORT_STRING);
                 self.value.extend_from_slice(value);
+                Ok(())
             }
             _ => self.bytes(STRING, value),
         }
     }
 
-    fn bytes(&mut self, kind: u8, bytes: &[u8]) {
+    fn bytes(&mut self, kind: u8, bytes: &[u8]) -> Result<(), Unwritten> {
+        if self.is_hopeless(bytes.len()) {
+            return Err(Unwritten::TooLarge);
+        }
         self.primitive(kind, low(bytes.len()).to_le_bytes());
         self.value.extend_from_slice(bytes);
+        Ok(())
     }
 
     /// Puts the header of an object in front of the fields written since `open`: ordered by name, of equal names the
@@ -343,7 +378,7 @@ fn push(out: &mut Vec<u8>, number: usize, width: u8) {
     }
 }
 
-/// Beyond 32 bits there is no variant at all: it is thrown away for its size.
+/// No variant is written so far that its numbers have more than 32 bits.
 fn low(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -367,6 +402,12 @@ struct Names {
 impl Names {
     fn begin(&mut self) {
         self.used = 0;
+    }
+
+    /// The bytes of the metadata at least.
+    fn bytes(&self) -> usize {
+        let text = self.used.checked_sub(1).map_or(0, |last| self.ends[last] as usize);
+        text + 3 * self.used.saturating_sub(1 << 16)
     }
 
     fn get(&self, number: u32) -> &[u8] {

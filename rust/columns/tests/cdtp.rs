@@ -1,7 +1,7 @@
 //! CDTP headers as columns, on bytes packed by hand.
 #![allow(clippy::unwrap_used, clippy::unnecessary_wraps)] // a test fails where something is not as it says; rows may be null
 
-use std::{fmt::Write, sync::Arc};
+use std::{fmt::Write, iter, sync::Arc};
 
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, Int32Array, Int64Array, LargeBinaryArray, RecordBatch, StructArray,
@@ -11,7 +11,9 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Fields};
 use parquet_variant::{Variant, VariantMetadata};
-use trunkline_columns::{ColumnError, Mode, Parts, PlanError, Rows, TagType, Tags, cdtp::Options, ddl};
+use trunkline_columns::{
+    BATCH_BYTES, ColumnError, Mode, Parts, PlanError, RestType, Rows, TagType, Tags, cdtp::Options, ddl,
+};
 use trunkline_wire::cdtp::{Accept, Cdtp, Settings};
 
 /// `CDTP\x01`, then the sender `d`, then a timestamp of one second and five nanoseconds.
@@ -19,8 +21,16 @@ const S: &str = "a54344545001 a164 d7ff 0000001400000001";
 const B: &str = "a54344545001 a164";
 const TWO: &str = "a54344545002 a164";
 
+fn batches(options: &Options, parts: &Parts) -> Vec<Rows> {
+    trunkline_columns::decode_rows::<Cdtp>(options.clone(), parts.clone()).unwrap().map(Result::unwrap).collect()
+}
+
+/// All rows, of input that makes no more than a batch.
 fn decode_rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
-    trunkline_columns::decode_rows::<Cdtp>(options, parts)
+    let mut batches = trunkline_columns::decode_rows::<Cdtp>(options.clone(), parts.clone())?;
+    let rows = batches.next().unwrap();
+    assert!(batches.next().is_none());
+    rows
 }
 
 fn decode_structs(options: &Options, parts: &Parts) -> Result<StructArray, ColumnError> {
@@ -58,7 +68,7 @@ fn rows(options: &Options, input: &Parts) -> RecordBatch {
 
 fn typed(tags: &[(&str, TagType)]) -> Options {
     let tags = tags.iter().map(|(name, tag_type)| ((*name).to_owned(), *tag_type)).collect();
-    Options { tags: Tags::new(tags, false).unwrap(), ..Options::default() }
+    Options { tags: Tags::new(tags, None).unwrap(), ..Options::default() }
 }
 
 fn strings<'a>(batch: &'a RecordBatch, name: &str) -> Vec<Option<&'a str>> {
@@ -410,7 +420,7 @@ fn variants_that_come_again_are_ordered_again() {
 
 #[test]
 fn typed_tags_are_not_in_the_variant_of_the_others() {
-    let tags = Tags::new(vec![("run".to_owned(), TagType::BigInt)], true).unwrap();
+    let tags = Tags::new(vec![("run".to_owned(), TagType::BigInt)], Some(RestType::Variant)).unwrap();
     let options = Options { tags, ..Options::default() };
     let batch = rows(&options, &headers(&[header(S, "82 a372756e 07 a161 01"), header(S, "81 a372756e a178")]));
     assert_eq!(bigints(&batch, "tag_run"), [Some(7), None]);
@@ -434,6 +444,153 @@ fn tags_beyond_a_variant_are_null() {
     assert_eq!(strings(&exceeds, "error"), [Some("tags_exceed_variant")]);
     assert_eq!(exceeds.column_by_name("tags").unwrap().null_count(), 1);
     assert_eq!(strings(&exceeds, "sender"), [Some("d")]);
+}
+
+fn tags_json(hex: &str) -> String {
+    let tags = Tags::new(vec![], Some(RestType::Json)).unwrap();
+    let batch = rows(&Options { tags, ..Options::default() }, &headers(&[header(S, hex)]));
+    assert_eq!(strings(&batch, "error"), [None]);
+    strings(&batch, "tags")[0].unwrap().to_owned()
+}
+
+#[test] // req: CDTP-07
+fn json_holds_every_value() {
+    assert_eq!(tags_json("80"), "{}");
+    assert_eq!(tags_json("83 a162 c0 a161 c3 a163 c2"), r#"{"b":null,"a":true,"c":false}"#);
+    assert_eq!(
+        tags_json("84 a161 e0 a162 cf0020000000000001 a163 d38000000000000000 a164 cfffffffffffffffff"),
+        r#"{"a":-32,"b":9007199254740993,"c":-9223372036854775808,"d":18446744073709551615}"#
+    );
+    assert_eq!(
+        tags_json("83 a161 ca3dcccccd a162 cb3fb999999999999a a163 cb7e37e43c8800759c"),
+        r#"{"a":0.1,"b":0.1,"c":1e+300}"#
+    );
+    assert_eq!(
+        tags_json("84 a161 ca7fc00000 a162 ca7f800000 a163 cbfff0000000000000 a164 cb7ff8000000000000"),
+        r#"{"a":"NaN","b":"Infinity","c":"-Infinity","d":"NaN"}"#
+    );
+    assert_eq!(tags_json("82 a161 c402ff00 a162 c400"), r#"{"a":"/wA=","b":""}"#);
+    assert_eq!(tags_json("81 a161 a4c3a9220a"), r#"{"a":"é\"\n"}"#);
+    assert_eq!(tags_json("81 a122 93 01 90 81a16100"), r#"{"\"":[1,[],{"a":0}]}"#);
+    assert_eq!(tags_json("81 a161 d7ff 0000001400000001"), r#"{"a":1000000005}"#);
+    assert_eq!(tags_json("81 a161 c70cff 00000001 00000003f5c0da00"), r#"{"a":17007958528000000001}"#);
+    assert_eq!(tags_json("81 a161 c70380010203"), r#"{"a":{"data":"AQID","ext":-128}}"#);
+    assert_eq!(tags_json("81 a161 82 01 02 a162 03"), r#"{"a":[{"key":1,"value":2},{"key":"b","value":3}]}"#);
+}
+
+#[test] // req: CDTP-07
+fn of_equal_names_json_has_the_last() {
+    assert_eq!(tags_json("84 a176 a178 a177 02 a176 a161 a176 03"), r#"{"w":2,"v":3}"#);
+    assert_eq!(tags_json("81 a161 82 a162 01 a162 82 a163 01 a163 02"), r#"{"a":{"b":{"c":2}}}"#);
+}
+
+#[test]
+fn typed_tags_are_not_in_the_json_of_the_others() {
+    let tags = Tags::new(vec![("run".to_owned(), TagType::BigInt)], Some(RestType::Json)).unwrap();
+    let options = Options { tags, ..Options::default() };
+    let input = [header(S, "82 a372756e 07 a161 01"), header(S, "c0"), header(S, "81 a372756e a178")];
+    let batch = rows(&options, &headers(&input));
+    assert_eq!(bigints(&batch, "tag_run"), [Some(7), None, None]);
+    assert_eq!(strings(&batch, "tags"), [Some(r#"{"a":1}"#), None, Some("{}")]);
+}
+
+#[test]
+fn tags_without_end_cost_a_few_times_their_bytes() {
+    // Arrays of nil, of empty maps, and maps with keys that are no strings: of 6 MB each.
+    let count = 6_000_000_u32;
+    for (head, pair) in [("dd", vec![0xc0]), ("dd", vec![0x80]), ("df", vec![0x00, 0xc0])] {
+        let mut row = unhex(&format!("{S} 82 a172 07 a161 {head}"));
+        let members = count / u32::try_from(pair.len()).unwrap();
+        row.extend(members.to_be_bytes());
+        row.extend(pair.repeat(members as usize));
+        let tags = Tags::new(vec![("r".to_owned(), TagType::BigInt)], Some(RestType::Variant)).unwrap();
+        let batch = rows(&Options { tags, ..Options::default() }, &headers(&[Some(row)]));
+        assert_eq!(strings(&batch, "error"), [Some("tags_exceed_variant")]);
+        assert_eq!(bigints(&batch, "tag_r"), [Some(7)], "what was asked for by name is there");
+    }
+}
+
+/// A CDTP2 message: a name of so many bytes, and so many records with nothing in them.
+fn records(name: usize, count: u32) -> Option<Vec<u8>> {
+    let mut message = unhex("a54344545002 db");
+    message.extend(u32::try_from(name).unwrap().to_be_bytes());
+    message.resize(message.len() + name, b'x');
+    message.extend([0x00, 0xdd]);
+    message.extend(count.to_be_bytes());
+    for number in 0..count {
+        message.extend([0x93, 0xce]);
+        message.extend(number.to_be_bytes());
+        message.extend([0x80, 0x90]);
+    }
+    Some(message)
+}
+
+#[test]
+fn a_batch_is_cut_by_bytes() {
+    let mut long = unhex("a54344545001 db000f4240");
+    long.resize(long.len() + 1_000_000, b'x');
+    long.extend(unhex("d7ff 0000001400000001 80"));
+    let mut input = vec![Some(long); 150];
+    input.insert(70, None);
+    let batches = batches(&Options::default(), &headers(&input));
+    let sizes: Vec<_> = batches.iter().map(|rows| rows.columns.num_rows()).collect();
+    assert_eq!(sizes.len(), 3, "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>(), 151);
+    for rows in &batches {
+        assert!(rows.columns.get_array_memory_size() < 2 * BATCH_BYTES + 4_000_000);
+    }
+    let source: Vec<_> = batches.iter().flat_map(|rows| rows.source.values().to_vec()).collect();
+    assert_eq!(source, (0..151).collect::<Vec<_>>());
+}
+
+#[test] // req: CDTP-10
+fn the_records_of_one_message_are_cut_too() {
+    let input = headers(&[header(S, "80"), records(300_000, 500), header(S, "80")]);
+    let batches = batches(&Options::default(), &input);
+    assert!(batches.len() > 2, "{}", batches.len());
+    let column = |name: &str| batches.iter().flat_map(|rows| bigints(&rows.columns, name)).collect::<Vec<_>>();
+    let sequence: Vec<_> = iter::once(None).chain((0..500).map(Some)).chain([None]).collect();
+    assert_eq!(column("sequence"), sequence);
+    let record: Vec<_> = batches.iter().flat_map(|rows| ints(&rows.columns, "record")).flatten().collect();
+    assert_eq!(record, iter::once(0).chain(0..500).chain([0]).collect::<Vec<_>>());
+    let source: Vec<_> = batches.iter().flat_map(|rows| rows.source.values().to_vec()).collect();
+    assert_eq!(source, iter::once(0).chain(iter::repeat_n(1, 500)).chain([2]).collect::<Vec<_>>());
+    for rows in &batches {
+        assert!(rows.columns.get_array_memory_size() < 2 * BATCH_BYTES + 2_000_000);
+    }
+}
+
+#[test]
+fn a_message_whose_rows_no_column_holds_is_a_row_that_says_so() {
+    let input = headers(&[header(S, "80"), records(32_000, 70_000), header(S, "c0")]);
+    for mode in [Mode::Permissive, Mode::DropMalformed] {
+        let batch = rows(&Options { mode, ..Options::default() }, &input);
+        let expected = [None, Some("message_too_large"), Some("bad_header")];
+        assert_eq!(strings(&batch, "error"), expected[..batch.num_rows()]);
+        assert_eq!(strings(&batch, "sender")[1], None);
+    }
+    let error = decode_rows(&Options { mode: Mode::FailFast, ..Options::default() }, &input).unwrap_err();
+    assert_eq!((error.slug(), error.to_string().contains("2 GiB")), (Some("message_too_large"), true));
+    let records = structs(&Options::default(), &input);
+    let records = records.column_by_name("records").unwrap().as_list::<i32>();
+    assert_eq!(records.value_length(1), 70_000, "a struct says the name once");
+}
+
+#[test]
+fn a_large_message_among_small_ones_stands() {
+    let mut large = unhex(&format!("{S} 81 a161 c6"));
+    let bytes = 150 << 20;
+    large.extend(u32::try_from(bytes).unwrap().to_be_bytes());
+    large.resize(large.len() + bytes, 7);
+    let input = headers(&[header(S, "80"), Some(large), header(S, "80")]);
+    let options = typed(&[("a", TagType::Binary)]);
+    let batches = batches(&options, &input);
+    let sizes: Vec<_> = batches.iter().map(|rows| rows.columns.num_rows()).collect();
+    assert_eq!(sizes, [1, 1, 1]);
+    assert_eq!(batches[1].columns.column_by_name("tag_a").unwrap().as_binary::<i32>().value(0).len(), bytes);
+    let structs = structs(&options, &input);
+    assert_eq!(structs.column_by_name("tag_a").unwrap().as_binary::<i32>().value(1).len(), bytes);
+    assert_eq!(structs.column_by_name("error").unwrap().null_count(), 3);
 }
 
 fn structs(options: &Options, input: &Parts) -> StructArray {
@@ -526,7 +683,7 @@ fn no_rows_give_no_rows() {
 
 #[test]
 fn the_schema_is_written_in_the_words_of_spark() {
-    let tags = Tags::new(vec![("run".to_owned(), TagType::BigInt)], true).unwrap();
+    let tags = Tags::new(vec![("run".to_owned(), TagType::BigInt)], Some(RestType::Variant)).unwrap();
     let options = Options { tags, payload: true, ..Options::default() };
     assert_eq!(
         ddl(&row_fields(&options)),

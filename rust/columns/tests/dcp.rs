@@ -18,7 +18,10 @@ use trunkline_wire::{
 };
 
 fn decode_rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
-    trunkline_columns::decode_rows::<Dcp>(options, parts)
+    let mut batches = trunkline_columns::decode_rows::<Dcp>(options.clone(), parts.clone())?;
+    let rows = batches.next().unwrap();
+    assert!(batches.next().is_none());
+    rows
 }
 
 fn decode_structs(options: &Options, parts: &Parts) -> Result<StructArray, ColumnError> {

@@ -86,7 +86,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         tap: Option<Tap>,
         outbox_bytes: usize,
     ) -> Self {
-        let core = Arc::new(Mutex::new(Core { machine, tap, peer_full: 0, unroutable: 0 }));
+        let core = Arc::new(Mutex::new(Core { machine, tap, peer_full: 0, unroutable: 0, turned_away: 0 }));
         shared.show(Some(&core));
         Self {
             core: core.lock_arc(),
@@ -243,6 +243,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     }
 
     fn monitor(&mut self) {
+        self.core.turned_away = self.transport.turned_away();
         for at in 0..self.slots.len() {
             while let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.monitored) {
                 let Some(event) = self.transport.poll_monitor(&mut slot.socket) else {

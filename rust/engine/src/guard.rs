@@ -8,7 +8,7 @@ use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Authenticator, Rule, ZapEvent, ZapVerb};
 
 use crate::handle::{Handle, Running, Settings, StartError};
-use crate::libzmq::{Context, Libzmq, LibzmqTransport};
+use crate::libzmq::{Context, Libzmq, LibzmqTransport, Places};
 use crate::sink::Queued;
 
 /// Answers libzmq's questions about CURVE clients (ZAP 1.0), on a thread of its own: a busy role lets nobody wait.
@@ -29,7 +29,7 @@ impl Guard {
             Context::Process | Context::Private(_) => Context::private(zmq).map_err(StartError::Transport)?,
         };
         let settings = Settings { name: "trunkline-zap".to_owned(), ..Settings::default() };
-        let transport = move || LibzmqTransport::new(zmq, own, vec![]);
+        let transport = move || LibzmqTransport::new(zmq, own, vec![], Places::default());
         let handle = Handle::start(Authenticator::new(rule), transport, Queued, settings)?;
         Ok(Self { handle: Arc::new(handle), context: own.lent() })
     }

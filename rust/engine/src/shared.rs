@@ -230,6 +230,8 @@ pub(crate) struct Core<M> {
     pub(crate) peer_full: u64,
     /// Sends to peers that are not there.
     pub(crate) unroutable: u64,
+    /// Peers there was no room for.
+    pub(crate) turned_away: u64,
 }
 
 impl<M: Machine> Core<M> {
@@ -240,6 +242,7 @@ impl<M: Machine> Core<M> {
             capture_lost: self.tap.as_ref().map_or(0, |tap| tap.lost),
             peer_full: self.peer_full,
             unroutable: self.unroutable,
+            turned_away: self.turned_away,
             ..Snapshot::default()
         }
     }
@@ -261,19 +264,12 @@ pub struct Snapshot<S> {
     pub peer_full: u64,
     /// Sends to peers that are not there.
     pub unroutable: u64,
+    /// Peers that were turned away since there was no room for another.
+    pub turned_away: u64,
     /// Events that wait for the user.
     pub queued: Backlog,
     /// Notices the user was too slow for.
     pub lost_notices: u64,
-}
-
-impl<S> Snapshot<S> {
-    /// The same moment, with the machine's counters put differently.
-    pub fn map<T>(self, f: impl FnOnce(S) -> T) -> Snapshot<T> {
-        let Self { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices } = self;
-        let machine = f(machine);
-        Snapshot { machine, capture, capture_lost, peer_full, unroutable, queued, lost_notices }
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

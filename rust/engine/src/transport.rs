@@ -39,6 +39,11 @@ pub trait Transport {
     fn send(&mut self, socket: &mut Self::Socket, to: Option<&Bytes>, frames: &Frames)
     -> Result<Taken, TransportError>;
 
+    /// How many peers were turned away since there was no room for another.
+    fn turned_away(&self) -> u64 {
+        0
+    }
+
     /// The next connection that came, went or was refused, if any.
     fn poll_monitor(&mut self, socket: &mut Self::Socket) -> Option<SocketEvent>;
 

@@ -12,7 +12,7 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use libfuzzer_sys::fuzz_target;
-use trunkline_columns::{Mode, Parts, dcp::Options, decode_rows, decode_structs};
+use trunkline_columns::{ColumnError, Mode, Parts, Rows, dcp::Options, decode_rows, decode_structs};
 use trunkline_wire::dcp::{Dcp, Layout, Settings, decode};
 
 /// More messages in a batch say nothing new.
@@ -83,7 +83,7 @@ fuzz_target!(|input: &[u8]| {
         n_bytes: (plan & 8 == 0).then(|| numbers(|message| message.n_bytes)),
     };
 
-    let batch = decode_rows::<Dcp>(&options(Mode::Permissive), &parts).expect("small").columns;
+    let batch = rows(&options(Mode::Permissive), &parts).expect("small").columns;
     assert_eq!(batch.num_rows(), messages.len());
     let mut kept = vec![];
     for (row, message) in messages.iter().enumerate() {
@@ -118,9 +118,9 @@ fuzz_target!(|input: &[u8]| {
     for (row, message) in messages.iter().enumerate() {
         assert_eq!(structs.is_null(row), message.frames().is_none());
     }
-    let good = decode_rows::<Dcp>(&options(Mode::DropMalformed), &parts).expect("small");
+    let good = rows(&options(Mode::DropMalformed), &parts).expect("small");
     assert_eq!(good.source.values(), &kept[..]);
-    assert_eq!(decode_rows::<Dcp>(&options(Mode::FailFast), &parts).is_ok(), kept.len() == messages.len());
+    assert_eq!(rows(&options(Mode::FailFast), &parts).is_ok(), kept.len() == messages.len());
 });
 
 /// A byte and what comes after it.
@@ -142,4 +142,9 @@ fn lists<'a>(rows: impl Iterator<Item = Option<&'a [Vec<u8>]>>) -> ArrayRef {
 /// The column, where it is not null.
 fn value<'a>(batch: &'a RecordBatch, name: &str, row: usize) -> Option<&'a ArrayRef> {
     batch.column_by_name(name).filter(|column| column.is_valid(row))
+}
+
+/// All rows: so little input makes one batch of them.
+fn rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
+    decode_rows::<Dcp>(options.clone(), parts.clone())?.next().expect("a batch")
 }

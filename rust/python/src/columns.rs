@@ -1,6 +1,6 @@
 //! `trunkline._native.columns`: whole columns in and out, decoded without the GIL; and what protocols there are.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{Array as _, ArrayRef, StructArray, new_empty_array};
 use arrow_schema::{ArrowError, Field, Fields, Schema};
@@ -11,7 +11,8 @@ use pyo3::types::{PyDict, PyMapping, PyString, PyTuple};
 use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 use trunkline_columns::{
-    ColumnError, ColumnKind, Decoder, Description, Mode, Need, PROTOCOLS, Parts, PlanError, Tags, Value, ddl,
+    ColumnError, ColumnKind, Decoder, Description, Mode, Need, PROTOCOLS, Parts, PlanError, RestType, RowBatches, Tags,
+    Value, ddl,
 };
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
@@ -142,19 +143,19 @@ impl PyDecoder {
     }
 
     #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None))]
-    fn decode_rows<'py>(
+    fn decode_rows(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         envelope: Option<AnyArray>,
         header: Option<AnyArray>,
         payload: Option<AnyArray>,
         n_frames: Option<AnyArray>,
         n_bytes: Option<AnyArray>,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    ) -> PyResult<PyRowBatches> {
         let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
-        let rows = py.detach(|| self.decoder.decode_rows(&parts)).map_err(|error| self.error(py, &error))?;
-        let source = PyArray::from_array_ref(Arc::new(rows.source));
-        Ok((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?))
+        let protocol = self.description.name();
+        let batches = self.decoder.decode_rows(parts).map_err(|error| column_error(py, protocol, &error))?;
+        Ok(PyRowBatches { protocol, batches: Mutex::new(batches) })
     }
 
     #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None))]
@@ -168,8 +169,9 @@ impl PyDecoder {
         n_bytes: Option<AnyArray>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
-        let structs: StructArray =
-            py.detach(|| self.decoder.decode_structs(&parts)).map_err(|error| self.error(py, &error))?;
+        let structs: StructArray = py
+            .detach(|| self.decoder.decode_structs(&parts))
+            .map_err(|error| column_error(py, self.description.name(), &error))?;
         let field = Field::new("", structs.data_type().clone(), true);
         array(py, &PyArray::new(Arc::new(structs), Arc::new(field)))
     }
@@ -180,21 +182,42 @@ impl PyDecoder {
     }
 }
 
-impl PyDecoder {
-    /// What FAILFAST ends with is a `DecodeError`, which a note leads to its row.
-    fn error(&self, py: Python<'_>, error: &ColumnError) -> PyErr {
-        let (protocol, text) = (self.description.name(), error.to_string());
-        let raised = match error {
-            ColumnError::Decode { error, .. } => decode_error(protocol, *error),
-            ColumnError::TagType { offset, .. } => DecodeError::new_err((protocol, "tag_type", 0, *offset)),
-            ColumnError::Input(_) | ColumnError::TooLarge | ColumnError::Arrow(_) => {
-                return PyValueError::new_err(text);
-            }
-        };
-        match raised.value(py).call_method1("add_note", (text,)) {
-            Ok(_) => raised,
-            Err(error) => error,
+/// The rows that a decoder makes of a batch.
+#[pyclass(frozen, module = "trunkline._native.columns", name = "RowBatches")]
+pub(crate) struct PyRowBatches {
+    protocol: &'static str,
+    batches: Mutex<RowBatches>,
+}
+
+#[pymethods]
+impl PyRowBatches {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+        let rows = py.detach(|| self.batches.lock().unwrap_or_else(PoisonError::into_inner).next());
+        let Some(rows) = rows else { return Ok(None) };
+        let rows = rows.map_err(|error| column_error(py, self.protocol, &error))?;
+        let source = PyArray::from_array_ref(Arc::new(rows.source));
+        Ok(Some((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?)))
+    }
+}
+
+/// What FAILFAST ends with is a `DecodeError`, which a note leads to its row.
+fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> PyErr {
+    let text = error.to_string();
+    let raised = match error {
+        ColumnError::Decode { error, .. } => decode_error(protocol, *error),
+        ColumnError::TagType { offset, .. } => DecodeError::new_err((protocol, "tag_type", 0, *offset)),
+        ColumnError::MessageTooLarge { .. } => {
+            DecodeError::new_err((protocol, ColumnKind::MessageTooLarge.slug(), 0, 0))
         }
+        ColumnError::Input(_) | ColumnError::TooLarge | ColumnError::Arrow(_) => return PyValueError::new_err(text),
+    };
+    match raised.value(py).call_method1("add_note", (text,)) {
+        Ok(_) => raised,
+        Err(error) => error,
     }
 }
 
@@ -238,33 +261,42 @@ fn tags(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Tags> {
     if value.is_none() {
         return Ok(Tags::NONE);
     }
-    if let Ok(text) = value.cast::<PyString>()
-        && text == "variant"
-    {
-        return Ok(Tags::default());
-    }
-    let Ok(mapping) = value.cast::<PyMapping>() else {
+    let wanted = || -> PyResult<PyErr> {
         let given = value.repr()?;
-        return Err(LocalProtocolError::new_err(format!(
-            "{option}={given}: \"variant\", None or a type for each name, as {{\"run\": \"bigint\"}}"
-        )));
+        Ok(LocalProtocolError::new_err(format!(
+            "{option}={given}: \"variant\", \"json\", None or a type for each name, as {{\"run\": \"bigint\"}}"
+        )))
     };
-    let (mut typed, mut rest) = (Vec::new(), false);
+    if let Ok(text) = value.cast::<PyString>() {
+        let rest = text.to_str()?.parse::<RestType>();
+        return match rest {
+            Ok(rest) => Tags::new(vec![], Some(rest)).map_err(plan_error),
+            Err(_) => Err(wanted()?),
+        };
+    }
+    let Ok(mapping) = value.cast::<PyMapping>() else { return Err(wanted()?) };
+    let (mut typed, mut rest) = (Vec::new(), None);
     for pair in mapping.items()? {
-        let (name, tag_type): (String, Bound<'_, PyAny>) = pair.extract()?;
+        let (name, tag_type): (String, Option<Bound<'_, PyAny>>) = pair.extract()?;
         if name == "*" {
-            if !tag_type.is_none() && !tag_type.eq("variant")? {
-                let given = tag_type.repr()?;
-                return Err(LocalProtocolError::new_err(format!(
-                    "{option}={{\"*\": {given}}}: the type of all other tags together is \"variant\""
-                )));
-            }
-            rest = !tag_type.is_none();
+            rest = tag_type.map(|rest_type| all_others(option, &rest_type)).transpose()?;
         } else {
-            typed.push((name, tag_type.extract::<String>()?.parse().map_err(plan_error)?));
+            let tag_type = tag_type.map_or_else(|| Ok("None".to_owned()), |tag_type| tag_type.extract::<String>())?;
+            typed.push((name, tag_type.parse().map_err(plan_error)?));
         }
     }
     Tags::new(typed, rest).map_err(plan_error)
+}
+
+/// The type of all other tags together.
+fn all_others(option: &str, given: &Bound<'_, PyAny>) -> PyResult<RestType> {
+    let rest = given.extract::<String>().ok().and_then(|name| name.parse().ok());
+    rest.ok_or_else(|| match given.repr() {
+        Ok(given) => LocalProtocolError::new_err(format!(
+            "{option}={{\"*\": {given}}}: the type of all other tags together is \"variant\" or \"json\""
+        )),
+        Err(error) => error,
+    })
 }
 
 /// The default of an option, as a user would give it.
@@ -273,8 +305,7 @@ fn shown(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
         Value::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
         Value::Mode(mode) => Mode::name(mode).into_pyobject(py)?.into_any(),
         Value::Names(names) => PyTuple::new(py, names)?.into_any(),
-        Value::Tags(tags) if tags == Tags::default() => "variant".into_pyobject(py)?.into_any(),
-        Value::Tags(_) => py.None().into_bound(py),
+        Value::Tags(tags) => tags.rest().map(RestType::name).into_pyobject(py)?,
     })
 }
 
@@ -324,6 +355,7 @@ fn plan_error(error: PlanError) -> PyErr {
         PlanError::UnknownName(..) => PyValueError::new_err(error.to_string()),
         PlanError::UnknownMode(_)
         | PlanError::UnknownType(_)
+        | PlanError::UnknownRest(_)
         | PlanError::EqualNames(_)
         | PlanError::DropInFunction
         | PlanError::NotOf(..)

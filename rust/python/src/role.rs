@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use trunkline_capture::{Access, LowSpace, Writer};
-use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, SocketPtr, load, terminate};
+use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr, load, terminate};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
     Bounds, Capture, CaptureOverflow, End, Guard, Handle, Running, Settings, Signal, Sink, StartError, TransportError,
@@ -363,13 +363,14 @@ pub(crate) fn start<M: Machine + Send + 'static>(
         grace,
     };
     let RoleOptions { context, adopted, rule, keep_alive, .. } = options;
+    let places = Places::new(options.max_connections);
     let (handle, guard) = match (options.transport, library) {
         (None | Some(Chosen::Libzmq), Ok(zmq)) => {
             let guard = rule.map(|rule| py.detach(|| Guard::start(zmq, context, rule)).map(Arc::new)).transpose();
             let guard = guard.map_err(start_error)?;
             let context = guard.as_ref().map_or(context, |guard| guard.context());
             settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
-            let transport = move || LibzmqTransport::new(zmq, context, adopted);
+            let transport = move || LibzmqTransport::new(zmq, context, adopted, places);
             (py.detach(|| Handle::start(machine, transport, sink, settings)), guard)
         }
         (Some(Chosen::Libzmq), Err(error)) => return Err(start_error(StartError::Transport(error))),
@@ -496,6 +497,7 @@ pub(crate) struct RoleOptions {
     pub(crate) grace: Duration,
     outbox_bytes: usize,
     transport: Option<Chosen>,
+    max_connections: Option<usize>,
     context: Context,
     adopted: Vec<SocketPtr>,
     /// Who is let in, where not everybody is.
@@ -585,6 +587,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             overflow,
             outbox_bytes: need("outbox_bytes")?.extract()?,
             transport,
+            max_connections: optional("max_connections").map(PyAnyMethods::extract).transpose()?,
             // The only one to give a grace of its own calls it so.
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,

@@ -9,6 +9,7 @@ pub mod cdt;
 pub mod cdtp;
 pub mod chirp;
 pub mod dcp;
+mod dropped;
 pub mod erased;
 mod error;
 mod frames;
@@ -17,12 +18,14 @@ mod machine;
 pub mod mc0;
 pub mod msgpack;
 pub mod mtl;
+mod names;
 mod protocol;
 pub mod question;
 pub mod simulation;
 pub mod zap;
 
 pub use calling::{CallId, Calling};
+pub use dropped::{DropCounts, DropReason, Dropped};
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use frames::{FRAME_COST, Frames, MAX_FRAMES, cost};
 pub use lifecycle::Lifecycle;
@@ -30,4 +33,5 @@ pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
     SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
 };
+pub use names::{NAME_BYTES, shortened};
 pub use protocol::{Framing, Protocol, Split};

@@ -77,7 +77,7 @@ fn hear(beacon: &mut Beacon, now: u64, datagram: &Datagram) {
 fn news(beacon: &mut Beacon) -> Vec<(Kind, Option<String>)> {
     let events = std::iter::from_fn(|| beacon.poll_event()).filter_map(|event| match event {
         BeaconEvent::News(News { kind, endpoint, .. }) => Some((kind, endpoint)),
-        BeaconEvent::Dropped { .. } => None,
+        BeaconEvent::Dropped(_) => None,
     });
     events.collect()
 }
@@ -305,17 +305,31 @@ fn two_without_a_name_hear_each_other() {
 #[test]
 fn what_the_network_offers_does_not_grow_the_table() {
     let mut beacon = beacon(settings());
-    hear(&mut beacon, 0, &from_other(Kind::Offer, "first", 1));
-    for number in 0..5000 {
+    for number in 0..5000u16 {
+        let [high, low] = number.to_be_bytes();
+        let address = format!("10.0.{high}.{low}:7123");
+        hear_from(&mut beacon, number.into(), &address, &from_other(Kind::Offer, &number.to_string(), 1));
+    }
+    assert_eq!((beacon.stats().services, beacon.stats().dropped), (1024, [].into()));
+    news(&mut beacon);
+    // Those heard last are known; one who is not makes himself known again.
+    hear_from(&mut beacon, 5000, "10.0.19.135:7123", &from_other(Kind::Depart, "4999", 1));
+    assert_eq!(news(&mut beacon), [(Kind::Depart, Some("tcp://10.0.19.135:1".to_owned()))]);
+    hear_from(&mut beacon, 5001, "10.0.0.0:7123", &from_other(Kind::Offer, "0", 1));
+    assert_eq!(news(&mut beacon), [(Kind::Offer, Some("tcp://10.0.0.0:1".to_owned()))]);
+}
+
+// req: CHIRP-07
+#[test]
+fn one_address_does_not_fill_the_table() {
+    let mut beacon = beacon(settings());
+    for number in 0..1000 {
         hear(&mut beacon, 0, &from_other(Kind::Offer, &number.to_string(), 1));
     }
-    let stats = beacon.stats();
-    assert_eq!(stats.services, 1024);
-    assert_eq!(stats.dropped, [("table_full", 5001 - 1024)].into());
+    assert_eq!((beacon.stats().services, beacon.stats().dropped), (16, [("table_full", 984)].into()));
     news(&mut beacon);
-    // Who is known stays known.
-    hear(&mut beacon, 0, &from_other(Kind::Depart, "first", 1));
-    assert_eq!(news(&mut beacon), [(Kind::Depart, at(1))]);
+    hear_from(&mut beacon, 0, "10.9.9.9:7123", &from_other(Kind::Offer, "real", 1));
+    assert_eq!(news(&mut beacon), [(Kind::Offer, Some("tcp://10.9.9.9:1".to_owned()))]);
 }
 
 proptest! {

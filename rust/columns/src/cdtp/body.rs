@@ -82,7 +82,8 @@ impl Body {
     }
 
     /// Appends a row, and tells what of it a column cannot hold.
-    #[inline]
+    #[allow(clippy::inline_always)] // what is said of a message is large, and would go from hand to hand
+    #[inline(always)]
     pub(super) fn push(&mut self, row: usize, content: Content<'_>) -> Result<Option<ColumnKind>, ColumnError> {
         let sequence = content.sequence.and_then(|sequence| i64::try_from(sequence).ok());
         self.sequence.push(sequence);
@@ -99,6 +100,24 @@ impl Body {
             push_payload(column, content.payload)?;
         }
         Ok(exceeds.or(tags_exceed))
+    }
+
+    /// Appends a row of nothing.
+    pub(super) fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.sequence.push(None);
+        self.tags.push_null()?;
+        self.payload_frames.push(None);
+        self.payload_bytes.push(None);
+        self.payload.as_mut().map_or(Ok(()), BytesLists::push_null)
+    }
+
+    /// The bytes they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.sequence.bytes()
+            + self.tags.bytes()
+            + self.payload_frames.bytes()
+            + self.payload_bytes.bytes()
+            + self.payload.as_ref().map_or(0, BytesLists::bytes)
     }
 
     pub(super) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {

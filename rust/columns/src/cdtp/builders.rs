@@ -4,28 +4,28 @@ use std::{iter, sync::Arc};
 
 use arrow_array::{ArrayRef, Int32Array};
 use arrow_schema::{DataType, Field, Fields};
-use trunkline_wire::{
-    ErrorKind,
-    cdtp::{Batch, Cdtp, Head, Layout},
-};
+use trunkline_wire::cdtp::{Batch, Cdtp, Head, Layout};
 
 use super::{
     Options,
     body::{self, Body, Content, Payload},
-    frames, header,
+    first, frames, header,
     message::{self, Messages, Start},
     payload_bytes,
 };
 use crate::{
     Builder, ColumnError, Message,
     output::{Lists, list_type},
+    table::MAX_BYTES,
     tags::TagMap,
 };
 
 /// The columns of rows, being built: `record`, which is the position in a CDTP2 message, and what the message says.
 #[derive(Debug)]
 pub struct Rows {
-    record: Vec<i32>,
+    /// How many rows come before those in `records`: they are of messages of one row.
+    single: usize,
+    records: Vec<i32>,
     messages: Messages,
 }
 
@@ -36,43 +36,88 @@ impl Builder<Cdtp> for Rows {
     }
 
     fn new(options: &Options) -> Self {
-        Self { record: Vec::new(), messages: Messages::new(options) }
+        Self { single: 0, records: Vec::new(), messages: Messages::new(options) }
     }
 
     #[inline]
-    fn push(&mut self, message: &Message<'_>, layout: &Layout) -> Result<usize, ColumnError> {
-        let header = header(message);
-        let start = Start::of(layout, header);
+    fn rows(layout: &Layout) -> Option<usize> {
+        let Layout::Batch(batch) = layout else { return Some(1) };
+        // Every record says again who it is from.
+        let count = batch.records.len();
+        (count <= MAX_BYTES / batch.sender.len().max(1)).then_some(count)
+    }
+
+    #[inline]
+    fn weight(message: &Message<'_>, layout: &Layout, position: usize) -> (usize, usize) {
         match layout {
-            Layout::Single(head) => {
-                self.record.push(0);
-                self.messages.push(message.row, start, single(message, head), None)?;
-                Ok(1)
-            }
-            Layout::Batch(batch) => {
-                for (position, record) in batch.records.iter().enumerate() {
-                    self.record.push(i32::try_from(position).map_err(|_| ColumnError::TooLarge)?);
-                    self.messages.push(message.row, start, Content::of_record(record, header), None)?;
-                }
-                Ok(batch.records.len())
-            }
+            Layout::Single(_) => (message.weight, 1),
+            Layout::Batch(batch) => (record_weight(batch, position), 1),
         }
     }
 
-    fn push_error(&mut self, message: &Message<'_>, kind: ErrorKind) -> Result<(), ColumnError> {
-        self.record.push(0);
-        self.messages.push_error(header(message), kind)
+    fn bytes(&self) -> usize {
+        size_of::<i32>() * (self.single + self.records.len()) + self.messages.bytes()
+    }
+
+    #[allow(clippy::inline_always)] // what is said of a message is large, and would go from hand to hand
+    #[inline(always)]
+    fn push(&mut self, message: &Message<'_>, layout: &Layout, position: usize) -> Result<(), ColumnError> {
+        match layout {
+            Layout::Single(head) => {
+                self.push_position(0);
+                let start = Start::of(layout, header(message));
+                self.messages.push(message.row, start, single(message, head), None)
+            }
+            Layout::Batch(batch) => self.push_record(message, layout, batch, position),
+        }
+    }
+
+    fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
+        self.push_position(0);
+        self.messages.push_error(kind, frames.map(first))
     }
 
     fn push_null(&mut self) -> Result<(), ColumnError> {
-        self.record.push(0);
+        self.push_position(0);
         self.messages.push_null()
     }
 
     fn finish(mut self, _: &Options) -> Result<Vec<ArrayRef>, ColumnError> {
-        let record: ArrayRef = Arc::new(Int32Array::from(self.record));
+        let records = iter::repeat_n(0, self.single).chain(self.records).collect::<Vec<_>>();
+        let record: ArrayRef = Arc::new(Int32Array::from(records));
         Ok(iter::once(record).chain(self.messages.finish()?).collect())
     }
+}
+
+impl Rows {
+    #[inline]
+    fn push_position(&mut self, position: i32) {
+        if position == 0 && self.records.is_empty() {
+            self.single += 1;
+        } else {
+            self.records.push(position);
+        }
+    }
+
+    #[inline(never)] // it would get in the way of what is done for nearly all rows
+    fn push_record(
+        &mut self,
+        message: &Message<'_>,
+        layout: &Layout,
+        batch: &Batch,
+        position: usize,
+    ) -> Result<(), ColumnError> {
+        let header = header(message);
+        self.push_position(i32::try_from(position).map_err(|_| ColumnError::TooLarge)?);
+        let content = Content::of_record(&batch.records[position], header);
+        self.messages.push(message.row, Start::of(layout, header), content, None)
+    }
+}
+
+#[inline(never)] // as above
+fn record_weight(batch: &Batch, position: usize) -> usize {
+    let record = &batch.records[position];
+    batch.sender.len() + record.end - record.tags.start
 }
 
 /// The fields of structs, being built: what the header says, and the `records` of a CDTP2 message, in which is what
@@ -98,13 +143,22 @@ impl Builder<Cdtp> for Structs {
     }
 
     #[inline]
-    fn push(&mut self, message: &Message<'_>, layout: &Layout) -> Result<usize, ColumnError> {
+    fn weight(message: &Message<'_>, layout: &Layout, _: usize) -> (usize, usize) {
+        (message.weight, layout.messages().max(1))
+    }
+
+    fn bytes(&self) -> usize {
+        self.messages.bytes() + self.records.bytes() + self.lists.bytes()
+    }
+
+    #[inline]
+    fn push(&mut self, message: &Message<'_>, layout: &Layout, _: usize) -> Result<(), ColumnError> {
         let header = header(message);
         let start = Start::of(layout, header);
         match layout {
             Layout::Single(head) => {
                 self.lists.push(None)?;
-                self.messages.push(message.row, start, single(message, head), None)?;
+                self.messages.push(message.row, start, single(message, head), None)
             }
             Layout::Batch(batch) => {
                 let mut exceeds = None;
@@ -114,15 +168,14 @@ impl Builder<Cdtp> for Structs {
                 }
                 self.count += batch.records.len();
                 self.lists.push(Some(self.count))?;
-                self.messages.push(message.row, start, totals(batch), exceeds)?;
+                self.messages.push(message.row, start, totals(batch), exceeds)
             }
         }
-        Ok(1)
     }
 
-    fn push_error(&mut self, message: &Message<'_>, kind: ErrorKind) -> Result<(), ColumnError> {
+    fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
         self.lists.push(None)?;
-        self.messages.push_error(header(message), kind)
+        self.messages.push_error(kind, frames.map(first))
     }
 
     fn push_null(&mut self) -> Result<(), ColumnError> {
@@ -138,7 +191,8 @@ impl Builder<Cdtp> for Structs {
 }
 
 /// What a CDTP1 message says beyond its start.
-#[inline]
+#[allow(clippy::inline_always)] // as above
+#[inline(always)]
 fn single<'a>(message: &Message<'a>, head: &Head) -> Content<'a> {
     Content {
         sequence: head.sequence,

@@ -8,7 +8,6 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Fields};
 use trunkline_wire::{
-    ErrorKind,
     cdtp::{Layout, MessageType, Variant},
     msgpack::Timestamp,
 };
@@ -47,15 +46,15 @@ pub(super) fn fields(options: &Options) -> Fields {
 pub(super) struct Start<'a> {
     variant: Variant,
     sender: &'a [u8],
-    timestamp: Option<Timestamp>,
+    timestamp: Option<&'a Timestamp>,
     message_type: Option<MessageType>,
 }
 
 impl<'a> Start<'a> {
     #[inline]
-    pub(super) fn of(layout: &Layout, header: &'a [u8]) -> Self {
+    pub(super) fn of(layout: &'a Layout, header: &'a [u8]) -> Self {
         let (timestamp, message_type) = match layout {
-            Layout::Single(head) => (head.timestamp, head.message_type),
+            Layout::Single(head) => (head.timestamp.as_ref(), head.message_type),
             Layout::Batch(batch) => (None, Some(batch.message_type)),
         };
         Self { variant: layout.variant(), sender: &header[layout.sender()], timestamp, message_type }
@@ -98,22 +97,22 @@ impl Messages {
         content: Content<'_>,
         exceeds: Option<ColumnKind>,
     ) -> Result<(), ColumnError> {
-        let timestamp_ns = start.timestamp.and_then(Timestamp::to_nanos);
+        let timestamp_ns = start.timestamp.and_then(|timestamp| timestamp.to_nanos());
         let timestamp_exceeds =
             (timestamp_ns.is_none() && start.timestamp.is_some()).then_some(ColumnKind::TimestampExceedsBigint);
         self.variant.push(Some(start.variant.slug()));
         self.sender.push(Some(start.sender))?;
         self.timestamp_ns.push(timestamp_ns);
-        self.timestamp.push(start.timestamp.and_then(micros));
+        self.timestamp.push(start.timestamp.copied().and_then(micros));
         self.message_type.push(start.message_type.map(MessageType::slug));
         let body_exceeds = self.body.push(row, content)?;
         self.end(timestamp_exceeds.or(exceeds).or(body_exceeds).map(ColumnKind::slug), None)
     }
 
-    /// Appends a header that is none.
-    pub(super) fn push_error(&mut self, header: &[u8], kind: ErrorKind) -> Result<(), ColumnError> {
+    /// Appends an error, and the header it is of.
+    pub(super) fn push_error(&mut self, kind: &'static str, header: Option<&[u8]>) -> Result<(), ColumnError> {
         self.skip()?;
-        self.end(Some(kind.slug()), Some(header))
+        self.end(Some(kind), header)
     }
 
     /// Appends nothing.
@@ -128,8 +127,7 @@ impl Messages {
         self.timestamp_ns.push(None);
         self.timestamp.push(None);
         self.message_type.push(None);
-        self.body.push(0, Content::default())?;
-        Ok(())
+        self.body.push_null()
     }
 
     #[inline]
@@ -139,6 +137,17 @@ impl Messages {
             column.push(corrupt_record)?;
         }
         Ok(())
+    }
+
+    /// The bytes they take.
+    pub(super) fn bytes(&self) -> usize {
+        let slugs = [&self.variant, &self.message_type, &self.error].map(Slugs::bytes);
+        slugs.into_iter().sum::<usize>()
+            + self.sender.bytes()
+            + self.timestamp_ns.bytes()
+            + self.timestamp.bytes()
+            + self.body.bytes()
+            + self.corrupt_record.as_ref().map_or(0, Bytes::bytes)
     }
 
     pub(super) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {

@@ -18,7 +18,7 @@ use trunkline_wire::{
 use crate::{
     ColumnError,
     output::{Bytes, Numbers, Variants},
-    variant::{VariantWriter, variant_type},
+    variant::{VariantWriter, variant_field},
 };
 
 /// The columns of a table of runs.
@@ -41,8 +41,8 @@ pub fn run_fields() -> Fields {
         number("last_received_at_ns", false),
         number("bor_seq", true),
         number("eor_seq", true),
-        Field::new("config", variant_type(), true),
-        Field::new("metadata", variant_type(), true),
+        variant_field("config"),
+        variant_field("metadata"),
     ])
 }
 
@@ -282,5 +282,5 @@ impl Table {
 fn write(writer: &mut VariantWriter, map: &[u8]) -> bool {
     let mut reader = Reader::new(map, ErrorKind::BadHeader);
     writer.clear();
-    reader.map(ErrorKind::BadHeader).and_then(|pairs| writer.tags(&mut reader, pairs, |_, _| Ok(false))).is_ok()
+    reader.map(ErrorKind::BadHeader).is_ok_and(|pairs| writer.tags(&mut reader, pairs, |_, _| Ok(false)).is_ok())
 }

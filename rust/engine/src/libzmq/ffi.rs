@@ -44,6 +44,7 @@ pub(super) mod option {
     pub(in crate::libzmq) const CURVE_SECRETKEY: c_int = 49;
     pub(in crate::libzmq) const CURVE_SERVERKEY: c_int = 50;
     pub(in crate::libzmq) const ROUTER_HANDOVER: c_int = 56;
+    pub(in crate::libzmq) const HANDSHAKE_IVL: c_int = 66;
     pub(in crate::libzmq) const HEARTBEAT_IVL: c_int = 75;
     pub(in crate::libzmq) const HEARTBEAT_TIMEOUT: c_int = 77;
     /// The options of libzmq that take 64 bits.
@@ -51,13 +52,15 @@ pub(super) mod option {
 }
 
 pub(super) mod event {
+    pub(in crate::libzmq) const ACCEPTED: u16 = 0x0020;
     pub(in crate::libzmq) const ACCEPT_FAILED: u16 = 0x0040;
     pub(in crate::libzmq) const DISCONNECTED: u16 = 0x0200;
     pub(in crate::libzmq) const HANDSHAKE_FAILED_NO_DETAIL: u16 = 0x0800;
     pub(in crate::libzmq) const HANDSHAKE_SUCCEEDED: u16 = 0x1000;
     pub(in crate::libzmq) const HANDSHAKE_FAILED_PROTOCOL: u16 = 0x2000;
     pub(in crate::libzmq) const HANDSHAKE_FAILED_AUTH: u16 = 0x4000;
-    pub(in crate::libzmq) const ALL: u16 = ACCEPT_FAILED
+    pub(in crate::libzmq) const ALL: u16 = ACCEPTED
+        | ACCEPT_FAILED
         | DISCONNECTED
         | HANDSHAKE_FAILED_NO_DETAIL
         | HANDSHAKE_SUCCEEDED

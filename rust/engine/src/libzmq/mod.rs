@@ -2,6 +2,7 @@
 
 mod context;
 mod ffi;
+mod places;
 
 use std::collections::VecDeque;
 use std::ffi::{CString, c_int};
@@ -14,6 +15,7 @@ use trunkline_wire::{Curve, Frames, MAX_FRAMES, OptionValue, SocketEvent, Socket
 
 pub use context::{Context, load, terminate};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
+pub use places::Places;
 
 use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
 use ffi::{FrameReader, event, option};
@@ -27,6 +29,7 @@ pub struct LibzmqTransport {
     context: ContextPtr,
     private: bool,
     adopted: VecDeque<SocketPtr>,
+    places: Places,
     reader: FrameReader,
     poll: Vec<libc::pollfd>,
 }
@@ -46,12 +49,17 @@ pub struct Socket {
     is_drained: bool,
     /// A failed handshake is followed by a disconnection of somebody who never was connected.
     refused: usize,
+    /// Those who were turned away: their handshakes fail for no other reason.
+    turned_away: usize,
     /// When a peer last could not be let in for want of something of ours, as descriptors.
     wanting: Option<Instant>,
     /// Set while its monitor may have more to tell, which the descriptor does not say twice.
     has_news: bool,
     bound: Vec<String>,
 }
+
+/// The longest that a peer may take to say who it is: who says nothing holds a descriptor.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// libzmq tries again and again without a pause: what comes within so long of the last is no news.
 const SAME_WANT: Duration = Duration::from_secs(1);
@@ -67,7 +75,12 @@ impl LibzmqTransport {
     ///
     /// # Errors
     /// When libzmq cannot make a context.
-    pub fn new(zmq: &'static Libzmq, context: Context, adopted: Vec<SocketPtr>) -> Result<Self, TransportError> {
+    pub fn new(
+        zmq: &'static Libzmq,
+        context: Context,
+        adopted: Vec<SocketPtr>,
+        places: Places,
+    ) -> Result<Self, TransportError> {
         let pointer = match context {
             Context::Process => context::process(zmq)?,
             Context::Private(context) | Context::Borrowed(context) => context,
@@ -77,6 +90,7 @@ impl LibzmqTransport {
             context: pointer,
             private: matches!(context, Context::Private(_)),
             adopted: adopted.into(),
+            places,
             reader: FrameReader::new(zmq),
             poll: Vec::new(),
         })
@@ -85,6 +99,7 @@ impl LibzmqTransport {
     fn set(&self, socket: SocketPtr, options: &SocketOptions) -> Result<(), TransportError> {
         let int = |option, value: i64| self.zmq.set_int(socket, option, value);
         int(option::LINGER, 0)?;
+        int(option::HANDSHAKE_IVL, milliseconds(HANDSHAKE))?;
         if let Some(messages) = options.send_hwm {
             int(option::SNDHWM, messages.into())?;
         }
@@ -147,6 +162,13 @@ impl LibzmqTransport {
                 Err(error)
             }
         }
+    }
+}
+
+impl Socket {
+    /// Whether it was told just now that there is no room for another peer.
+    fn is_old_want(&mut self) -> bool {
+        self.wanting.replace(Instant::now()).is_some_and(|last| last.elapsed() < SAME_WANT)
     }
 }
 
@@ -224,6 +246,7 @@ impl Transport for LibzmqTransport {
                 adopted: adopted.is_some(),
                 is_drained: false,
                 refused: 0,
+                turned_away: 0,
                 wanting: None,
                 has_news: true,
                 bound: vec![],
@@ -311,6 +334,10 @@ impl Transport for LibzmqTransport {
         Ok(Taken::Yes)
     }
 
+    fn turned_away(&self) -> u64 {
+        self.places.turned_away()
+    }
+
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
         let mut old = 0;
         while old < OLD_NEWS {
@@ -325,13 +352,26 @@ impl Transport for LibzmqTransport {
             let refused = |reason: String| SocketEvent::HandshakeFailed { endpoint: endpoint.clone(), reason };
             return Some(match u16::from_ne_bytes([low, high]) {
                 event::HANDSHAKE_SUCCEEDED => SocketEvent::Connected(endpoint),
+                event::ACCEPTED => {
+                    let Some(reason) = self.places.take(value, &endpoint) else { continue };
+                    socket.turned_away += 1;
+                    if socket.is_old_want() {
+                        old += 1;
+                        continue;
+                    }
+                    refused(reason)
+                }
                 event::DISCONNECTED if socket.refused > 0 => {
+                    self.places.leave(value);
                     socket.refused -= 1;
                     continue;
                 }
-                event::DISCONNECTED => SocketEvent::Disconnected(endpoint),
+                event::DISCONNECTED => {
+                    self.places.leave(value);
+                    SocketEvent::Disconnected(endpoint)
+                }
                 event::ACCEPT_FAILED => {
-                    if socket.wanting.replace(Instant::now()).is_some_and(|last| last.elapsed() < SAME_WANT) {
+                    if socket.is_old_want() {
                         old += 1;
                         continue;
                     }
@@ -339,6 +379,11 @@ impl Transport for LibzmqTransport {
                 }
                 event::HANDSHAKE_FAILED_NO_DETAIL => {
                     socket.refused += 1;
+                    if socket.turned_away > 0 {
+                        socket.turned_away -= 1;
+                        old += 1;
+                        continue;
+                    }
                     refused("the peer hung up during the handshake".to_owned())
                 }
                 event::HANDSHAKE_FAILED_PROTOCOL => {

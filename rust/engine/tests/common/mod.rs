@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use smallvec::smallvec;
-use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, load};
+use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, Places, load};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{Handle, Queued, Running as _, Settings, Transport, TransportError};
 use trunkline_wire::{
@@ -33,7 +33,7 @@ pub(crate) fn libzmq() -> &'static Libzmq {
 
 impl Tested for LibzmqTransport {
     fn make(context: Context) -> Result<Self, TransportError> {
-        Self::new(libzmq(), context, vec![])
+        Self::new(libzmq(), context, vec![], Places::default())
     }
 }
 

@@ -93,6 +93,7 @@ impl Spoken for Announced {
     fn counters<'py>(py: Python<'py>, stats: &(SenderStats, BeaconStats)) -> PyResult<Bound<'py, PyDict>> {
         let stats = sender::stats_dict(py, &stats.0)?;
         stats.set_item("capture_lost", 0)?;
+        stats.set_item("turned_away", 0)?;
         stats.set_item("refused", 0)?;
         Ok(stats)
     }
@@ -116,7 +117,7 @@ impl Spoken for FindingSenders {
                 let records = batch.records.iter();
                 records.filter_map(|record| Some(Message::record(frames.first()?, &batch, record))).collect()
             }
-            notice @ (ReceiverEvent::Dropped { .. }
+            notice @ (ReceiverEvent::Dropped(_)
             | ReceiverEvent::Found(_)
             | ReceiverEvent::Departed(_)
             | ReceiverEvent::Connection(_)) => return receiver::told(py, notice),

@@ -228,6 +228,7 @@ impl PySender {
         let snapshot = py.detach(|| this.handle.stats());
         let stats = stats_dict(py, &snapshot.machine.0)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
+        stats.set_item("turned_away", snapshot.turned_away)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;
         Ok(stats)
     }

@@ -79,6 +79,7 @@ impl Spoken for Broker {
     fn counters<'py>(py: Python<'py>, stats: &BrokerStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = broker::stats_dict(py, stats)?;
         stats.set_item("capture_lost", 0)?;
+        stats.set_item("turned_away", 0)?;
         stats.set_item("refused", 0)?;
         Ok(stats)
     }

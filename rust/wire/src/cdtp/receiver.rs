@@ -1,13 +1,14 @@
 //! The receiving role: takes messages in, one PULL socket an endpoint.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::runs::{Follower, numbers};
 use super::{Layout, Settings, decode};
 use crate::{
-    Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
-    SocketKind, SocketOptions, Verdict, Weight, cost,
+    Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
+    SocketKind, SocketOptions, Verdict, Weight, cost, shortened,
 };
 
 /// A socket that has been empty this long has given up what had arrived.
@@ -21,9 +22,6 @@ const FOUND: usize = 256;
 
 /// Senders that are told apart in the statistics; names come from the network, memory does not grow with them.
 const SENDERS: usize = 1000;
-
-/// Bytes of a sender's name that the statistics keep.
-const NAME_BYTES: usize = 200;
 
 /// How a receiver is set up.
 #[derive(Clone, Debug)]
@@ -59,12 +57,7 @@ pub enum ReceiverEvent {
         layout: Layout,
     },
     /// Bytes that are not a message (CDTP-17).
-    Dropped {
-        /// What is wrong, and where.
-        error: DecodeError,
-        /// The bytes, bit for bit.
-        frames: Frames,
-    },
+    Dropped(Dropped),
     /// A sender was found, and is dialled from now on.
     Found(String),
     /// A sender that was found is there no more; what it had sent is still read.
@@ -77,7 +70,7 @@ impl Event for ReceiverEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::Message { frames, layout } => Weight::Lossless(cost(frames) + layout.size()),
-            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
+            Self::Dropped(dropped) => dropped.weight(),
             Self::Found(_) | Self::Departed(_) | Self::Connection(_) => Weight::Notice(0),
         }
     }
@@ -91,7 +84,7 @@ pub struct ReceiverStats {
     /// Good ones.
     pub accepted: u64,
     /// Bad ones, by kind.
-    pub dropped: BTreeMap<ErrorKind, u64>,
+    pub dropped: DropCounts,
     /// Bytes of all frames, good or bad.
     pub bytes: u64,
     /// Messages for the user: a CDTP2 one counts once a record.
@@ -113,9 +106,9 @@ pub struct SenderCount {
     pub missed: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Sender {
-    name: Box<[u8]>,
+    name: Arc<[u8]>,
     count: SenderCount,
     follower: Follower,
 }
@@ -124,6 +117,8 @@ struct Sender {
 struct Endpoint {
     address: String,
     active: bool,
+    /// Whether anybody ever was there.
+    answered: bool,
     hold: Hold,
 }
 
@@ -157,7 +152,7 @@ pub struct Receiver {
     quiet: Nanos,
     stats: ReceiverStats,
     senders: Vec<Sender>,
-    by_name: HashMap<Box<[u8]>, usize>,
+    by_name: HashMap<Arc<[u8]>, usize>,
     recent: usize,
     outputs: VecDeque<Output<Data>>,
     events: VecDeque<ReceiverEvent>,
@@ -178,7 +173,7 @@ impl Receiver {
         }
         for (number, (bind, connect)) in (0..).zip(all) {
             let address = bind.iter().chain(&connect).next().cloned().unwrap_or_default();
-            endpoints.insert(number, Endpoint { address, active, hold: Hold::Given });
+            endpoints.insert(number, Endpoint { address, active, answered: false, hold: Hold::Given });
             let options = settings.options.clone();
             outputs.push_back(Output::Open(Open {
                 socket: Data(number),
@@ -241,12 +236,18 @@ impl Receiver {
     }
 
     fn sender(&mut self, name: &[u8]) -> Option<&mut Sender> {
-        if self.senders.get(self.recent).is_none_or(|sender| &*sender.name != name) {
+        let name = &*shortened(name);
+        if self.senders.get(self.recent).is_none_or(|sender| *sender.name != *name) {
             self.recent = match self.by_name.get(name) {
                 Some(&at) => at,
                 None if self.senders.len() < SENDERS => {
-                    self.senders.push(Sender { name: name.into(), ..Sender::default() });
-                    self.by_name.insert(name.into(), self.senders.len() - 1);
+                    let name = Arc::<[u8]>::from(name);
+                    self.senders.push(Sender {
+                        name: Arc::clone(&name),
+                        count: SenderCount::default(),
+                        follower: Follower::default(),
+                    });
+                    self.by_name.insert(name, self.senders.len() - 1);
                     self.senders.len() - 1
                 }
                 None => return None,
@@ -269,6 +270,13 @@ impl Receiver {
             return;
         }
         if self.found == FOUND {
+            // One that never answered gives way: whoever is in the network can offer what is not there.
+            let silent = self.endpoints.iter().find(|(_, known)| known.hold == Hold::Found && !known.answered);
+            if let Some(number) = silent.map(|(number, _)| *number) {
+                self.drop_socket(number);
+            }
+        }
+        if self.found == FOUND {
             let reason = format!("{FOUND} senders are followed already");
             let failed = Connection::Failed { endpoint: address, reason };
             self.events.push_back(ReceiverEvent::Connection(failed));
@@ -281,7 +289,10 @@ impl Receiver {
             connect: vec![address.clone()],
             options: self.settings.options.clone(),
         }));
-        self.endpoints.insert(self.next, Endpoint { address: address.clone(), active: false, hold: Hold::Found });
+        self.endpoints.insert(
+            self.next,
+            Endpoint { address: address.clone(), active: false, answered: false, hold: Hold::Found },
+        );
         self.next += 1;
         self.found += 1;
         self.events.push_back(ReceiverEvent::Found(address));
@@ -368,9 +379,10 @@ impl Machine for Receiver {
                 Verdict::default()
             }
             Err(error) => {
-                *self.stats.dropped.entry(error.kind).or_default() += 1;
-                self.events.push_back(ReceiverEvent::Dropped { error, frames });
-                error.kind.into()
+                let dropped = Dropped { reason: error.into(), peer: None, frames };
+                dropped.count(&mut self.stats.dropped);
+                self.events.push_back(ReceiverEvent::Dropped(dropped));
+                error.into()
             }
         }
     }
@@ -392,6 +404,7 @@ impl Machine for Receiver {
             SocketEvent::Connected(_) => {
                 if let Some(known) = self.endpoints.get_mut(&socket.0) {
                     known.active = true;
+                    known.answered = true;
                 }
             }
             SocketEvent::Disconnected(_)
@@ -476,13 +489,7 @@ impl Machine for Receiver {
     fn stats(&self) -> ReceiverStats {
         let mut stats = self.stats.clone();
         for sender in &self.senders {
-            let end = sender.name.len().min(NAME_BYTES);
-            let name = String::from_utf8_lossy(&sender.name[..end]).into_owned();
-            let count = stats.senders.entry(name).or_default();
-            // Names that begin alike are one here.
-            count.messages = count.messages.saturating_add(sender.count.messages);
-            count.bytes = count.bytes.saturating_add(sender.count.bytes);
-            count.missed = count.missed.saturating_add(sender.count.missed);
+            stats.senders.insert(String::from_utf8_lossy(&sender.name).into_owned(), sender.count);
         }
         stats
     }

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Datagram, Id, Kind, Service, decode};
-use crate::error::{DecodeError, DropKind};
 use crate::{
-    Event, Frames, Incoming, Lifecycle, Machine, Multicast, Nanos, Open, Output, SocketEvent, SocketKind,
-    SocketOptions, Verdict, Weight, cost,
+    DropCounts, DropKind, DropReason, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Multicast, Nanos, Open,
+    Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
 };
 
 /// The UDP port of CHIRP (CHIRP-04).
@@ -25,6 +24,9 @@ const JITTER_NANOS: u64 = 200_000_000;
 
 /// Services of others that are remembered; they come from the network, memory does not grow with them.
 const SERVICES: usize = 1024;
+
+/// Services of others at one address; who says more there is making them up.
+const AT_AN_ADDRESS: usize = 16;
 
 /// A request comes once a network and once a hash: copies within this time are one.
 const ECHO: Duration = Duration::from_millis(100);
@@ -117,23 +119,14 @@ pub enum BeaconEvent {
     /// told as a departure and an offer.
     News(News),
     /// A datagram that came to nothing (CHIRP-07).
-    Dropped {
-        /// Why.
-        kind: &'static str,
-        /// What is wrong with its bytes, if anything.
-        error: Option<DecodeError>,
-        /// The datagram, bit for bit.
-        frames: Frames,
-        /// The address it came from.
-        peer: Option<Bytes>,
-    },
+    Dropped(Dropped),
 }
 
 impl Event for BeaconEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::News(news) => Weight::Notice(news.endpoint.as_ref().map_or(0, String::len)),
-            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
+            Self::Dropped(dropped) => dropped.weight(),
         }
     }
 }
@@ -146,7 +139,7 @@ pub struct BeaconStats {
     /// Those of this host itself, of other groups, and of hosts it does not listen to.
     pub ignored: u64,
     /// Those that came to nothing, by the slug of their kind.
-    pub dropped: BTreeMap<&'static str, u64>,
+    pub dropped: DropCounts,
     /// Announcements and requests that went out; each goes to every network.
     pub sent: u64,
     /// Services of others that are there now.
@@ -321,9 +314,10 @@ impl Beacon {
         self.events.push_back(BeaconEvent::News(News { kind, host, name, service, endpoint }));
     }
 
-    fn drop(&mut self, kind: &'static str, error: Option<DecodeError>, frames: Frames, peer: Option<Bytes>) {
-        *self.stats.dropped.entry(kind).or_default() += 1;
-        self.events.push_back(BeaconEvent::Dropped { kind, error, frames, peer });
+    fn drop(&mut self, reason: DropReason, frames: Frames, peer: Option<Bytes>) {
+        let dropped = Dropped { reason, peer, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(BeaconEvent::Dropped(dropped));
     }
 
     fn is_heard(&self, datagram: &Datagram) -> bool {
@@ -352,7 +346,13 @@ impl Beacon {
     fn offered(&mut self, now: Nanos, address: Ipv4Addr, datagram: &Datagram) -> bool {
         let Datagram { host, service, port, .. } = *datagram;
         let remote = Remote { address, port, heard: now, moving: None };
-        let is_full = self.remotes.len() == SERVICES;
+        let is_new = !self.remotes.contains_key(&(host, service));
+        if is_new && self.remotes.values().filter(|known| known.address == address).count() >= AT_AN_ADDRESS {
+            return false;
+        }
+        if is_new && self.remotes.len() == SERVICES {
+            self.forget_the_most_silent();
+        }
         match self.remotes.get_mut(&(host, service)) {
             Some(known) if known.port == port && known.address == address => *known = remote,
             Some(known) if known.port == port && now < known.heard + MOVE => {}
@@ -361,13 +361,20 @@ impl Beacon {
                 self.look_at.get_or_insert(at);
             }
             Some(_) => self.replace(host, service, remote),
-            None if is_full => return false,
             None => {
                 self.tell(Kind::Offer, host, service, Some(remote.endpoint()));
                 self.remotes.insert((host, service), remote);
             }
         }
         true
+    }
+
+    /// Makes room for another. Nobody is told: whoever is still there says so again, and is new then.
+    fn forget_the_most_silent(&mut self) {
+        let silent = self.remotes.iter().min_by_key(|(_, known)| known.heard).map(|(key, _)| *key);
+        if let Some(silent) = silent {
+            self.remotes.remove(&silent);
+        }
     }
 
     fn replace(&mut self, host: Id, service: Service, remote: Remote) {
@@ -414,8 +421,8 @@ impl Machine for Beacon {
         let datagram = match decode(&frames) {
             Ok(datagram) => datagram,
             Err(error) => {
-                self.drop(error.kind.slug(), Some(error), frames, peer);
-                return error.kind.into();
+                self.drop(error.into(), frames, peer);
+                return error.into();
             }
         };
         let address = peer.as_deref().and_then(|peer| str::from_utf8(peer).ok()?.parse().ok());
@@ -428,7 +435,7 @@ impl Machine for Beacon {
             Kind::Request => self.requested(now, datagram.host, datagram.service),
             Kind::Offer => {
                 if !self.offered(now, address, &datagram) {
-                    self.drop(DropKind::TableFull.slug(), None, frames, peer);
+                    self.drop(DropKind::TableFull.into(), frames, peer);
                 }
             }
             Kind::Depart => self.departed(&datagram),

@@ -1,0 +1,167 @@
+//! MessagePack values as JSON text: what Spark's `to_json` gives of the VARIANT of the same value, its fields in the order
+//! they came.
+
+use std::str;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Serialize;
+use trunkline_wire::{
+    ErrorKind, Fault,
+    msgpack::{Reader, Value},
+};
+
+use crate::{table::MAX_BYTES, variant::Unwritten};
+
+/// Writes one text after another.
+#[derive(Debug, Default)]
+pub(crate) struct JsonWriter {
+    text: Vec<u8>,
+}
+
+impl JsonWriter {
+    /// The text written since the last [`clear`](Self::clear).
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+    }
+
+    /// Writes an object of the `pairs` a reader is at the first of, except those whose value `claim` reads itself.
+    pub(crate) fn tags<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        pairs: u32,
+        mut claim: impl FnMut(&[u8], &mut Reader<'a>) -> Result<bool, Fault>,
+    ) -> Result<(), Unwritten> {
+        let repeated = repeated(&string_keys(reader.clone(), pairs)?.unwrap_or_default());
+        self.text.push(b'{');
+        for at in 0..pairs as usize {
+            let name = reader.string_bytes(ErrorKind::BadMapKey)?;
+            if claim(name, reader)? {
+                continue;
+            }
+            // Of equal names the last counts.
+            if repeated.get(at).copied().unwrap_or(false) {
+                reader.pass()?;
+                continue;
+            }
+            self.next();
+            self.string(name)?;
+            self.text.push(b':');
+            self.value(reader)?;
+        }
+        self.text.push(b'}');
+        Ok(())
+    }
+
+    fn value(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {
+        match value_of(reader)? {
+            Value::Nil => self.text.extend_from_slice(b"null"),
+            Value::Boolean(value) => self.plain(&value),
+            Value::Signed(value) => self.plain(&value),
+            Value::Unsigned(value) => self.plain(&value),
+            Value::F32(value) if value.is_finite() => self.plain(&value),
+            Value::F32(value) => self.not_finite(value.into()),
+            Value::F64(value) if value.is_finite() => self.plain(&value),
+            Value::F64(value) => self.not_finite(value),
+            Value::String(value) => self.string(value)?,
+            Value::Binary(value) => self.base64(value),
+            Value::Timestamp(value) => self.plain(&value.nanos()),
+            Value::Ext(code, data) => {
+                self.text.extend_from_slice(br#"{"data":"#);
+                self.base64(data);
+                self.text.extend_from_slice(br#","ext":"#);
+                self.plain(&code);
+                self.text.push(b'}');
+            }
+            Value::Array(members) => {
+                self.text.push(b'[');
+                for _ in 0..members {
+                    self.next();
+                    self.value(reader)?;
+                }
+                self.text.push(b']');
+            }
+            Value::Map(pairs) => self.map(reader, pairs)?,
+        }
+        if self.text.len() > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
+    }
+
+    /// An object, or an array of `{key, value}` where a key is no string.
+    fn map(&mut self, reader: &mut Reader<'_>, pairs: u32) -> Result<(), Unwritten> {
+        if string_keys(reader.clone(), pairs)?.is_some() {
+            return self.tags(reader, pairs, |_, _| Ok(false));
+        }
+        self.text.push(b'[');
+        for _ in 0..pairs {
+            self.next();
+            self.text.extend_from_slice(br#"{"key":"#);
+            self.value(reader)?;
+            self.text.extend_from_slice(br#","value":"#);
+            self.value(reader)?;
+            self.text.push(b'}');
+        }
+        self.text.push(b']');
+        Ok(())
+    }
+
+    /// Parts what comes next from what is before it.
+    fn next(&mut self) {
+        if !matches!(self.text.last(), Some(b'{' | b'[')) {
+            self.text.push(b',');
+        }
+    }
+
+    fn plain(&mut self, value: &impl Serialize) {
+        // Numbers and text can always be written, and to memory.
+        let _ = serde_json::to_writer(&mut self.text, value);
+    }
+
+    fn string(&mut self, value: &[u8]) -> Result<(), Fault> {
+        let text = str::from_utf8(value).map_err(|_| Fault { kind: ErrorKind::BadHeader, offset: 0 })?;
+        self.plain(&text);
+        Ok(())
+    }
+
+    fn base64(&mut self, value: &[u8]) {
+        self.plain(&STANDARD.encode(value));
+    }
+
+    /// JSON has no such numbers.
+    fn not_finite(&mut self, value: f64) {
+        let name = if value.is_nan() { "NaN" } else { ["Infinity", "-Infinity"][usize::from(value < 0.0)] };
+        self.plain(&name);
+    }
+}
+
+#[inline(never)] // so that it stays a part of those that make many more values of it
+fn value_of<'a>(reader: &mut Reader<'a>) -> Result<Value<'a, &'a [u8]>, Fault> {
+    reader.value_bytes()
+}
+
+/// The keys of a map, if they are all strings.
+fn string_keys(mut reader: Reader<'_>, pairs: u32) -> Result<Option<Vec<&[u8]>>, Fault> {
+    let mut keys = Vec::new();
+    for _ in 0..pairs {
+        let Ok(key) = reader.string_bytes(ErrorKind::BadMapKey) else { return Ok(None) };
+        keys.push(key);
+        reader.pass()?;
+    }
+    Ok(Some(keys))
+}
+
+/// Which keys come again later; nothing where none does.
+fn repeated(keys: &[&[u8]]) -> Vec<bool> {
+    let mut ordered: Vec<_> = (0..keys.len()).collect();
+    ordered.sort_unstable_by_key(|&at| (keys[at], at));
+    let mut repeated = Vec::new();
+    for pair in ordered.windows(2) {
+        if keys[pair[0]] == keys[pair[1]] {
+            repeated.resize(keys.len(), false);
+            repeated[pair[0]] = true;
+        }
+    }
+    repeated
+}

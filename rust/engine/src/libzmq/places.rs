@@ -1,0 +1,80 @@
+//! How many peers a role lets in.
+
+use std::collections::HashSet;
+use std::ffi::c_int;
+
+use nix::sys::socket::{Shutdown, SockaddrIn, SockaddrIn6, SockaddrStorage, getsockname, shutdown};
+
+/// Descriptors that connections leave to the rest of the process: its captures have to go on.
+const KEPT_BACK: u64 = 64;
+
+/// The places that peers may take, a connection each.
+///
+/// Descriptors are given out from the lowest number up, so that the number of a new one tells how many there are left.
+#[derive(Debug, Default)]
+pub struct Places {
+    limit: Option<usize>,
+    taken: HashSet<c_int>,
+    turned_away: u64,
+}
+
+impl Places {
+    /// So many at most, and never the last descriptors of the process.
+    pub fn new(limit: Option<usize>) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// How many peers there was no place for.
+    pub(super) fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    /// Gives a connection its place, or ends it and says why there is none.
+    pub(super) fn take(&mut self, connection: c_int, endpoint: &str) -> Option<String> {
+        let reason = match self.limit {
+            Some(limit) if self.taken.len() >= limit => {
+                format!("there are {limit} connections, max_connections, already")
+            }
+            _ => match last_place() {
+                Some(last) if u64::try_from(connection).is_ok_and(|number| number > last) => {
+                    format!("the process may have {} files open and needs the last of them itself", last + KEPT_BACK)
+                }
+                _ => {
+                    self.taken.insert(connection);
+                    return None;
+                }
+            },
+        };
+        self.turned_away += 1;
+        turn_away(connection, endpoint);
+        Some(reason)
+    }
+
+    pub(super) fn leave(&mut self, connection: c_int) {
+        self.taken.remove(&connection);
+    }
+}
+
+/// The highest number that a descriptor of a connection may have.
+fn last_place() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is that of a value of the right type.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    // Where there are few, a quarter of them is enough.
+    known.then(|| limit.rlim_cur - KEPT_BACK.min(limit.rlim_cur / 4))
+}
+
+/// Hangs up. libzmq, whose connection it is, sees its peer do so and closes it.
+fn turn_away(connection: c_int, endpoint: &str) {
+    let Ok(name) = getsockname::<SockaddrStorage>(connection) else { return };
+    // The number may be another's by now: only what listens here is hung up on.
+    let port = name.as_sockaddr_in().map(SockaddrIn::port).or_else(|| name.as_sockaddr_in6().map(SockaddrIn6::port));
+    let is_ours = port.map_or_else(
+        || endpoint.starts_with("ipc:") && name.as_unix_addr().is_some(),
+        |port| endpoint.rsplit_once(':').is_some_and(|(_, bound)| bound == port.to_string()),
+    );
+    if is_ours {
+        // A peer that is gone already is turned away as well.
+        let _ = shutdown(connection, Shutdown::Both);
+    }
+}

@@ -1,0 +1,101 @@
+"""What bounds the columns that are made of messages, and the memory that takes."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from peers import cdtp as wire
+from peers import large
+from trunkline import capture, cdtp, columns
+from trunkline.errors import DecodeError
+
+BATCH_BYTES = 64 << 20
+GOOD = wire.header_b(7)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    def record(*headers):
+        recorder = cdtp.Recorder(tmp_path / "capture", bind="tcp://127.0.0.1:*")
+        with recorder:
+            wire.send_all(recorder.endpoints[0], [large.frames(header) for header in headers])
+            recorder.wait(count=len(headers), timeout_s=60)
+        return capture.open(tmp_path / "capture")
+
+    return record
+
+
+def test_a_capture_gives_more_and_smaller_batches(recorded):
+    reader = recorded(GOOD, large.MANY_BATCHES, GOOD).decode("cdtp")
+    rows, records, seqs, batches = 0, [], [], 0
+    for batch in reader:
+        batches += 1
+        assert batch.nbytes <= BATCH_BYTES + 1_000_000
+        rows += batch.num_rows
+        records += batch["record"].to_pylist()
+        seqs += batch["seq"].to_pylist()
+    assert batches >= 3
+    assert rows == large.RECORDS + 2
+    assert records == [0, *range(large.RECORDS), 0]
+    assert seqs == [0, *[1] * large.RECORDS, 2]
+
+
+def test_a_message_that_no_column_holds_is_a_row_that_says_so(recorded):
+    opened = recorded(GOOD, large.TOO_LARGE, b"junk", GOOD)
+    found = opened.decode("cdtp").read_all()
+    assert found["error"].to_pylist() == [None, "message_too_large", "bad_header", None]
+    assert found["sender"].to_pylist() == ["Det", None, None, "Det"]
+    assert found["_corrupt_record"].to_pylist() == [None, None, b"junk", None]
+    kept = opened.decode("cdtp", mode="DROPMALFORMED").read_all()
+    assert kept["error"].to_pylist() == [None, "message_too_large", None]
+    with pytest.raises(DecodeError, match="message_too_large") as raised:
+        list(columns.Decoder("cdtp", mode="FAILFAST").decode_rows(header=pa.array([GOOD, large.TOO_LARGE])))
+    assert raised.value.kind == "message_too_large"
+    assert "row 1 of the batch" in raised.value.__notes__[0]
+    assert "2 GiB" in raised.value.__notes__[0]
+
+
+def test_a_column_function_has_room_for_more_as_it_repeats_no_name():
+    structs = columns.Decoder("cdtp").decode_structs(header=pa.array([GOOD, large.TOO_LARGE]))
+    assert structs.field("error").to_pylist() == [None, None]
+    assert len(structs[1]["records"]) == 70_000
+
+
+def test_a_long_message_is_as_good_as_others(recorded):
+    found = recorded(wire.header_s("y" * 20_000_000), GOOD).decode("cdtp").read_all()
+    assert [len(name) for name in found["sender"].to_pylist()] == [20_000_000, 3]
+
+
+_MEASURE = """
+import sys
+import pyarrow as pa
+from trunkline import cdtp, columns
+
+kind, tags, times = sys.argv[1], eval(sys.argv[2]), int(sys.argv[3])
+count = 16_000_000
+member = {"nils": b"\\xc0", "maps": b"\\x80", "keys": b"\\x00\\xc0"}[kind]
+head = b"\\xdf" if kind == "keys" else b"\\xdd"
+value = head + (count // len(member)).to_bytes(4) + member * (count // len(member))
+header = b"\\xa5CDTP\\x01\\xa1d\\x00\\x00\\x81\\xa1a" + value
+decoder = columns.Decoder("cdtp", tags=tags)
+list(decoder.decode_rows(header=pa.array([b"x"])))
+headers = pa.array([header])
+
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1]) * 1024
+
+open("/proc/self/clear_refs", "w").write("5")
+before = peak()
+rows = [batch for _, batch in decoder.decode_rows(header=headers)]
+grown = peak() - before
+assert grown <= times * len(header), f"{grown / len(header):.1f} times the message"
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it takes /proc to ask for the most memory there was")
+@pytest.mark.parametrize("kind", ["nils", "maps", "keys"])
+@pytest.mark.parametrize(("tags", "times"), [("'variant'", 9), ("'json'", 27), ("{'a': 'bigint'}", 2)])
+def test_tags_cost_a_small_multiple_of_their_bytes(kind, tags, times):
+    subprocess.run([sys.executable, "-c", _MEASURE, kind, tags, str(times)], check=True, timeout=60)
