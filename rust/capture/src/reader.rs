@@ -26,7 +26,7 @@ use crate::runs::{self, Maps, RUN_COLUMNS, find_maps};
 use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
 use crate::source::{Source, SourceReader};
-use crate::store::{Recovery, Store, list_runs, open, read_manifest, read_notes};
+use crate::store::{Recovery, Store, list_notes, open, read_manifest, read_notes};
 use crate::thrift::{check_footer, check_pages};
 use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs, import, verify};
 
@@ -141,7 +141,7 @@ impl Capture {
 
     fn read_runs(&self) -> Result<Runs, CaptureError> {
         let journal_number = self.journal.as_ref().map(|(number, ..)| *number);
-        let files = list_runs(&*self.disk, &self.directory)?;
+        let files = list_notes(&*self.disk, &self.directory)?;
         let published = list(&self.disk, &self.directory)?.segments;
         let is_unpublished = |number| Some(number) == journal_number && published.binary_search(&number).is_err();
         let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
