@@ -321,7 +321,7 @@ impl Store {
             let path = self.directory.join(files::segment(number));
             let file = open(&*self.disk, &path)?;
             let sum = Sum::of(number, &file).map_err(|error| CaptureError::reading(&path, error))?;
-            reader::record_segment(&mut *self.account, number, &path, file)?;
+            reader::record_segment(&mut *self.account, number, &path, &file)?;
             let passed = self.passing_notes.take();
             self.write_notes(number, Some(sum))?;
             self.remove_notes(passed)?;

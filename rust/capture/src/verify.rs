@@ -182,7 +182,7 @@ impl Verifier<'_> {
                     self.keep(sum)?;
                 }
             }
-            let read = self.rows(&path, number, file);
+            let read = self.rows(&path, number, &file);
             self.keep(read)
         });
         if read.is_none() {
@@ -206,7 +206,7 @@ impl Verifier<'_> {
         self.next_segment = Some(number + 1);
     }
 
-    fn rows(&mut self, path: &Path, number: u64, file: Source) -> Result<(), CaptureError> {
+    fn rows(&mut self, path: &Path, number: u64, file: &Source) -> Result<(), CaptureError> {
         let mut segment = open_segment(path, file, &schema())?;
         while let Some(batch) = next_of(&mut segment, path, &schema())? {
             self.follow(path, number, &batch);

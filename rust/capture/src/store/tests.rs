@@ -160,7 +160,7 @@ fn runs_are_those_of_the_rows(disk: &FaultyDisk) {
     for number in Listing::new(disk.list(directory).unwrap()).segments {
         let path = directory.join(files::segment(number));
         let file = Source::from(Bytes::from(disk.contents(&path)));
-        reader::record_segment(&mut expected, number, &path, file).unwrap();
+        reader::record_segment(&mut expected, number, &path, &file).unwrap();
     }
     let (mut over, mut latest, mut maps) = (vec![], RunBook::default(), Maps::new());
     for number in list_runs(disk, directory).unwrap() {
@@ -470,7 +470,7 @@ fn stopping_before_any_call_loses_nothing_that_is_kept() {
             let (mut store, _) = open(&disk).unwrap();
             let first = segments(&disk)[0];
             let summary = Bytes::from(disk.contents(&Path::new(DIRECTORY).join(files::segment(first))));
-            let first_row = SegmentSummary::read(Path::new(""), &summary).unwrap().next_seq;
+            let first_row = SegmentSummary::read(Path::new(""), &Source::from(summary)).unwrap().next_seq;
             let rows = store.next_seq();
             assert!(rows >= durable.max(3));
             assert!(store.account.open_segments(0).iter().all(|needed| *needed >= first));
