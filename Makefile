@@ -90,7 +90,7 @@ lock: $(DONE)/venv ## Pin what is installed for development, with the hash of ea
 	for file in $(LIVE); do $(PIN) --no-deps $$file --output-file $$file; done
 
 audit: $(DONE)/venv ## Look up what is known of the locked dependencies; needs the network and cargo-audit
-	pip-audit --require-hashes --disable-pip --requirement requirements.txt
+	pip-audit --strict --require-hashes --disable-pip --requirement requirements.txt
 	cargo audit --deny warnings
 	cargo audit --deny warnings --file rust/fuzz/Cargo.lock
 

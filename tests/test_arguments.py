@@ -297,7 +297,7 @@ CALLS = {
     "replay telling": (lambda at: capture.replay(at.path, on_ready=1, bind=WHERE), "on_ready", FUNCTION),
     "columns of what": (lambda _: columns.Decoder("xyz"), "protocol", "xyz"),
     "columns how": (lambda _: columns.Decoder("cdtp", mode="LOOSE"), "mode", "LOOSE"),
-    "columns of text": (lambda _: columns.Decoder("cdtp", tags="json"), "tags", "json"),
+    "columns of text": (lambda _: columns.Decoder("cdtp", tags="text"), "tags", "text"),
     "columns of types": (lambda _: columns.Decoder("cdtp", tags={"run": "int"}), "tags", '"int" is no type'),
     "columns unknown": (lambda _: columns.Decoder("cdtp", colour=1), "colour", ""),
     "spark none": (lambda _: spark.decode(None, "cdtp"), "df", "takes a Spark DataFrame, not NoneType"),

@@ -166,10 +166,9 @@ impl TagColumns {
         tags: TagMap<'_>,
         strict: bool,
     ) -> Result<Option<ColumnKind>, ColumnError> {
-        if self.typed.is_empty() && self.rest.is_none() { Ok(None) } else { self.push_all(row, tags, strict) }
-    }
-
-    fn push_all(&mut self, row: usize, tags: TagMap<'_>, strict: bool) -> Result<Option<ColumnKind>, ColumnError> {
+        if self.typed.is_empty() && self.rest.is_none() {
+            return Ok(None);
+        }
         // The decoder has gone through these bytes, so there is no fault in them.
         let at_row = |fault: Fault| ColumnError::Decode { row, error: fault.in_frame(0) };
         let is_whole = match self.read(tags) {
