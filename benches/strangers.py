@@ -33,6 +33,7 @@ import zmq.auth
 
 from benches.measure import machine, save
 from trunkline import capture
+from trunkline.errors import CaptureError
 
 FILES = 1024
 ANY = "tcp://127.0.0.1:*"
@@ -76,7 +77,8 @@ class Role:
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES)),  # noqa: PLW1509 - no threads here yet
         )
         assert self._process.stdout is not None
-        self.endpoint: str = json.loads(self._process.stdout.readline())["endpoints"][0]
+        # One that follows a group listens nowhere.
+        self.endpoint: str = next(iter(json.loads(self._process.stdout.readline())["endpoints"]), "")
         self.last: dict[str, Any] = {}
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
@@ -297,7 +299,7 @@ def kills(seen: Seen, end: float) -> None:
     """SIGKILL of a recorder under load; every row that was durable is there, once, and the capture is whole."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "capture"
-        durable = 0
+        rows = 0
         while time.monotonic() < end:
             role = Role("cdtp", "record", "--bind", ANY, "--capture", str(directory), "--segment-bytes", "200000")
             push = dialled(role, zmq.PUSH)
@@ -310,7 +312,7 @@ def kills(seen: Seen, end: float) -> None:
             role.end()
             push.close()
             seen.add(kills=1)
-            durable = max(durable, role.last.get("stats", {}).get("durable", 0))
+            durable = rows + role.last.get("stats", {}).get("durable", 0)
             if random.random() < 0.5:
                 capture.recover(directory)
             checked = subprocess.run(
@@ -322,6 +324,9 @@ def kills(seen: Seen, end: float) -> None:
             if checked.returncode:
                 seen.wrong.append(f"verify: {checked.stdout.strip() or checked.stderr.strip()}")
                 return
+            rows = capture.open(directory).info().messages
+            if rows < durable:
+                seen.wrong.append(f"{rows} rows of {durable} that were durable")
 
 
 def full_disks(seen: Seen, end: float) -> None:
@@ -348,12 +353,12 @@ def full_disks(seen: Seen, end: float) -> None:
                 if role.end() != 1:
                     seen.wrong.append("a full disk did not end the recorder with 1")
                 seen.add(full_disks=1)
-                with contextlib.suppress(capture.CaptureError):
+                with contextlib.suppress(CaptureError):
                     capture.recover(disk / "capture")
-                seen.add(rows=sum(batch.num_rows for batch in capture.open(disk / "capture").rows()))
+                seen.add(rows=capture.open(disk / "capture").info().messages)
                 shutil.rmtree(disk / "capture")
         finally:
-            subprocess.run(["umount", disk], check=True)
+            subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 ATTACKS: dict[str, Callable[[Seen, float], None]] = {

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from trunkline._native import topic
 from trunkline._text import readable
@@ -68,8 +68,11 @@ class Notices:
         except Exception:
             self._logger.exception("%s: on_drop raised", self._who)
 
-    def tell(self, kind: str, *details: str) -> None:
-        """Logs what any role has to say: of its capture, and of its connections."""
+    def tell(self, kind: str, *details: Any) -> None:
+        """Tells what any role has to say: of messages that came to nothing, of its capture and of its connections."""
+        if kind == "dropped":
+            self.dropped(Dropped(*details))
+            return
         text = readable(": ".join(filter(None, details)))
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)

@@ -74,6 +74,7 @@ def test_the_last_line_has_the_counters(start, push):
             "senders": {"D.one": {"messages": 2, "bytes": 2 * size, "missed": 3}},
             "capture_lost": 0,
             "refused": 0,
+            "turned_away": 0,
         },
     }
     _, err = command.end()

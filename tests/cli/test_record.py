@@ -41,6 +41,7 @@ def test_everything_is_recorded_bit_for_bit(start, push, tmp_path):
             "duplicate_keys": 0,
             "chirp_dropped": 0,
             "refused": 0,
+            "turned_away": 0,
         },
     }
     command.end()

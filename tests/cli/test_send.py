@@ -31,7 +31,15 @@ def test_a_file_is_a_message(start, pull, tmp_path):
     assert command.event("stopped") == {
         "event": "stopped",
         "reason": "eof",
-        "stats": {"sent": 2, "queued": 0, "queued_bytes": 0, "at_risk": 0, "capture_lost": 0, "refused": 0},
+        "stats": {
+            "sent": 2,
+            "queued": 0,
+            "queued_bytes": 0,
+            "at_risk": 0,
+            "capture_lost": 0,
+            "refused": 0,
+            "turned_away": 0,
+        },
     }
     assert command.end() == ("", "")
 
@@ -112,6 +120,7 @@ def test_it_waits_for_a_receiver(start, dial, tmp_path):
         "at_risk": 0,
         "capture_lost": 0,
         "refused": 0,
+        "turned_away": 0,
     }
     assert dial(zmq.PULL, endpoint).recv_multipart()[1] == b"x"
     rest, _ = command.end()

@@ -12,7 +12,7 @@ from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
 from trunkline.chirp.beacon import PORT, Cast, beacon_options
-from trunkline.errors import DecodeError, LocalProtocolError
+from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["Accept", "AsyncReceiver", "Header", "Receiver", "ReceiverStats", "SenderCount"]
@@ -78,16 +78,7 @@ class ReceiverStats:
 
 def notify(notices: Notices) -> Callable[..., None]:
     """What the native role calls for everything that is no message."""
-
-    def on_notice(kind: str, *details: Any) -> None:
-        if kind == "dropped":
-            error, frames = details
-            assert isinstance(error, DecodeError)
-            notices.dropped(Dropped(error, error.kind, frames))
-        else:
-            notices.tell(kind, *details)
-
-    return on_notice
+    return notices.tell
 
 
 def machine_settings(

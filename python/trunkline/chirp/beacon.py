@@ -12,7 +12,7 @@ from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options
 from trunkline.chirp.datagram import Kind, Service, hash_name
-from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
+from trunkline.errors import ClosedError, LocalProtocolError
 
 __all__ = ["AsyncBeacon", "Beacon", "BeaconStats", "Cast", "Event"]
 
@@ -122,9 +122,9 @@ class _Beaconing(Role):
     def _open(self) -> None:
         notices = Notices("chirp", self.name or self.group, self._on_drop)
 
-        def on_drop(kind: str, error: DecodeError | None, frames: tuple[bytes, ...], peer: bytes | None) -> None:
+        def on_drop(_: str, *dropped: Any) -> None:
             # Anything may be on this port, so it is no warning (CHIRP-02).
-            notices.dropped(Dropped(error, kind, frames, peer), level=logging.DEBUG)
+            notices.dropped(Dropped(*dropped), level=logging.DEBUG)
 
         self._native = _Beacon(native_options({}, grace_s=0.0, finds=True), self._options, on_drop)
 

@@ -184,10 +184,7 @@ def _read_notices(native: _Broker, notices: Notices) -> None:
 
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a broker's engine has to say."""
-    if kind == "dropped":
-        error, slug, frames, peer = details
-        notices.dropped(Dropped(error, slug, frames, peer))
-    elif kind == "gone":
+    if kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
         notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, and {lost} requests with it")

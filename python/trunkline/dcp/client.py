@@ -108,11 +108,7 @@ def _read_notices(native: _Client, notices: Notices) -> None:
 
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a client's engine has to say."""
-    if kind == "dropped":
-        error, frames = details
-        notices.dropped(Dropped(error, error.kind, frames))
-    else:
-        notices.tell(kind, *details)
+    notices.tell(kind, *details)
 
 
 class Client(Asking, BlockingRole):

@@ -18,7 +18,7 @@ from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._pool import Pool
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
-from trunkline.errors import ClosedError, DecodeError, LocalProtocolError
+from trunkline.errors import ClosedError, LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "tell"]
@@ -173,11 +173,7 @@ def _reply(request: Request, data: Parts | None) -> None:
 
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a worker's engine has to say that is no request."""
-    if kind == "dropped":
-        error, frames = details
-        assert isinstance(error, DecodeError)
-        notices.dropped(Dropped(error, error.kind, frames))
-    elif kind == "abandoned":
+    if kind == "abandoned":
         notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
     elif kind == "lost":
         notices.log(logging.WARNING, kind, "the broker is silent and dialled again")

@@ -7,13 +7,13 @@ pub(crate) const META: &str = "_capture";
 pub(crate) const MANIFEST: &str = "_capture/manifest.parquet";
 /// Its next version, until it is renamed.
 pub(crate) const NEXT_MANIFEST: &str = "_capture/.manifest";
-/// The runs of the next segment, until they are renamed.
-pub(crate) const NEXT_RUNS: &str = "_capture/.runs";
+/// The notes on the next segment, until they are renamed.
+pub(crate) const NEXT_NOTES: &str = "_capture/.runs";
 
 /// The manifest as an earlier version has it, plain.
 pub(crate) const PLAIN_MANIFEST: &str = "_capture.json";
-/// Where an earlier version keeps the runs, plain.
-pub(crate) const PLAIN_RUNS: &str = "_runs";
+/// Where an earlier version keeps them, plain.
+pub(crate) const PLAIN_NOTES: &str = "_runs";
 
 /// What a writer locks.
 pub(crate) const LOCK: &str = ".lock";
@@ -21,18 +21,18 @@ pub(crate) const LOCK: &str = ".lock";
 /// Where an import writes until it is whole.
 pub(crate) const IMPORT: &str = "_import";
 
-/// The runs as they were when a segment was published.
-pub(crate) fn runs(number: u64) -> String {
+/// What is written down beside a segment.
+pub(crate) fn notes(number: u64) -> String {
     format!("{META}/{number:010}.parquet")
 }
 
 /// The same in an earlier version.
-pub(crate) fn plain_runs(number: u64) -> String {
-    format!("{PLAIN_RUNS}/{number:010}.jsonl")
+pub(crate) fn plain_notes(number: u64) -> String {
+    format!("{PLAIN_NOTES}/{number:010}.jsonl")
 }
 
-/// The segments of files of runs with these names, in order.
-pub(crate) fn runs_listed(names: impl IntoIterator<Item = String>, ending: &str) -> Vec<u64> {
+/// The segments of files of notes with these names, in order.
+pub(crate) fn numbered(names: impl IntoIterator<Item = String>, ending: &str) -> Vec<u64> {
     let number = |name: String| name.strip_suffix(ending).and_then(number);
     let mut numbers: Vec<u64> = names.into_iter().filter_map(number).collect();
     numbers.sort_unstable();
@@ -136,6 +136,6 @@ mod tests {
         let expected = Listing { segments: vec![7, 42, 10_000_000_000], partials: vec![43], journals: vec![43] };
         assert_eq!(Listing::new(names), expected);
         let runs = ["0000000005.jsonl", "+5.jsonl", "5.jsonl", "00000000006.jsonl", "9223372036854775808.jsonl"];
-        assert_eq!(runs_listed(runs.map(str::to_owned), ".jsonl"), [5]);
+        assert_eq!(numbered(runs.map(str::to_owned), ".jsonl"), [5]);
     }
 }

@@ -37,6 +37,7 @@ mod segment;
 mod settings;
 mod source;
 mod store;
+mod thrift;
 mod verify;
 mod writer;
 

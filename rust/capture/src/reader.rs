@@ -26,7 +26,8 @@ use crate::runs::{self, Maps, RUN_COLUMNS, find_maps};
 use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
 use crate::source::{Source, SourceReader};
-use crate::store::{Recovery, Store, list_runs, open, read_manifest, read_notes};
+use crate::store::{Recovery, Store, list_notes, open, read_manifest, read_notes};
+use crate::thrift::{check_footer, check_pages};
 use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs, import, verify};
 
 /// Rows of a batch read from a segment.
@@ -140,7 +141,7 @@ impl Capture {
 
     fn read_runs(&self) -> Result<Runs, CaptureError> {
         let journal_number = self.journal.as_ref().map(|(number, ..)| *number);
-        let files = list_runs(&*self.disk, &self.directory)?;
+        let files = list_notes(&*self.disk, &self.directory)?;
         let published = list(&self.disk, &self.directory)?.segments;
         let is_unpublished = |number| Some(number) == journal_number && published.binary_search(&number).is_err();
         let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
@@ -156,7 +157,7 @@ impl Capture {
         let is_later = |number: &u64| last.is_none_or(|last| *number > last);
         for number in published.iter().copied().filter(is_later) {
             let path = self.directory.join(files::segment(number));
-            record_segment(&mut book, number, &path, open(&*self.disk, &path)?)?;
+            record_segment(&mut book, number, &path, &open(&*self.disk, &path)?)?;
         }
         if let Some((number, path, file)) = &self.journal
             && is_later(number)
@@ -239,20 +240,22 @@ impl Batches {
     }
 
     fn open_segment(&self, path: &Path) -> Result<ParquetRecordBatchReader, CaptureError> {
-        open_segment(path, open(&*self.disk, path)?, &self.wanted)
+        open_segment(path, &open(&*self.disk, path)?, &self.wanted)
     }
 }
 
 pub(crate) fn open_segment(
     path: &Path,
-    file: Source,
+    file: &Source,
     wanted: &Schema,
 ) -> Result<ParquetRecordBatchReader, CaptureError> {
     let corrupt = |error| CaptureError::corrupt(path, error);
+    check_footer(path, file)?;
     guarded(path, || {
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(corrupt)?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file.clone()).map_err(corrupt)?;
         let names = wanted.fields().iter().map(|field| field.name().as_str());
         let columns = ProjectionMask::columns(reader.parquet_schema(), names);
+        check_pages(path, file, reader.metadata(), |column| columns.leaf_included(column))?;
         reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
     })
 }
@@ -274,7 +277,7 @@ pub(crate) fn record_segment(
     account: &mut dyn Account,
     number: u64,
     path: &Path,
-    file: Source,
+    file: &Source,
 ) -> Result<(), CaptureError> {
     let wanted = some_columns(&RUN_COLUMNS);
     let mut segment = open_segment(path, file, &wanted)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::files::{self, Listing};
-use crate::store::{Store, list_sealed_runs};
+use crate::store::{Store, list_sealed_notes};
 use crate::{CaptureError, Keep};
 
 /// A run that is open keeps its segments for so much longer than [`Keep::age`].
@@ -43,7 +43,7 @@ impl Store {
         let directory = self.directory.clone();
         let names = self.disk.list(&directory).map_err(|error| CaptureError::reading(&directory, error))?;
         let mut segments = self.kept(&Listing::new(names).segments, files::segment)?;
-        let mut notes = self.kept(&list_sealed_runs(&*self.disk, &directory)?, files::runs)?;
+        let mut notes = self.kept(&list_sealed_notes(&*self.disk, &directory)?, files::notes)?;
         let mut bytes: u64 = segments.iter().chain(&notes).map(|file| file.bytes).sum();
         let (mut has_deleted_segment, mut has_deleted_notes) = (false, false);
         loop {

@@ -14,7 +14,6 @@ use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnPath;
 
 use crate::columns::Batch;
@@ -24,6 +23,8 @@ use crate::journal::Header;
 use crate::manifest::capture_id;
 use crate::notes::Sum;
 use crate::schema::{journal_schema, schema};
+use crate::source::Source;
+use crate::thrift::check_footer;
 use crate::{CaptureError, files};
 
 /// A row group ends when its rows take this much before encoding.
@@ -196,7 +197,8 @@ pub(crate) struct SegmentSummary {
 }
 
 impl SegmentSummary {
-    pub(crate) fn read(path: &Path, file: &impl ChunkReader) -> Result<Self, CaptureError> {
+    pub(crate) fn read(path: &Path, file: &Source) -> Result<Self, CaptureError> {
+        check_footer(path, file)?;
         guarded(path, || {
             let metadata = ParquetMetaDataReader::new()
                 .parse_and_finish(file)

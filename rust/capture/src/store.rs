@@ -31,8 +31,8 @@ const COST_OF_BYTES_MIN: u64 = 16 << 20;
 /// No manifest is larger.
 const MANIFEST_BYTES: u64 = 1 << 20;
 
-/// No file of runs is larger.
-const RUNS_BYTES: u64 = 256 << 20;
+/// No file of notes is larger.
+const NOTES_BYTES: u64 = 256 << 20;
 
 /// What opening a capture for writing found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -249,9 +249,9 @@ impl Store {
             self.disk.rename(&aside.join(&name), &to).map_err(|error| CaptureError::writing(&to, error))
         };
         self.create_meta()?;
-        for number in list_runs(&*self.disk, aside)? {
+        for number in list_notes(&*self.disk, aside)? {
             if number >= self.manifest.next_segment {
-                move_in(files::runs(number))?;
+                move_in(files::notes(number))?;
             }
         }
         self.sync_meta()?;
@@ -291,7 +291,11 @@ impl Store {
         let mut sums = std::mem::take(&mut self.passing_sums);
         sums.extend(sum);
         let is_passing = self.account.unwritten_bytes() == 0 && sums.len() < SUMS_MAX;
-        self.replace(files::NEXT_RUNS, &files::runs(number), &notes::to_text(number, &sums, &self.account.to_lines()))?;
+        self.replace(
+            files::NEXT_NOTES,
+            &files::notes(number),
+            &notes::to_text(number, &sums, &self.account.to_lines()),
+        )?;
         self.sync_meta()?;
         self.account.forget_written();
         if is_passing {
@@ -301,17 +305,17 @@ impl Store {
     }
 
     /// Takes up the runs where the last file leaves them, and counts what was published since.
-    fn read_runs(&mut self, segments: &[u64]) -> Result<(), CaptureError> {
+    fn read_account(&mut self, segments: &[u64]) -> Result<(), CaptureError> {
         let (good, orphans): (Vec<_>, Vec<_>) =
-            list_runs(&*self.disk, &self.directory)?.into_iter().partition(|at| *at < self.manifest.next_segment);
+            list_notes(&*self.disk, &self.directory)?.into_iter().partition(|at| *at < self.manifest.next_segment);
         // Their segment never came to be, or not with the same rows.
         for number in orphans {
-            self.remove(&self.directory.join(files::runs(number)))?;
+            self.remove(&self.directory.join(files::notes(number)))?;
         }
         let last = good.last().copied();
         if let Some(last) = last {
-            let path = self.directory.join(files::runs(last));
-            let file = read(&*self.disk, &path, RUNS_BYTES)?;
+            let path = self.directory.join(files::notes(last));
+            let file = read(&*self.disk, &path, NOTES_BYTES)?;
             let (sums, account) = notes::from_text(&path, unseal(&path, &file)?)?;
             if !self.account.go_on_from(&path, account)? && sums.len() < SUMS_MAX {
                 (self.passing_notes, self.passing_sums) = (Some(last), sums);
@@ -321,7 +325,7 @@ impl Store {
             let path = self.directory.join(files::segment(number));
             let file = open(&*self.disk, &path)?;
             let sum = Sum::of(number, &file).map_err(|error| CaptureError::reading(&path, error))?;
-            reader::record_segment(&mut *self.account, number, &path, file)?;
+            reader::record_segment(&mut *self.account, number, &path, &file)?;
             let passed = self.passing_notes.take();
             self.write_notes(number, Some(sum))?;
             self.remove_notes(passed)?;
@@ -331,7 +335,7 @@ impl Store {
 
     fn remove_notes(&self, passed: Option<u64>) -> Result<(), CaptureError> {
         match passed {
-            Some(passed) => self.remove(&self.directory.join(files::runs(passed))),
+            Some(passed) => self.remove(&self.directory.join(files::notes(passed))),
             None => Ok(()),
         }
     }
@@ -348,18 +352,18 @@ impl Store {
 
     /// Takes over what an earlier version has left plain. Each file stays until what replaces it is safe.
     fn take_over(&self) -> Result<(), CaptureError> {
-        let plain = list_plain_runs(&*self.disk, &self.directory)?;
+        let plain = list_plain_notes(&*self.disk, &self.directory)?;
         if !plain.is_empty() {
             self.create_meta()?;
-            let sealed = list_sealed_runs(&*self.disk, &self.directory)?;
+            let sealed = list_sealed_notes(&*self.disk, &self.directory)?;
             for number in plain.iter().filter(|number| sealed.binary_search(number).is_err()) {
-                let lines = read(&*self.disk, &self.directory.join(files::plain_runs(*number)), RUNS_BYTES)?;
-                self.replace(files::NEXT_RUNS, &files::runs(*number), &lines)?;
+                let lines = read(&*self.disk, &self.directory.join(files::plain_notes(*number)), NOTES_BYTES)?;
+                self.replace(files::NEXT_NOTES, &files::notes(*number), &lines)?;
             }
             self.sync_meta()?;
             self.sync_directory()?;
             for number in plain {
-                self.remove(&self.directory.join(files::plain_runs(number)))?;
+                self.remove(&self.directory.join(files::plain_notes(number)))?;
             }
         }
         let names = self.disk.list(&self.directory).map_err(|error| CaptureError::reading(&self.directory, error))?;
@@ -368,8 +372,8 @@ impl Store {
             self.sync_directory()?;
             self.remove(&self.directory.join(files::PLAIN_MANIFEST))?;
         }
-        if names.iter().any(|name| name == files::PLAIN_RUNS) {
-            let path = self.directory.join(files::PLAIN_RUNS);
+        if names.iter().any(|name| name == files::PLAIN_NOTES) {
+            let path = self.directory.join(files::PLAIN_NOTES);
             // There may be a file that was never whole. Whatever else is there is none of ours, and stays.
             let _ = self.disk.remove(&path.join(".next"));
             let _ = self.disk.remove_directory(&path);
@@ -389,7 +393,7 @@ impl Store {
             let SegmentSummary { capture_id, next_seq } = summary;
             self.manifest = Manifest { capture_id, next_segment: last + 1, next_seq };
         }
-        self.read_runs(&listing.segments)?;
+        self.read_account(&listing.segments)?;
         let mut recovery = Recovery::default();
         for number in &listing.journals {
             let path = self.directory.join(files::journal(*number));
@@ -490,31 +494,31 @@ pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<
 
 /// The text of a file of notes, as this version has it or an earlier one had, and its name.
 pub(crate) fn read_notes(disk: &dyn Disk, directory: &Path, number: u64) -> Result<(PathBuf, Vec<u8>), CaptureError> {
-    let sealed = directory.join(files::runs(number));
-    if let Some(file) = read_if_there(disk, &sealed, RUNS_BYTES)? {
+    let sealed = directory.join(files::notes(number));
+    if let Some(file) = read_if_there(disk, &sealed, NOTES_BYTES)? {
         let lines = unseal(&sealed, &file)?.to_vec();
         return Ok((sealed, lines));
     }
-    let plain = directory.join(files::plain_runs(number));
-    let lines = read(disk, &plain, RUNS_BYTES)?;
+    let plain = directory.join(files::plain_notes(number));
+    let lines = read(disk, &plain, NOTES_BYTES)?;
     Ok((plain, lines))
 }
 
-/// The segments that have a file of runs, of this version or of an earlier one, in order.
-pub(crate) fn list_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    let mut all = list_sealed_runs(disk, directory)?;
-    all.extend(list_plain_runs(disk, directory)?);
+/// The segments that have a file of notes, of this version or of an earlier one, in order.
+pub(crate) fn list_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    let mut all = list_sealed_notes(disk, directory)?;
+    all.extend(list_plain_notes(disk, directory)?);
     all.sort_unstable();
     all.dedup();
     Ok(all)
 }
 
-pub(crate) fn list_sealed_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    list_if_there(disk, &directory.join(files::META)).map(|names| files::runs_listed(names, ".parquet"))
+pub(crate) fn list_sealed_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    list_if_there(disk, &directory.join(files::META)).map(|names| files::numbered(names, ".parquet"))
 }
 
-fn list_plain_runs(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    list_if_there(disk, &directory.join(files::PLAIN_RUNS)).map(|names| files::runs_listed(names, ".jsonl"))
+fn list_plain_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    list_if_there(disk, &directory.join(files::PLAIN_NOTES)).map(|names| files::numbered(names, ".jsonl"))
 }
 
 fn list_if_there(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, CaptureError> {

@@ -15,7 +15,7 @@ use crate::notes::{self, Sum};
 use crate::reader::{RUN_TRIES, look_for_capture, next_of, open_segment};
 use crate::schema::schema;
 use crate::source::Source;
-use crate::store::{list_runs, open, read_manifest, read_notes};
+use crate::store::{list_notes, open, read_manifest, read_notes};
 use crate::{CaptureError, CaptureErrorKind, runs};
 
 /// What [`verify`] found.
@@ -78,7 +78,7 @@ pub(crate) fn damaged(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, Cap
     let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     let segments = Listing::new(names).segments;
     let mut sums = BTreeMap::new();
-    for number in list_runs(disk, directory)? {
+    for number in list_notes(disk, directory)? {
         sums.extend(noted(disk, directory, number)?);
     }
     let is_damaged = |number: &u64| {
@@ -136,7 +136,7 @@ impl Verifier<'_> {
         loop {
             let mut sums = BTreeMap::new();
             let mut problems = Vec::new();
-            for number in list_runs(self.disk, self.directory)? {
+            for number in list_notes(self.disk, self.directory)? {
                 match noted(self.disk, self.directory, number) {
                     Ok(noted) => sums.extend(noted),
                     Err(error) => problems.push(error),
@@ -182,7 +182,7 @@ impl Verifier<'_> {
                     self.keep(sum)?;
                 }
             }
-            let read = self.rows(&path, number, file);
+            let read = self.rows(&path, number, &file);
             self.keep(read)
         });
         if read.is_none() {
@@ -206,7 +206,7 @@ impl Verifier<'_> {
         self.next_segment = Some(number + 1);
     }
 
-    fn rows(&mut self, path: &Path, number: u64, file: Source) -> Result<(), CaptureError> {
+    fn rows(&mut self, path: &Path, number: u64, file: &Source) -> Result<(), CaptureError> {
         let mut segment = open_segment(path, file, &schema())?;
         while let Some(batch) = next_of(&mut segment, path, &schema())? {
             self.follow(path, number, &batch);

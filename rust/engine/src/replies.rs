@@ -174,7 +174,7 @@ impl<M: Calling> Drop for Answering<M> {
 #[cfg(test)]
 mod tests {
     use trunkline_wire::dcp::{Client, ClientEvent, Outcome};
-    use trunkline_wire::{Connection, DecodeError, ErrorKind, Frames};
+    use trunkline_wire::{Connection, DecodeError, Dropped, ErrorKind, Frames};
 
     use super::*;
 
@@ -207,7 +207,7 @@ mod tests {
         let lost = || ClientEvent::Connection(Connection::Lost("tcp://broker:1".to_owned()));
         assert_eq!(sink.take(lost()), Some(lost()));
         let error = DecodeError { kind: ErrorKind::BadType, frame: 1, offset: 0 };
-        let dropped = || ClientEvent::Dropped { error, frames: Frames::new() };
+        let dropped = || ClientEvent::Dropped(Dropped { reason: error.into(), peer: None, frames: Frames::new() });
         assert_eq!(sink.take(dropped()), Some(dropped()));
     }
 

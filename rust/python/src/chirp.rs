@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_engine::Queued;
+use trunkline_wire::Framing;
 use trunkline_wire::chirp::{
     self, Beacon, BeaconEvent, BeaconSettings, BeaconStats, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service,
 };
-use trunkline_wire::{DecodeError, Frames, Framing};
 
-use crate::errors::{LocalProtocolError, decode_error};
+use crate::errors::{LocalProtocolError, decode_error, dropped};
 use crate::frames;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 use crate::reader::{Next, Reader};
@@ -100,7 +99,7 @@ impl BeaconOptions {
 #[pyclass(frozen, extends = Role, module = "trunkline._native.chirp", name = "Beacon")]
 pub(crate) struct PyBeacon {
     reader: Reader<Beacon>,
-    /// Called with kind, error, frames and peer for every datagram that came to nothing.
+    /// Called with `("dropped", error, kind, frames, peer)` for every datagram that came to nothing.
     on_drop: Py<PyAny>,
 }
 
@@ -111,8 +110,8 @@ impl PyBeacon {
         loop {
             match reader.next() {
                 Next::Event(BeaconEvent::News(news)) => return Ok(Some(self::news(news))),
-                Next::Event(BeaconEvent::Dropped { kind, error, frames, peer }) => {
-                    on_drop.call1(slf.py(), dropped(slf.py(), kind, error, &frames, peer)?)?;
+                Next::Event(BeaconEvent::Dropped(dropped)) => {
+                    on_drop.call1(slf.py(), self::dropped(slf.py(), "chirp", &dropped)?)?;
                 }
                 // A beacon records nothing.
                 Next::Trouble(_) => {}
@@ -125,19 +124,6 @@ impl PyBeacon {
 
 fn news(News { kind, host, name, service, endpoint }: News) -> Told {
     (kind.slug(), host.to_string(), name, service as u8, endpoint)
-}
-
-/// Kind, error, frames and peer of a datagram that came to nothing.
-fn dropped<'py>(
-    py: Python<'py>,
-    kind: &'static str,
-    error: Option<DecodeError>,
-    frames: &Frames,
-    peer: Option<Bytes>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    let error = error.map(|error| decode_error("chirp", error).into_value(py));
-    let peer = peer.map(|peer| PyBytes::new(py, &peer));
-    (kind, error, frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
 }
 
 pub(crate) fn beacon_machine(given: &Given<'_>) -> PyResult<Make> {
@@ -159,9 +145,7 @@ impl Spoken for Beacon {
     fn told<'py>(py: Python<'py>, event: BeaconEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match event {
             BeaconEvent::News(news) => ("news", self::news(news)).into_pyobject(py).map(Some),
-            BeaconEvent::Dropped { kind, error, frames, peer } => {
-                ("dropped", dropped(py, kind, error, &frames, peer)?).into_pyobject(py).map(Some)
-            }
+            BeaconEvent::Dropped(dropped) => self::dropped(py, "chirp", &dropped).map(Some),
         }
     }
 

@@ -3,9 +3,12 @@
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::import_exception;
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_capture::CaptureError as CaptureFault;
 use trunkline_engine::{End, StartError, TransportError};
-use trunkline_wire::DecodeError as DecodeFault;
+use trunkline_wire::{DecodeError as DecodeFault, DropCounts, Dropped};
+
+use crate::frames;
 
 import_exception!(trunkline.errors, CaptureError);
 import_exception!(trunkline.errors, ClosedError);
@@ -15,6 +18,27 @@ import_exception!(trunkline.errors, TimeoutError);
 
 pub(crate) fn decode_error(protocol: &'static str, error: DecodeFault) -> PyErr {
     DecodeError::new_err((protocol, error.kind.slug(), error.frame, error.offset, error.kind.meaning()))
+}
+
+/// What is told of a message that came to nothing: its error or None, the kind, the frames and the peer or None.
+pub(crate) fn dropped<'py>(
+    py: Python<'py>,
+    protocol: &'static str,
+    dropped: &Dropped,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let Dropped { reason, peer, frames } = dropped;
+    let error = reason.error().map(|error| decode_error(protocol, error).into_value(py));
+    let peer = peer.as_ref().map(|peer| PyBytes::new(py, peer));
+    ("dropped", error, reason.slug(), frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
+}
+
+/// Counts, by the slug of the kind.
+pub(crate) fn kinds<'py>(py: Python<'py>, counts: &DropCounts) -> PyResult<Bound<'py, PyDict>> {
+    let kinds = PyDict::new(py);
+    for (kind, count) in counts {
+        kinds.set_item(kind, count)?;
+    }
+    Ok(kinds)
 }
 
 pub(crate) fn capture_error(error: &CaptureFault) -> PyErr {

@@ -9,6 +9,7 @@ pub mod cdt;
 pub mod cdtp;
 pub mod chirp;
 pub mod dcp;
+mod dropped;
 pub mod erased;
 mod error;
 mod frames;
@@ -24,6 +25,7 @@ pub mod simulation;
 pub mod zap;
 
 pub use calling::{CallId, Calling};
+pub use dropped::{DropCounts, DropReason, Dropped};
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use frames::{FRAME_COST, Frames, MAX_FRAMES, cost};
 pub use lifecycle::Lifecycle;

@@ -57,7 +57,7 @@ fn came(simulation: &mut Simulation, node: Node) -> Vec<u64> {
         .filter_map(|event| match event {
             ReceiverEvent::Message { layout: Layout::Single(head), .. } => head.sequence,
             ReceiverEvent::Message { .. }
-            | ReceiverEvent::Dropped { .. }
+            | ReceiverEvent::Dropped(_)
             | ReceiverEvent::Found(_)
             | ReceiverEvent::Departed(_)
             | ReceiverEvent::Connection(_) => None,
@@ -123,7 +123,7 @@ fn beacons_find_each_other_over_datagrams_that_are_lost() {
     let offers: Vec<_> = std::iter::from_fn(|| simulation.event::<Beacon>(asking))
         .filter_map(|event| match event {
             BeaconEvent::News(news) if news.kind == Kind::Offer => news.endpoint,
-            BeaconEvent::News(_) | BeaconEvent::Dropped { .. } => None,
+            BeaconEvent::News(_) | BeaconEvent::Dropped(_) => None,
         })
         .collect();
     assert_eq!(offers, ["tcp://10.0.0.1:40000"]);

@@ -77,7 +77,7 @@ fn hear(beacon: &mut Beacon, now: u64, datagram: &Datagram) {
 fn news(beacon: &mut Beacon) -> Vec<(Kind, Option<String>)> {
     let events = std::iter::from_fn(|| beacon.poll_event()).filter_map(|event| match event {
         BeaconEvent::News(News { kind, endpoint, .. }) => Some((kind, endpoint)),
-        BeaconEvent::Dropped { .. } => None,
+        BeaconEvent::Dropped(_) => None,
     });
     events.collect()
 }

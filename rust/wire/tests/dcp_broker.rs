@@ -6,11 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use trunkline_wire::dcp::{
-    Broker, BrokerEvent, BrokerSettings, ClientAddress, DropReason, Front, LEAVING, MessageType, Overflow, Width,
-    encode_header, encode_register, encode_reply, encode_request,
+    Broker, BrokerEvent, BrokerSettings, ClientAddress, Front, LEAVING, MessageType, Overflow, Width, encode_header,
+    encode_register, encode_reply, encode_request,
 };
 use trunkline_wire::{
-    DropKind, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent, SocketKind, Unsent,
+    DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent,
+    SocketKind, Unsent,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -452,7 +453,7 @@ fn what_is_no_message_is_counted_and_told() {
     frames[1] = Bytes::from_static(b"DGBX\x02");
     assert_eq!(desk.receive("c", frames.clone()), Some(ErrorKind::UnsupportedVersion));
     let is_told = |event: &BrokerEvent| {
-        matches!(event, BrokerEvent::Dropped { reason: DropReason::Malformed(error), frames: told, .. }
+        matches!(event, BrokerEvent::Dropped(Dropped { reason: DropReason::Malformed(error), frames: told, .. })
             if error.frame == 1 && *told == frames)
     };
     assert!(desk.events.iter().any(is_told));
@@ -555,7 +556,7 @@ fn a_reply_to_nobody_is_counted() {
         desk.drain();
         assert_eq!(desk.dropped(slug), 1);
     }
-    let is_told = |event: &BrokerEvent| matches!(event, BrokerEvent::Dropped { reason: DropReason::Undelivered(DropKind::Unroutable), peer: Some(peer), .. } if peer == "gone");
+    let is_told = |event: &BrokerEvent| matches!(event, BrokerEvent::Dropped(Dropped { reason: DropReason::Undelivered(DropKind::Unroutable), peer: Some(peer), .. }) if peer == "gone");
     assert!(desk.events.iter().any(is_told));
 }
 

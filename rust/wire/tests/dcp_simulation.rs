@@ -10,7 +10,7 @@ use trunkline_wire::dcp::{
     Worker, WorkerEvent, WorkerSettings, WorkerVerb, Working, WorkingEvent, WorkingVerb,
 };
 use trunkline_wire::simulation::{Network, Node, Simulation, Told};
-use trunkline_wire::{CallId, Frames, Machine, Nanos};
+use trunkline_wire::{CallId, Dropped, Frames, Machine, Nanos};
 
 /// More steps than any of these worlds needs.
 const STEPS: u64 = 200_000;
@@ -149,7 +149,7 @@ impl World {
             Told::Event(node) => node,
         };
         if node == self.broker {
-            if let Some(BrokerEvent::Dropped { reason, .. }) = self.simulation.event::<Broker>(node) {
+            if let Some(BrokerEvent::Dropped(Dropped { reason, .. })) = self.simulation.event::<Broker>(node) {
                 // Nobody sends what is no message.
                 assert!(matches!(reason.slug(), "unroutable" | "queue_expired"), "seed {}: {reason:?}", self.seed);
             }
@@ -161,7 +161,7 @@ impl World {
                     let (life, after) = (self.life(node), Duration::from_micros(self.below(20_000)));
                     self.plan(after, Plan::Done { worker: node, life, job, frames });
                 }
-                Some(event @ WorkingEvent::Work(WorkerEvent::Dropped { .. })) => {
+                Some(event @ WorkingEvent::Work(WorkerEvent::Dropped(_))) => {
                     panic!("seed {}: {event:?}", self.seed)
                 }
                 _ => {}
@@ -180,7 +180,7 @@ impl World {
                 *self.replies.entry((client, call.0)).or_default() += 1;
             }
             ClientEvent::Ended(call, Outcome::TimedOut) => *self.timeouts.entry((client, call.0)).or_default() += 1,
-            event @ (ClientEvent::Dropped { .. } | ClientEvent::Ended(_, Outcome::Unanswered)) => {
+            event @ (ClientEvent::Dropped(_) | ClientEvent::Ended(_, Outcome::Unanswered)) => {
                 panic!("seed {}: {event:?}", self.seed)
             }
             ClientEvent::Connection(_) => {}

@@ -160,11 +160,11 @@ fn runs_are_those_of_the_rows(disk: &FaultyDisk) {
     for number in Listing::new(disk.list(directory).unwrap()).segments {
         let path = directory.join(files::segment(number));
         let file = Source::from(Bytes::from(disk.contents(&path)));
-        reader::record_segment(&mut expected, number, &path, file).unwrap();
+        reader::record_segment(&mut expected, number, &path, &file).unwrap();
     }
     let (mut over, mut latest, mut maps) = (vec![], RunBook::default(), Maps::new());
-    for number in list_runs(disk, directory).unwrap() {
-        let path = directory.join(files::runs(number));
+    for number in list_notes(disk, directory).unwrap() {
+        let path = directory.join(files::notes(number));
         let file = disk.contents(&path);
         let (_, lines) = notes::from_text(&path, unseal(&path, &file).unwrap()).unwrap();
         let (more, book) = runs::from_lines(&path, lines, &mut maps).unwrap();
@@ -238,8 +238,8 @@ fn stopping_before_any_call_loses_nothing_durable() {
 /// The disk as an earlier version would have left it.
 fn unsealed(disk: &FaultyDisk) -> FaultyDisk {
     let directory = Path::new(DIRECTORY);
-    let runs = list_runs(disk, directory).unwrap();
-    let names = runs.into_iter().map(|number| (files::runs(number), files::plain_runs(number)));
+    let runs = list_notes(disk, directory).unwrap();
+    let names = runs.into_iter().map(|number| (files::notes(number), files::plain_notes(number)));
     for (sealed, plain) in names.chain([(files::MANIFEST.into(), files::PLAIN_MANIFEST.into())]) {
         let [sealed, plain] = [sealed, plain].map(|name: String| directory.join(name));
         let file = disk.contents(&sealed);
@@ -252,14 +252,14 @@ fn unsealed(disk: &FaultyDisk) -> FaultyDisk {
 
 fn plain_names(disk: &FaultyDisk) -> Vec<String> {
     let names = disk.list(Path::new(DIRECTORY)).unwrap().into_iter();
-    names.filter(|name| name == files::PLAIN_MANIFEST || name.starts_with(files::PLAIN_RUNS)).collect()
+    names.filter(|name| name == files::PLAIN_MANIFEST || name.starts_with(files::PLAIN_NOTES)).collect()
 }
 
 #[test]
 fn a_capture_of_an_earlier_version_is_taken_over_whatever_comes_between() {
     let before = second_run();
     let (runs, known) =
-        (list_runs(&before, Path::new(DIRECTORY)).unwrap(), read_manifest(&before, Path::new(DIRECTORY)));
+        (list_notes(&before, Path::new(DIRECTORY)).unwrap(), read_manifest(&before, Path::new(DIRECTORY)));
     assert!(!runs.is_empty());
     let taken_over = unsealed(&before);
     assert_eq!(read_manifest(&taken_over, Path::new(DIRECTORY)).unwrap(), known.unwrap());
@@ -272,7 +272,7 @@ fn a_capture_of_an_earlier_version_is_taken_over_whatever_comes_between() {
             disk.set_fault(call, Fault::Stop);
             assert!(open(&disk).is_err(), "call {call}");
             let disk = disk.after(loss);
-            assert_eq!(list_runs(&disk, Path::new(DIRECTORY)).unwrap().first(), runs.first(), "call {call}, {loss:?}");
+            assert_eq!(list_notes(&disk, Path::new(DIRECTORY)).unwrap().first(), runs.first(), "call {call}, {loss:?}");
             holds_after_restart(&disk, 3);
             assert_eq!(plain_names(&disk), Vec::<String>::new(), "call {call}, {loss:?}");
         }
@@ -319,8 +319,8 @@ fn the_oldest_segments_go_and_the_latest_stays() {
 
 /// What is written down beside the segments takes so much.
 fn notes_bytes(disk: &FaultyDisk) -> u64 {
-    let path = |number: &u64| Path::new(DIRECTORY).join(files::runs(*number));
-    list_runs(disk, Path::new(DIRECTORY)).unwrap().iter().map(|number| disk.contents(&path(number)).len() as u64).sum()
+    let path = |number: &u64| Path::new(DIRECTORY).join(files::notes(*number));
+    list_notes(disk, Path::new(DIRECTORY)).unwrap().iter().map(|number| disk.contents(&path(number)).len() as u64).sum()
 }
 
 #[test]
@@ -371,15 +371,15 @@ fn the_end_of_a_run_sets_its_segments_free() {
 #[test]
 fn notes_on_deleted_segments_take_a_tenth_at_most() {
     let (disk, mut store) = rows_by_threes(120);
-    let before = list_runs(&disk, Path::new(DIRECTORY)).unwrap().len();
+    let before = list_notes(&disk, Path::new(DIRECTORY)).unwrap().len();
     let bytes = 4 * notes_bytes(&disk) / before as u64;
     store.trim(Keep { bytes: Some(10 * bytes), age: None }, UNIX_EPOCH).unwrap();
     let first = segments(&disk)[0];
-    let on_deleted = list_runs(&disk, Path::new(DIRECTORY)).unwrap().into_iter().filter(|number| *number < first);
+    let on_deleted = list_notes(&disk, Path::new(DIRECTORY)).unwrap().into_iter().filter(|number| *number < first);
     assert!((2..=4).contains(&on_deleted.count()));
     // All that is left is the latest.
     store.trim(Keep { bytes: Some(0), age: None }, UNIX_EPOCH).unwrap();
-    assert_eq!((segments(&disk), list_runs(&disk, Path::new(DIRECTORY)).unwrap()), (vec![39], vec![39]));
+    assert_eq!((segments(&disk), list_notes(&disk, Path::new(DIRECTORY)).unwrap()), (vec![39], vec![39]));
     let (mut store, _) = open(&disk).unwrap();
     store.append(&batch(120..122), UNBOUNDED).unwrap();
     store.publish().unwrap();
@@ -437,8 +437,8 @@ fn each_segment_has_the_sum_of_its_bytes_written_down() {
     let (_, recovery) = open(&disk).unwrap();
     assert_eq!(recovery, Recovery::default());
     let mut sums = Vec::new();
-    for number in list_runs(&disk, Path::new(DIRECTORY)).unwrap() {
-        let path = Path::new(DIRECTORY).join(files::runs(number));
+    for number in list_notes(&disk, Path::new(DIRECTORY)).unwrap() {
+        let path = Path::new(DIRECTORY).join(files::notes(number));
         let file = disk.contents(&path);
         sums.extend(notes::from_text(&path, unseal(&path, &file).unwrap()).unwrap().0);
     }
@@ -470,7 +470,7 @@ fn stopping_before_any_call_loses_nothing_that_is_kept() {
             let (mut store, _) = open(&disk).unwrap();
             let first = segments(&disk)[0];
             let summary = Bytes::from(disk.contents(&Path::new(DIRECTORY).join(files::segment(first))));
-            let first_row = SegmentSummary::read(Path::new(""), &summary).unwrap().next_seq;
+            let first_row = SegmentSummary::read(Path::new(""), &Source::from(summary)).unwrap().next_seq;
             let rows = store.next_seq();
             assert!(rows >= durable.max(3));
             assert!(store.account.open_segments(0).iter().all(|needed| *needed >= first));
@@ -540,7 +540,7 @@ fn any_read_that_fails_is_told_and_loses_nothing() {
         store.publish().unwrap();
         store.append(&batch(6..9), UNBOUNDED).unwrap();
         store.sync().unwrap();
-        disk.remove(&Path::new(DIRECTORY).join(files::runs(1))).unwrap();
+        disk.remove(&Path::new(DIRECTORY).join(files::notes(1))).unwrap();
         disk.remove(&Path::new(DIRECTORY).join(files::MANIFEST)).unwrap();
         disk.after(Loss::Process)
     };
@@ -622,14 +622,14 @@ fn a_lost_manifest_is_made_again_from_the_last_segment() {
 fn runs_are_counted_anew_where_they_are_not_written_down() {
     let disk = FaultyDisk::default();
     record(&disk).1.unwrap();
-    let as_recorded = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+    let as_recorded = list_notes(&disk, Path::new(DIRECTORY)).unwrap();
     for number in &as_recorded {
-        disk.remove(&Path::new(DIRECTORY).join(files::runs(*number))).unwrap();
+        disk.remove(&Path::new(DIRECTORY).join(files::notes(*number))).unwrap();
     }
     let (store, _) = open(&disk).unwrap();
     let (_, book) = runs::from_lines(Path::new("runs"), &store.account.to_lines(), &mut Maps::new()).unwrap();
     assert_eq!(book.latest().map(|(_, run)| run.ordinal).collect::<Vec<_>>(), [ROWS.div_ceil(4)]);
-    let again = list_runs(&disk, Path::new(DIRECTORY)).unwrap();
+    let again = list_notes(&disk, Path::new(DIRECTORY)).unwrap();
     assert_eq!(again, as_recorded);
     runs_are_those_of_the_rows(&disk);
 }
@@ -643,7 +643,7 @@ fn files_of_runs_without_an_end_do_not_pile_up() {
         store.publish().unwrap();
     }
     // Runs end where the next begins: in rows 4 and 8.
-    assert_eq!(list_runs(&disk, Path::new(DIRECTORY)).unwrap(), [4, 8, 9]);
+    assert_eq!(list_notes(&disk, Path::new(DIRECTORY)).unwrap(), [4, 8, 9]);
     runs_are_those_of_the_rows(&disk);
 }
 
@@ -665,8 +665,8 @@ fn runs_that_are_over_do_not_pile_up_in_memory() {
 fn a_file_that_is_no_record_of_runs_is_told() {
     let disk = FaultyDisk::default();
     record(&disk).1.unwrap();
-    let last = *list_runs(&disk, Path::new(DIRECTORY)).unwrap().last().unwrap();
-    let path = Path::new(DIRECTORY).join(files::runs(last));
+    let last = *list_notes(&disk, Path::new(DIRECTORY)).unwrap().last().unwrap();
+    let path = Path::new(DIRECTORY).join(files::notes(last));
     for contents in ["", "{}", "{\"version\":2}", "{\"version\":1}\n{}", "{\"version\":1}\n{", "\u{fffd}"] {
         for file in [contents.as_bytes().to_vec(), seal(&path, contents.as_bytes()).unwrap()] {
             disk.set_contents(&path, file);

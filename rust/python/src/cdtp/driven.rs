@@ -117,7 +117,7 @@ impl Spoken for FindingSenders {
                 let records = batch.records.iter();
                 records.filter_map(|record| Some(Message::record(frames.first()?, &batch, record))).collect()
             }
-            notice @ (ReceiverEvent::Dropped { .. }
+            notice @ (ReceiverEvent::Dropped(_)
             | ReceiverEvent::Found(_)
             | ReceiverEvent::Departed(_)
             | ReceiverEvent::Connection(_)) => return receiver::told(py, notice),

@@ -7,16 +7,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trunkline_capture::Progress;
 use trunkline_engine::{Either, Finding, Queued, Snapshot, Together, Trouble};
+use trunkline_wire::Framing;
 use trunkline_wire::cdtp::{
     Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
 };
 use trunkline_wire::chirp::{Beacon, BeaconStats, Service};
-use trunkline_wire::{ErrorKind, Framing};
 
 use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
-use crate::errors::decode_error;
-use crate::frames::{self, Frame};
+use crate::errors::{dropped, kinds};
+use crate::frames::Frame;
 use crate::reader::{Next, Reader};
 use crate::role::{Role, RoleOptions, connection, start, trouble};
 
@@ -198,10 +198,7 @@ impl PyReceiver {
 pub(super) fn told(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
     let told = match event {
         ReceiverEvent::Message { .. } => return Ok(None),
-        ReceiverEvent::Dropped { error, frames } => {
-            let error = decode_error("cdtp", error).into_value(py);
-            ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
-        }
+        ReceiverEvent::Dropped(dropped) => self::dropped(py, "cdtp", &dropped),
         ReceiverEvent::Found(endpoint) => ("found", endpoint).into_pyobject(py),
         ReceiverEvent::Departed(endpoint) => ("departed", endpoint).into_pyobject(py),
         ReceiverEvent::Connection(what) => connection(what).into_pyobject(py),
@@ -219,7 +216,7 @@ pub(super) fn stats_dict<'py>(
     let stats = PyDict::new(py);
     stats.set_item("received", received)?;
     stats.set_item("accepted", accepted)?;
-    stats.set_item("dropped", kinds(py, dropped.iter())?)?;
+    stats.set_item("dropped", kinds(py, dropped)?)?;
     stats.set_item("bytes", bytes)?;
     stats.set_item("messages", messages)?;
     stats.set_item("queued", snapshot.queued.messages + waiting)?;
@@ -242,15 +239,4 @@ pub(super) fn stats_dict<'py>(
     stats.set_item("capture_lost", snapshot.capture_lost)?;
     stats.set_item("turned_away", snapshot.turned_away)?;
     Ok(stats)
-}
-
-fn kinds<'a, 'py>(
-    py: Python<'py>,
-    counts: impl Iterator<Item = (&'a ErrorKind, &'a u64)>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let kinds = PyDict::new(py);
-    for (kind, count) in counts {
-        kinds.set_item(kind.slug(), count)?;
-    }
-    Ok(kinds)
 }

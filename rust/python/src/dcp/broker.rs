@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use trunkline_engine::{Handle, Queued};
 use trunkline_wire::Framing;
-use trunkline_wire::dcp::{
-    Broker, BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, DropReason, Overflow, ServiceStats,
-};
+use trunkline_wire::dcp::{Broker, BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, Overflow, ServiceStats};
 
-use super::{heartbeat, kinds};
-use crate::errors::decode_error;
+use super::heartbeat;
+use crate::errors::{dropped, kinds};
 use crate::frames;
 use crate::role::{Role, RoleOptions, connection, notices, seconds, start};
 
@@ -114,14 +111,7 @@ pub(crate) fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyT
         BrokerEvent::Gone { worker, service, lost } => {
             ("gone", bytes(&worker), bytes(&service), lost).into_pyobject(py)
         }
-        BrokerEvent::Dropped { reason, peer, frames } => {
-            let error = match reason {
-                DropReason::Malformed(error) => decode_error("dcp", error).into_value(py).into_bound_py_any(py)?,
-                DropReason::Undelivered(_) => py.None().into_bound(py),
-            };
-            let peer = peer.map(|peer| bytes(&peer));
-            ("dropped", error, reason.slug(), frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
-        }
+        BrokerEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         BrokerEvent::Connection(what) => connection(what).into_pyobject(py),
     }
 }

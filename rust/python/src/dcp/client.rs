@@ -10,10 +10,9 @@ use trunkline_wire::Framing;
 use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats, Outcome};
 
 use super::asking::request;
-use super::{PyReply, heartbeat, kinds, seed};
+use super::{PyReply, heartbeat, seed};
 use crate::caller::{Caller, Outgoing};
-use crate::errors::decode_error;
-use crate::frames;
+use crate::errors::{dropped, kinds};
 use crate::role::{RoleOptions, connection, notices, start};
 
 /// A client's engine.
@@ -87,10 +86,7 @@ pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyT
         }
         ClientEvent::Ended(call, Outcome::TimedOut) => ("timed_out", call.0).into_pyobject(py),
         ClientEvent::Ended(call, Outcome::Unanswered) => ("unanswered", call.0).into_pyobject(py),
-        ClientEvent::Dropped { error, frames } => {
-            let error = decode_error("dcp", error).into_value(py);
-            ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
-        }
+        ClientEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         ClientEvent::Connection(what) => connection(what).into_pyobject(py),
     }
 }

@@ -20,9 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use trunkline_wire::MAX_FRAMES;
-use trunkline_wire::dcp::Dropped;
 
 use crate::errors::LocalProtocolError;
 use crate::frames;
@@ -78,12 +76,4 @@ fn metadata(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
         return Err(LocalProtocolError::new_err("metadata has an empty part, and none may be: leave it out"));
     }
     Ok(parts)
-}
-
-fn kinds<'py>(py: Python<'py>, dropped: &Dropped) -> PyResult<Bound<'py, PyDict>> {
-    let kinds = PyDict::new(py);
-    for (kind, count) in dropped {
-        kinds.set_item(kind, count)?;
-    }
-    Ok(kinds)
 }

@@ -12,9 +12,9 @@ use trunkline_wire::dcp::{
 };
 use trunkline_wire::{Frames, Framing, Nanos};
 
-use super::{PyRequest, asking, heartbeat, kinds, seed};
+use super::{PyRequest, asking, heartbeat, seed};
 use crate::caller::{Caller, Outgoing};
-use crate::errors::{LocalProtocolError, decode_error};
+use crate::errors::{LocalProtocolError, dropped, kinds};
 use crate::frames;
 use crate::reader::{Next, Reader};
 use crate::role::{RoleOptions, connection, start, trouble};
@@ -195,10 +195,7 @@ pub(crate) fn settings(
 pub(crate) fn told(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
     let told = match event {
         WorkerEvent::Request { .. } | WorkerEvent::Reply { .. } => return Ok(None),
-        WorkerEvent::Dropped { error, frames } => {
-            let error = decode_error("dcp", error).into_value(py);
-            ("dropped", error, frames::tuple(py, frames.iter())?).into_pyobject(py)
-        }
+        WorkerEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         WorkerEvent::Abandoned(_) => ("abandoned",).into_pyobject(py),
         WorkerEvent::Registered => ("registered",).into_pyobject(py),
         WorkerEvent::Lost => ("lost",).into_pyobject(py),

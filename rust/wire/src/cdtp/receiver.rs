@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::runs::{Follower, numbers};
 use super::{Layout, Settings, decode};
 use crate::{
-    Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
+    Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
     SocketKind, SocketOptions, Verdict, Weight, cost, shortened,
 };
 
@@ -57,12 +57,7 @@ pub enum ReceiverEvent {
         layout: Layout,
     },
     /// Bytes that are not a message (CDTP-17).
-    Dropped {
-        /// What is wrong, and where.
-        error: DecodeError,
-        /// The bytes, bit for bit.
-        frames: Frames,
-    },
+    Dropped(Dropped),
     /// A sender was found, and is dialled from now on.
     Found(String),
     /// A sender that was found is there no more; what it had sent is still read.
@@ -75,7 +70,7 @@ impl Event for ReceiverEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::Message { frames, layout } => Weight::Lossless(cost(frames) + layout.size()),
-            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
+            Self::Dropped(dropped) => dropped.weight(),
             Self::Found(_) | Self::Departed(_) | Self::Connection(_) => Weight::Notice(0),
         }
     }
@@ -89,7 +84,7 @@ pub struct ReceiverStats {
     /// Good ones.
     pub accepted: u64,
     /// Bad ones, by kind.
-    pub dropped: BTreeMap<ErrorKind, u64>,
+    pub dropped: DropCounts,
     /// Bytes of all frames, good or bad.
     pub bytes: u64,
     /// Messages for the user: a CDTP2 one counts once a record.
@@ -384,9 +379,10 @@ impl Machine for Receiver {
                 Verdict::default()
             }
             Err(error) => {
-                *self.stats.dropped.entry(error.kind).or_default() += 1;
-                self.events.push_back(ReceiverEvent::Dropped { error, frames });
-                error.kind.into()
+                let dropped = Dropped { reason: error.into(), peer: None, frames };
+                dropped.count(&mut self.stats.dropped);
+                self.events.push_back(ReceiverEvent::Dropped(dropped));
+                error.into()
             }
         }
     }

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Datagram, Id, Kind, Service, decode};
-use crate::error::{DecodeError, DropKind};
 use crate::{
-    Event, Frames, Incoming, Lifecycle, Machine, Multicast, Nanos, Open, Output, SocketEvent, SocketKind,
-    SocketOptions, Verdict, Weight, cost,
+    DropCounts, DropKind, DropReason, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Multicast, Nanos, Open,
+    Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
 };
 
 /// The UDP port of CHIRP (CHIRP-04).
@@ -120,23 +119,14 @@ pub enum BeaconEvent {
     /// told as a departure and an offer.
     News(News),
     /// A datagram that came to nothing (CHIRP-07).
-    Dropped {
-        /// Why.
-        kind: &'static str,
-        /// What is wrong with its bytes, if anything.
-        error: Option<DecodeError>,
-        /// The datagram, bit for bit.
-        frames: Frames,
-        /// The address it came from.
-        peer: Option<Bytes>,
-    },
+    Dropped(Dropped),
 }
 
 impl Event for BeaconEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::News(news) => Weight::Notice(news.endpoint.as_ref().map_or(0, String::len)),
-            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
+            Self::Dropped(dropped) => dropped.weight(),
         }
     }
 }
@@ -149,7 +139,7 @@ pub struct BeaconStats {
     /// Those of this host itself, of other groups, and of hosts it does not listen to.
     pub ignored: u64,
     /// Those that came to nothing, by the slug of their kind.
-    pub dropped: BTreeMap<&'static str, u64>,
+    pub dropped: DropCounts,
     /// Announcements and requests that went out; each goes to every network.
     pub sent: u64,
     /// Services of others that are there now.
@@ -324,9 +314,10 @@ impl Beacon {
         self.events.push_back(BeaconEvent::News(News { kind, host, name, service, endpoint }));
     }
 
-    fn drop(&mut self, kind: &'static str, error: Option<DecodeError>, frames: Frames, peer: Option<Bytes>) {
-        *self.stats.dropped.entry(kind).or_default() += 1;
-        self.events.push_back(BeaconEvent::Dropped { kind, error, frames, peer });
+    fn drop(&mut self, reason: DropReason, frames: Frames, peer: Option<Bytes>) {
+        let dropped = Dropped { reason, peer, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(BeaconEvent::Dropped(dropped));
     }
 
     fn is_heard(&self, datagram: &Datagram) -> bool {
@@ -430,8 +421,8 @@ impl Machine for Beacon {
         let datagram = match decode(&frames) {
             Ok(datagram) => datagram,
             Err(error) => {
-                self.drop(error.kind.slug(), Some(error), frames, peer);
-                return error.kind.into();
+                self.drop(error.into(), frames, peer);
+                return error.into();
             }
         };
         let address = peer.as_deref().and_then(|peer| str::from_utf8(peer).ok()?.parse().ok());
@@ -444,7 +435,7 @@ impl Machine for Beacon {
             Kind::Request => self.requested(now, datagram.host, datagram.service),
             Kind::Offer => {
                 if !self.offered(now, address, &datagram) {
-                    self.drop(DropKind::TableFull.slug(), None, frames, peer);
+                    self.drop(DropKind::TableFull.into(), frames, peer);
                 }
             }
             Kind::Depart => self.departed(&datagram),

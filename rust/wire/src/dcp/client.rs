@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Body, Dropped, Layout, Role, Settings, decode, encode_request};
+use super::{Body, Layout, Role, Settings, decode, encode_request};
 use crate::{
-    Backlog, CallId, Calling, Connection, DecodeError, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open,
-    Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
+    Backlog, CallId, Calling, Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos,
+    Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// The least time between two attempts, however little one may take: billions of them are not to be made in one go.
@@ -92,12 +92,7 @@ pub enum ClientEvent {
     /// A call has ended.
     Ended(CallId, Outcome),
     /// Bytes that are not a reply.
-    Dropped {
-        /// What is wrong, and where.
-        error: DecodeError,
-        /// The bytes, bit for bit.
-        frames: Frames,
-    },
+    Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
 }
@@ -106,7 +101,7 @@ impl Event for ClientEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::Ended(_, outcome) => Weight::Lossless(Client::cost(outcome)),
-            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
+            Self::Dropped(dropped) => dropped.weight(),
             Self::Connection(_) => Weight::Notice(0),
         }
     }
@@ -128,7 +123,7 @@ pub struct ClientStats {
     /// Calls that are not over.
     pub in_flight: u64,
     /// Bad messages, by kind.
-    pub dropped: Dropped,
+    pub dropped: DropCounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,9 +297,10 @@ impl Machine for Client {
             // The codec lets nothing else through to a client.
             Ok(Layout::Register | Layout::Ping | Layout::Pong | Layout::Request(_) | Layout::Reconnect) => {}
             Err(error) => {
-                *self.stats.dropped.entry(error.kind.slug()).or_default() += 1;
-                self.events.push_back(ClientEvent::Dropped { error, frames });
-                return error.kind.into();
+                let dropped = Dropped { reason: error.into(), peer: None, frames };
+                dropped.count(&mut self.stats.dropped);
+                self.events.push_back(ClientEvent::Dropped(dropped));
+                return error.into();
             }
         }
         self.close_if_done(now);
@@ -419,7 +415,7 @@ impl Calling for Client {
     fn outcome(event: ClientEvent) -> Result<(CallId, Outcome), ClientEvent> {
         match event {
             ClientEvent::Ended(call, outcome) => Ok((call, outcome)),
-            ClientEvent::Dropped { .. } | ClientEvent::Connection(_) => Err(event),
+            ClientEvent::Dropped(_) | ClientEvent::Connection(_) => Err(event),
         }
     }
 

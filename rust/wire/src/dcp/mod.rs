@@ -13,8 +13,7 @@ mod worker;
 mod working;
 
 pub use broker::{
-    Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, DropReason, Front, Overflow,
-    ServiceStats,
+    Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, Front, Overflow, ServiceStats,
 };
 pub use client::{Asking, Client, ClientEvent, ClientSettings, ClientStats, ClientVerb, Outcome};
 pub use decode::decode;
@@ -23,8 +22,3 @@ pub use framing::Dcp;
 pub use layout::{Body, Layout, MessageType, Role, Settings, Width};
 pub use worker::{Back, JobId, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, WorkerVerb};
 pub use working::{Working, WorkingEvent, WorkingStats, WorkingVerb};
-
-use std::collections::BTreeMap;
-
-/// Messages that were dropped, by the slug of their kind.
-pub type Dropped = BTreeMap<&'static str, u64>;

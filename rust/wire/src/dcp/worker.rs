@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 use super::credit::Credit;
 use super::layout::{REQUEST_CLIENT, SERVICE};
 use super::{
-    Body, Dropped, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
+    Body, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
     encode_request,
 };
 use crate::{
-    Backlog, Connection, DecodeError, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output,
-    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
+    Backlog, Connection, DecodeError, DropCounts, Dropped, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine,
+    Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
@@ -126,12 +126,7 @@ pub enum WorkerEvent {
     /// The broker owes an answer for too long and is dialled again.
     Lost,
     /// Bytes that are not a message.
-    Dropped {
-        /// What is wrong, and where.
-        error: DecodeError,
-        /// The bytes, bit for bit.
-        frames: Frames,
-    },
+    Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
 }
@@ -140,7 +135,7 @@ impl Event for WorkerEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::Request { frames, .. } | Self::Reply { frames, .. } => Weight::Lossless(cost(frames)),
-            Self::Dropped { frames, .. } => Weight::Notice(cost(frames)),
+            Self::Dropped(dropped) => dropped.weight(),
             Self::Abandoned(_) | Self::Registered | Self::Lost | Self::Connection(_) => Weight::Notice(0),
         }
     }
@@ -154,7 +149,7 @@ pub struct WorkerStats {
     /// Messages the transport has taken.
     pub sent: u64,
     /// Bad ones, by kind.
-    pub dropped: Dropped,
+    pub dropped: DropCounts,
     /// Requests that came.
     pub requests: u64,
     /// Replies, those of failed jobs as well.
@@ -454,8 +449,9 @@ impl Worker {
     }
 
     fn drop(&mut self, error: DecodeError, frames: Frames) -> ErrorKind {
-        *self.stats.dropped.entry(error.kind.slug()).or_default() += 1;
-        self.events.push_back(WorkerEvent::Dropped { error, frames });
+        let dropped = Dropped { reason: error.into(), peer: None, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(WorkerEvent::Dropped(dropped));
         error.kind
     }
 }

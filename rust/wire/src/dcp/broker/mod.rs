@@ -3,7 +3,7 @@
 mod board;
 mod settings;
 
-pub use settings::{BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, DropReason, Overflow, ServiceStats};
+pub use settings::{BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, Overflow, ServiceStats};
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::slab::{Slab, Slot};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
 use crate::{
-    DropKind, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
-    SocketOptions, Unsent, Verdict,
+    DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent,
+    SocketKind, SocketOptions, Unsent, Verdict,
 };
 
 /// Addresses that are remembered beyond a worker's life, and those of peers with wide types.
@@ -251,12 +251,13 @@ impl Broker {
     }
 
     fn drop_good(&mut self, kind: DropKind, peer: Option<Bytes>, frames: Frames) {
-        self.drop(DropReason::Undelivered(kind), peer, frames);
+        self.drop(kind.into(), peer, frames);
     }
 
     fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
-        *self.stats.dropped.entry(reason.slug()).or_default() += 1;
-        self.events.push_back(BrokerEvent::Dropped { reason, peer, frames });
+        let dropped = Dropped { reason, peer, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(BrokerEvent::Dropped(dropped));
     }
 
     fn send_request(&mut self, send: SendId, request: Slot, worker: Slot) {
@@ -349,8 +350,8 @@ impl Machine for Broker {
         let layout = match decode(&frames, self.decode) {
             Ok(layout) => layout,
             Err(error) => {
-                self.drop(DropReason::Malformed(error), Some(peer), frames);
-                return error.kind.into();
+                self.drop(error.into(), Some(peer), frames);
+                return error.into();
             }
         };
         if self.settings.compat_dagbox {

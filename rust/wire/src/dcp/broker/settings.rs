@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::dcp::Dropped;
-use crate::{Connection, DecodeError, DropKind, Event, Frames, SocketOptions, Weight, cost};
+use crate::{Connection, DropCounts, Dropped, Event, SocketOptions, Weight};
 
 /// How a broker is set up.
 #[derive(Clone, Debug)]
@@ -107,14 +106,7 @@ pub enum BrokerEvent {
         lost: u64,
     },
     /// A message was dropped.
-    Dropped {
-        /// Why.
-        reason: DropReason,
-        /// Who sent it or, where it came back from the transport, who was to have it.
-        peer: Option<Bytes>,
-        /// The message; empty where it came back from the transport.
-        frames: Frames,
-    },
+    Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
 }
@@ -122,31 +114,12 @@ pub enum BrokerEvent {
 impl Event for BrokerEvent {
     fn weight(&self) -> Weight {
         Weight::Notice(match self {
-            Self::Dropped { frames, .. } => cost(frames),
+            Self::Dropped(dropped) => return dropped.weight(),
             Self::Registered { service, .. } | Self::Refused { service, .. } | Self::Gone { service, .. } => {
                 service.len()
             }
             Self::Connection(_) => 0,
         })
-    }
-}
-
-/// Why a message was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
-    /// It is none.
-    Malformed(DecodeError),
-    /// It is good, but went nowhere.
-    Undelivered(DropKind),
-}
-
-impl DropReason {
-    /// The slug of the kind.
-    pub const fn slug(&self) -> &'static str {
-        match self {
-            Self::Malformed(error) => error.kind.slug(),
-            Self::Undelivered(kind) => kind.slug(),
-        }
     }
 }
 
@@ -158,7 +131,7 @@ pub struct BrokerStats {
     /// Messages the transport was given and has not given back.
     pub sent: u64,
     /// Dropped messages, by kind.
-    pub dropped: Dropped,
+    pub dropped: DropCounts,
     /// Peers connected now.
     pub peers: u64,
     /// Requests that wait.

@@ -291,6 +291,19 @@ def test_a_segment_with_any_bytes_of_its_footer_changed_is_read_or_refused(recor
     assert refusals(paths) > 60
 
 
+# Fields of a struct in Thrift's compact protocol, with ids that Parquet has not: lists of 2^31 - 1 booleans, for which its
+# reader counts though there is not a byte of them.
+ENDLESS = (b"\x09\x80\x07\xf1" + b"\xff" * 4 + b"\x07") * 1000
+
+
+def test_a_footer_that_takes_for_ever_is_refused(recorded, tmp_path):
+    segment = (recorded / "0000000000.parquet").read_bytes()
+    (length,) = struct.unpack("<I", segment[-8:-4])
+    footer = segment[-8 - length : -9] + ENDLESS + b"\x00"
+    spoilt = segment[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"
+    assert refusals([laid_down(tmp_path / "endless", "0000000000.parquet", spoilt)]) > 0
+
+
 def test_sizes_that_add_up_to_more_than_a_number_holds_are_counted_as_far_as_it_goes(recorded, journal, tmp_path):
     most = pa.array([(1 << 63) - 1] * 3, pa.int64())
 

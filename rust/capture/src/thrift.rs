@@ -1,0 +1,206 @@
+//! The Thrift in a Parquet file, gone through before its reader is: that one counts to the end of a list of booleans, or
+//! of a map, for which there need not be a byte. Parquet has neither.
+
+use std::ops::Range;
+use std::path::Path;
+
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::reader::{ChunkReader as _, Length as _};
+
+use crate::CaptureError;
+use crate::source::Source;
+
+/// What follows the footer: its length, and the magic.
+const END: usize = 8;
+
+/// The header of a page is shorter, mostly by far.
+const PAGE_HEADERS: [usize; 3] = [1 << 10, 1 << 16, 1 << 22];
+
+/// The field of a page's header that says how many bytes follow it.
+const COMPRESSED_PAGE_SIZE: i64 = 3;
+
+/// Structs in structs are not deeper than this.
+const DEPTH_MAX: usize = 32;
+
+/// Holds the footer of a file to what a Parquet file has.
+pub(crate) fn check_footer(path: &Path, file: &Source) -> Result<(), CaptureError> {
+    let corrupt = |error| CaptureError::corrupt(path, error);
+    let Some(end) = file.len().checked_sub(END as u64) else { return Ok(()) };
+    let length = file.get_bytes(end, END).map_err(corrupt)?;
+    let Some((length, _)) = length.split_first_chunk() else { return Ok(()) };
+    let length = u32::from_le_bytes(*length);
+    // What there is too little of is told by Parquet's reader.
+    let Some(start) = end.checked_sub(length.into()) else { return Ok(()) };
+    let footer = file.get_bytes(start, length as usize).map_err(corrupt)?;
+    match Walk::new(&footer).structure(DEPTH_MAX) {
+        Err(Halt::Endless) => Err(CaptureError::corrupt(path, "its footer says more than a footer does")),
+        Ok(_) | Err(Halt::End) => Ok(()),
+    }
+}
+
+/// Holds the headers of all pages of some columns to what they have.
+pub(crate) fn check_pages(
+    path: &Path,
+    file: &Source,
+    metadata: &ParquetMetaData,
+    is_wanted: impl Fn(usize) -> bool,
+) -> Result<(), CaptureError> {
+    for group in metadata.row_groups() {
+        for (_, column) in group.columns().iter().enumerate().filter(|(at, _)| is_wanted(*at)) {
+            let mut pages = pages(column);
+            while !pages.is_empty() {
+                let Some(length) = page(path, file, &pages)? else { break };
+                pages.start = pages.start.saturating_add(length);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pages(column: &ColumnChunkMetaData) -> Range<u64> {
+    let (start, length) = column.byte_range();
+    start..start.saturating_add(length)
+}
+
+/// The bytes of the first of some pages; `None` for what Parquet's reader tells of.
+fn page(path: &Path, file: &Source, pages: &Range<u64>) -> Result<Option<u64>, CaptureError> {
+    for most in PAGE_HEADERS {
+        let there = file.len().min(pages.end).saturating_sub(pages.start);
+        let length = most.min(usize::try_from(there).unwrap_or(usize::MAX));
+        let header = file.get_bytes(pages.start, length).map_err(|error| CaptureError::corrupt(path, error))?;
+        let mut walk = Walk::new(&header);
+        match walk.structure(DEPTH_MAX) {
+            Ok(size) => {
+                let header = (header.len() - walk.rest.len()) as u64;
+                return Ok(size.and_then(|size| header.checked_add(u64::try_from(size).ok()?)));
+            }
+            Err(Halt::Endless) => return Err(CaptureError::corrupt(path, "a page says more than a page does")),
+            Err(Halt::End) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Why a walk ends early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Halt {
+    /// There is no more.
+    End,
+    /// There is no telling how long the rest takes.
+    Endless,
+}
+
+/// A place in Thrift's compact protocol.
+struct Walk<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Walk<'a> {
+    fn new(rest: &'a [u8]) -> Self {
+        Self { rest }
+    }
+
+    /// Passes over a struct, giving its number with the id of a page's size.
+    fn structure(&mut self, depth: usize) -> Result<Option<i64>, Halt> {
+        let depth = depth.checked_sub(1).ok_or(Halt::Endless)?;
+        let (mut id, mut size) = (0_i64, None);
+        loop {
+            let [field] = *self.take()?;
+            if field == 0 {
+                return Ok(size);
+            }
+            id = if field >> 4 == 0 { self.number()? } else { id.wrapping_add(i64::from(field >> 4)) };
+            match field & 0x0f {
+                5 if id == COMPRESSED_PAGE_SIZE => size = Some(self.number()?),
+                // In a struct a boolean is its type.
+                1 | 2 => {}
+                kind => self.value(kind, depth)?,
+            }
+        }
+    }
+
+    fn value(&mut self, kind: u8, depth: usize) -> Result<(), Halt> {
+        match kind {
+            3 => self.take::<1>().map(drop),
+            4..=6 => self.number().map(drop),
+            7 => self.take::<8>().map(drop),
+            8 => {
+                let length = usize::try_from(self.varint()?).map_err(|_| Halt::End)?;
+                self.rest = self.rest.get(length..).ok_or(Halt::End)?;
+                Ok(())
+            }
+            9 | 10 => {
+                let depth = depth.checked_sub(1).ok_or(Halt::Endless)?;
+                let [head] = *self.take()?;
+                let length = if head >> 4 == 0x0f { self.varint()? } else { u64::from(head >> 4) };
+                if matches!(head & 0x0f, 1 | 2) && length > 0 {
+                    return Err(Halt::Endless);
+                }
+                // Each takes a byte at least.
+                (0..length).try_for_each(|_| self.value(head & 0x0f, depth))
+            }
+            12 => self.structure(depth).map(drop),
+            13 => self.take::<16>().map(drop),
+            // A map, or nothing that there is.
+            _ => Err(Halt::Endless),
+        }
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<&'a [u8; N], Halt> {
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(Halt::End)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn varint(&mut self) -> Result<u64, Halt> {
+        let mut number = 0;
+        for at in 0..10 {
+            let [byte] = *self.take()?;
+            number |= u64::from(byte & 0x7f) << (7 * at).min(63);
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(Halt::Endless)
+    }
+
+    /// A signed number, the sign at its end.
+    fn number(&mut self) -> Result<i64, Halt> {
+        let number = self.varint()?;
+        Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::CaptureErrorKind;
+
+    #[test]
+    fn what_takes_no_bytes_is_not_counted() {
+        // Fields of the id 1: a list of 2^31 − 1 booleans, of as many structs, of three numbers, and a map.
+        let many = [0xff, 0xff, 0xff, 0xff, 0x07];
+        let of = |kind: u8, rest: &[u8]| [&[0x10 | kind], rest].concat();
+        let walk = |bytes: &[u8]| Walk::new(bytes).structure(DEPTH_MAX);
+        assert_eq!(walk(&of(9, &[&[0xf1][..], &many].concat())), Err(Halt::Endless));
+        assert_eq!(walk(&of(9, &[&[0xfc][..], &many].concat())), Err(Halt::End));
+        assert_eq!(walk(&of(9, &[0x35, 1, 2, 3, 0])), Ok(None));
+        assert_eq!(walk(&of(11, &[&many[..], &[0x11]].concat())), Err(Halt::Endless));
+        assert_eq!(walk(&[0x1c].repeat(40)), Err(Halt::Endless));
+        assert_eq!(walk(&[0x35, 0x08, 0x11, 0]), Ok(Some(4)));
+    }
+
+    #[test]
+    fn a_footer_that_says_more_than_a_footer_is_refused() {
+        let file = |footer: &[u8]| {
+            let length = u32::try_from(footer.len()).unwrap().to_le_bytes();
+            Source::from(Bytes::from([b"PAR1", footer, &length, b"PAR1"].concat()))
+        };
+        let path = Path::new("segment");
+        check_footer(path, &file(&[0x15, 0x02, 0])).unwrap();
+        let endless = check_footer(path, &file(&[0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x07, 0])).unwrap_err();
+        assert_eq!(endless.kind(), CaptureErrorKind::Corrupt);
+    }
+}
