@@ -130,7 +130,7 @@ impl VariantWriter {
     }
 
     fn object(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {
-        match reader.value_bytes()? {
+        match reader.value_here()? {
             Value::Nil => self.primitive(NULL, []),
             Value::Boolean(value) => self.primitive(if value { TRUE } else { FALSE }, []),
             Value::Signed(value) => self.integer(value),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arrow_array::{Array, BinaryArray, RecordBatch, cast::AsArray};
 use libfuzzer_sys::fuzz_target;
 use parquet_variant::{Variant, VariantMetadata};
-use trunkline_columns::{ColumnError, Mode, Parts, RestType, Rows, TagType, Tags, cdtp::Options, decode_rows, decode_structs};
+use trunkline_columns::{
+    ColumnError, Mode, Parts, RestType, Rows, TagType, Tags, cdtp::Options, decode_rows, decode_structs,
+};
 use trunkline_wire::cdtp::{Cdtp, Settings, decode_header};
 
 /// Rows are apart by this.
@@ -36,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
 
     let settings = options(Mode::Permissive).settings;
     let decoded: Vec<_> = rows.iter().map(|row| decode_header(row, None, &settings)).collect();
-    let permissive = rows(&options(Mode::Permissive), &headers).expect("small").columns;
+    let permissive = table(&options(Mode::Permissive), &headers).expect("small").columns;
     let expected: usize = (rows.iter().zip(&decoded))
         .map(|(row, decoded)| if row.is_empty() { 1 } else { decoded.as_ref().map_or(1, |layout| layout.messages()) })
         .sum();
@@ -52,11 +54,11 @@ fuzz_target!(|input: &[u8]| {
         }
     }
 
-    let dropped = rows(&options(Mode::DropMalformed), &headers).expect("small");
+    let dropped = table(&options(Mode::DropMalformed), &headers).expect("small");
     assert!(dropped.columns.num_rows() <= expected);
     let bad = (rows.iter().zip(&decoded)).any(|(row, decoded)| !row.is_empty() && decoded.is_err());
     if bad {
-        rows(&options(Mode::FailFast), &headers).expect_err("a bad header");
+        table(&options(Mode::FailFast), &headers).expect_err("a bad header");
     }
 });
 
@@ -83,6 +85,6 @@ fn check_variants(batch: &RecordBatch) {
 }
 
 /// All rows: so little input makes one batch of them.
-fn rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
+fn table(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
     decode_rows::<Cdtp>(options.clone(), parts.clone())?.next().expect("a batch")
 }

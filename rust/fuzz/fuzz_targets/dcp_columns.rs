@@ -83,7 +83,7 @@ fuzz_target!(|input: &[u8]| {
         n_bytes: (plan & 8 == 0).then(|| numbers(|message| message.n_bytes)),
     };
 
-    let batch = rows(&options(Mode::Permissive), &parts).expect("small").columns;
+    let batch = table(&options(Mode::Permissive), &parts).expect("small").columns;
     assert_eq!(batch.num_rows(), messages.len());
     let mut kept = vec![];
     for (row, message) in messages.iter().enumerate() {
@@ -118,9 +118,9 @@ fuzz_target!(|input: &[u8]| {
     for (row, message) in messages.iter().enumerate() {
         assert_eq!(structs.is_null(row), message.frames().is_none());
     }
-    let good = rows(&options(Mode::DropMalformed), &parts).expect("small");
+    let good = table(&options(Mode::DropMalformed), &parts).expect("small");
     assert_eq!(good.source.values(), &kept[..]);
-    assert_eq!(rows(&options(Mode::FailFast), &parts).is_ok(), kept.len() == messages.len());
+    assert_eq!(table(&options(Mode::FailFast), &parts).is_ok(), kept.len() == messages.len());
 });
 
 /// A byte and what comes after it.
@@ -145,6 +145,6 @@ fn value<'a>(batch: &'a RecordBatch, name: &str, row: usize) -> Option<&'a Array
 }
 
 /// All rows: so little input makes one batch of them.
-fn rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
+fn table(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
     decode_rows::<Dcp>(options.clone(), parts.clone())?.next().expect("a batch")
 }
