@@ -83,7 +83,7 @@ fuzz_target!(|input: &[u8]| {
 
 /// Takes what the broker wants and says; one peer in eight is not there.
 fn drain(broker: &mut Broker, now: Nanos, gone: u8) {
-    while let Some(output) = broker.poll_output_owned(now) {
+    while let Some(output) = broker.poll_output() {
         if let Output::Send { id: Some(id), to, .. } = output {
             let is_gone = to.is_some_and(|to| to.first() == Some(&(gone >> 3 & 0x07)));
             let event = if is_gone { SocketEvent::Unsent(id, Unsent::Unreachable) } else { SocketEvent::Sent(id) };
