@@ -1,13 +1,13 @@
 //! The machines there are, by name.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_wire::erased::Numbered;
 use trunkline_wire::simulation::{Bare, Received};
 use trunkline_wire::{Nanos, SocketKind};
-
-use std::sync::Arc;
 
 use super::{Desk, Driven, Given, Spoken};
 use crate::errors::LocalProtocolError;

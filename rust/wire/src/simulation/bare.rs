@@ -1,0 +1,87 @@
+//! Sockets without a protocol, to put in front of machines.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{
+    Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
+    cost,
+};
+
+/// A bare socket: it sends what it is given, and tells what it is sent.
+#[derive(Debug)]
+pub struct Bare {
+    outputs: VecDeque<Output<()>>,
+    received: VecDeque<Received>,
+    is_closed: bool,
+}
+
+impl Bare {
+    /// One that listens and dials there.
+    pub fn new(kind: SocketKind, bind: Vec<String>, connect: Vec<String>) -> Self {
+        let open = Open { socket: (), kind, bind, connect, options: SocketOptions::default() };
+        Self { outputs: VecDeque::from([Output::Open(open)]), received: VecDeque::new(), is_closed: false }
+    }
+}
+
+/// What a bare socket was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// By whom, on a ROUTER.
+    pub peer: Option<Bytes>,
+    /// The message.
+    pub frames: Frames,
+}
+
+impl Event for Received {
+    fn weight(&self) -> Weight {
+        Weight::Lossless(cost(&self.frames))
+    }
+}
+
+impl Machine for Bare {
+    type Socket = ();
+    type Event = Received;
+    /// To whom, on a ROUTER, and what.
+    type Verb = (Option<Bytes>, Frames);
+    type Stats = ();
+
+    fn handle_message(&mut self, _now: Nanos, incoming: Incoming<()>) -> Verdict {
+        self.received.push_back(Received { peer: incoming.peer, frames: incoming.frames });
+        Verdict::default()
+    }
+
+    fn handle_socket(&mut self, _now: Nanos, (): (), event: SocketEvent) {
+        self.is_closed |= event == SocketEvent::Closed;
+    }
+
+    fn handle_timeout(&mut self, _now: Nanos) {}
+
+    fn handle_verb(&mut self, _now: Nanos, (to, frames): Self::Verb) {
+        self.outputs.push_back(Output::Send { id: None, socket: (), to, frames, until: None });
+    }
+
+    fn handle_close(&mut self, _now: Nanos, grace: Duration) {
+        self.outputs.push_back(Output::Close { socket: (), linger: grace });
+    }
+
+    fn poll_output(&mut self) -> Option<Output<()>> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<Received> {
+        self.received.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn stats(&self) {}
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+}
