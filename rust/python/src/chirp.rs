@@ -11,6 +11,7 @@ use trunkline_wire::chirp::{
     self, Beacon, BeaconEvent, BeaconSettings, BeaconStats, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service,
 };
 
+use crate::counters::counters;
 use crate::errors::{LocalProtocolError, decode_error, dropped};
 use crate::frames;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
@@ -150,7 +151,7 @@ impl Spoken for Beacon {
     }
 
     fn counters<'py>(py: Python<'py>, stats: &BeaconStats) -> PyResult<Bound<'py, PyDict>> {
-        stats_dict(py, stats)
+        counters(py, stats)
     }
 }
 
@@ -159,17 +160,6 @@ fn place(port: u16) -> PyResult<Place> {
         return Err(LocalProtocolError::new_err("a service is offered at a port from 1 to 65535"));
     }
     Ok(Place { port, address: None })
-}
-
-fn stats_dict<'py>(py: Python<'py>, stats: &BeaconStats) -> PyResult<Bound<'py, PyDict>> {
-    let BeaconStats { received, ignored, dropped, sent, services } = stats;
-    let dict = PyDict::new(py);
-    dict.set_item("received", received)?;
-    dict.set_item("ignored", ignored)?;
-    dict.set_item("dropped", dropped)?;
-    dict.set_item("sent", sent)?;
-    dict.set_item("services", services)?;
-    Ok(dict)
 }
 
 #[pymethods]
@@ -219,6 +209,6 @@ impl PyBeacon {
     /// Counters, by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let snapshot = py.detach(|| self.reader.handle.stats());
-        stats_dict(py, &snapshot.machine)
+        counters(py, &snapshot.machine)
     }
 }

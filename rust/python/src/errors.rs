@@ -3,10 +3,10 @@
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::import_exception;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyTuple};
 use trunkline_capture::CaptureError as CaptureFault;
 use trunkline_engine::{End, StartError, TransportError};
-use trunkline_wire::{DecodeError as DecodeFault, DropCounts, Dropped};
+use trunkline_wire::{DecodeError as DecodeFault, Dropped};
 
 use crate::frames;
 
@@ -30,15 +30,6 @@ pub(crate) fn dropped<'py>(
     let error = reason.error().map(|error| decode_error(protocol, error).into_value(py));
     let peer = peer.as_ref().map(|peer| PyBytes::new(py, peer));
     ("dropped", error, reason.slug(), frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
-}
-
-/// Counts, by the slug of the kind.
-pub(crate) fn kinds<'py>(py: Python<'py>, counts: &DropCounts) -> PyResult<Bound<'py, PyDict>> {
-    let kinds = PyDict::new(py);
-    for (kind, count) in counts {
-        kinds.set_item(kind, count)?;
-    }
-    Ok(kinds)
 }
 
 pub(crate) fn capture_error(error: &CaptureFault) -> PyErr {

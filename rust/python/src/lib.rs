@@ -7,6 +7,7 @@ mod capture;
 mod cdtp;
 mod chirp;
 mod columns;
+mod counters;
 mod dcp;
 mod errors;
 mod frames;

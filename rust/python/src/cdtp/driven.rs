@@ -16,6 +16,7 @@ use super::message::{Headers, Message, settings, variant};
 use super::receiver::{self, FindingSenders};
 use super::sender::{self, Announced};
 use crate::chirp::BeaconOptions;
+use crate::counters::counters;
 use crate::frames::Frame;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 use crate::role::seconds;
@@ -91,7 +92,7 @@ impl Spoken for Announced {
     }
 
     fn counters<'py>(py: Python<'py>, stats: &(SenderStats, BeaconStats)) -> PyResult<Bound<'py, PyDict>> {
-        let stats = sender::stats_dict(py, &stats.0)?;
+        let stats = counters(py, &stats.0)?;
         stats.set_item("capture_lost", 0)?;
         stats.set_item("turned_away", 0)?;
         stats.set_item("refused", 0)?;

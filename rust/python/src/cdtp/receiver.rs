@@ -8,14 +8,13 @@ use pyo3::types::{PyDict, PyTuple};
 use trunkline_capture::Progress;
 use trunkline_engine::{Either, Finding, Queued, Snapshot, Together, Trouble};
 use trunkline_wire::Framing;
-use trunkline_wire::cdtp::{
-    Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount,
-};
+use trunkline_wire::cdtp::{Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb};
 use trunkline_wire::chirp::{Beacon, BeaconStats, Service};
 
 use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
-use crate::errors::{dropped, kinds};
+use crate::counters::counters;
+use crate::errors::dropped;
 use crate::frames::Frame;
 use crate::reader::{Next, Reader};
 use crate::role::{Role, RoleOptions, connection, start, trouble};
@@ -212,26 +211,10 @@ pub(super) fn stats_dict<'py>(
     waiting: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (machine, beacon) = &snapshot.machine;
-    let ReceiverStats { received, accepted, dropped, bytes, messages, duplicate_keys, senders } = machine;
-    let stats = PyDict::new(py);
-    stats.set_item("received", received)?;
-    stats.set_item("accepted", accepted)?;
-    stats.set_item("dropped", kinds(py, dropped)?)?;
-    stats.set_item("bytes", bytes)?;
-    stats.set_item("messages", messages)?;
+    let stats = counters(py, machine)?;
     stats.set_item("queued", snapshot.queued.messages + waiting)?;
     stats.set_item("queued_bytes", snapshot.queued.bytes)?;
-    stats.set_item("duplicate_keys", duplicate_keys)?;
     stats.set_item("chirp_dropped", beacon.dropped.values().sum::<u64>())?;
-    let by_name = PyDict::new(py);
-    for (name, SenderCount { messages, bytes, missed }) in senders {
-        let sender = PyDict::new(py);
-        sender.set_item("messages", messages)?;
-        sender.set_item("bytes", bytes)?;
-        sender.set_item("missed", missed)?;
-        by_name.set_item(name, sender)?;
-    }
-    stats.set_item("senders", by_name)?;
     let Progress { recorded, durable, segments, .. } = snapshot.capture.clone().unwrap_or_default();
     stats.set_item("recorded", recorded)?;
     stats.set_item("durable", durable)?;

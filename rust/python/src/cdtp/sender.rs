@@ -9,13 +9,14 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trunkline_engine::{Announcing, Either, Handle, Offered, Queued, Together};
-use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderStats, SenderVerb, Variant};
+use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderVerb, Variant};
 use trunkline_wire::chirp::Beacon;
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{ErrorKind, FRAME_COST, Framing, MAX_FRAMES};
 
 use super::message::{encoded_map, no_message, no_timestamp, timestamp, variant};
 use crate::chirp::BeaconOptions;
+use crate::counters::counters;
 use crate::errors::LocalProtocolError;
 use crate::frames;
 use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
@@ -122,16 +123,6 @@ pub(super) fn told(event: SenderEvent) -> (&'static str, String, String) {
     }
 }
 
-pub(super) fn stats_dict<'py>(py: Python<'py>, stats: &SenderStats) -> PyResult<Bound<'py, PyDict>> {
-    let SenderStats { sent, queued, queued_bytes, at_risk } = stats;
-    let dict = PyDict::new(py);
-    dict.set_item("sent", sent)?;
-    dict.set_item("queued", queued)?;
-    dict.set_item("queued_bytes", queued_bytes)?;
-    dict.set_item("at_risk", at_risk)?;
-    Ok(dict)
-}
-
 #[pymethods]
 impl PySender {
     #[new]
@@ -226,7 +217,7 @@ impl PySender {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
-        let stats = stats_dict(py, &snapshot.machine.0)?;
+        let stats = counters(py, &snapshot.machine.0)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         stats.set_item("turned_away", snapshot.turned_away)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_engine::{Handle, Queued};
 use trunkline_wire::Framing;
-use trunkline_wire::dcp::{Broker, BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, Overflow, ServiceStats};
+use trunkline_wire::dcp::{Broker, BrokerEvent, BrokerSettings, ClientAddress, Overflow};
 
 use super::heartbeat;
-use crate::errors::{dropped, kinds};
+use crate::counters::counters;
+use crate::errors::dropped;
 use crate::frames;
 use crate::role::{Role, RoleOptions, connection, notices, seconds, start};
 
@@ -93,7 +94,7 @@ impl PyBroker {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
-        let stats = stats_dict(py, &snapshot.machine)?;
+        let stats = counters(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         stats.set_item("turned_away", snapshot.turned_away)?;
         stats.set_item("refused", slf.as_super().get().refused(py))?;
@@ -114,31 +115,4 @@ pub(crate) fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyT
         BrokerEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         BrokerEvent::Connection(what) => connection(what).into_pyobject(py),
     }
-}
-
-pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &BrokerStats) -> PyResult<Bound<'py, PyDict>> {
-    let BrokerStats { received, sent, dropped, peers, queued, lost, services } = stats;
-    let dict = PyDict::new(py);
-    dict.set_item("received", received)?;
-    dict.set_item("sent", sent)?;
-    dict.set_item("dropped", kinds(py, dropped)?)?;
-    dict.set_item("peers", peers)?;
-    dict.set_item("queued", queued)?;
-    dict.set_item("lost", lost)?;
-    let services = services.iter().map(|service| service_dict(py, service)).collect::<PyResult<Vec<_>>>()?;
-    dict.set_item("services", PyList::new(py, services)?)?;
-    Ok(dict)
-}
-
-fn service_dict<'py>(py: Python<'py>, stats: &ServiceStats) -> PyResult<Bound<'py, PyDict>> {
-    let ServiceStats { service, queued, workers, free, requests, replies, expired } = stats;
-    let dict = PyDict::new(py);
-    dict.set_item("service", PyBytes::new(py, service))?;
-    dict.set_item("queued", queued)?;
-    dict.set_item("workers", workers)?;
-    dict.set_item("free", free)?;
-    dict.set_item("requests", requests)?;
-    dict.set_item("replies", replies)?;
-    dict.set_item("expired", expired)?;
-    Ok(dict)
 }

@@ -7,12 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trunkline_engine::{Answering, Handle, Replies};
 use trunkline_wire::Framing;
-use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, ClientStats, Outcome};
+use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, Outcome};
 
 use super::asking::request;
 use super::{PyReply, heartbeat, seed};
 use crate::caller::{Caller, Outgoing};
-use crate::errors::{dropped, kinds};
+use crate::counters::counters;
+use crate::errors::dropped;
 use crate::role::{RoleOptions, connection, notices, start};
 
 /// A client's engine.
@@ -73,7 +74,7 @@ impl PyClient {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
-        let stats = stats_dict(py, &snapshot.machine)?;
+        let stats = counters(py, &snapshot.machine)?;
         stats.set_item("capture_lost", snapshot.capture_lost)?;
         Ok(stats)
     }
@@ -89,17 +90,4 @@ pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyT
         ClientEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         ClientEvent::Connection(what) => connection(what).into_pyobject(py),
     }
-}
-
-pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {
-    let ClientStats { requests, replies, timeouts, retries, late, in_flight, dropped } = stats;
-    let dict = PyDict::new(py);
-    dict.set_item("requests", requests)?;
-    dict.set_item("replies", replies)?;
-    dict.set_item("timeouts", timeouts)?;
-    dict.set_item("retries", retries)?;
-    dict.set_item("late", late)?;
-    dict.set_item("in_flight", in_flight)?;
-    dict.set_item("dropped", kinds(py, dropped)?)?;
-    Ok(dict)
 }

@@ -14,6 +14,7 @@ use trunkline_wire::dcp::{
 use super::asking::request;
 use super::request::Answers;
 use super::{PyRequest, broker, client, heartbeat, worker};
+use crate::counters::counters;
 use crate::errors::ended;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 
@@ -77,7 +78,7 @@ impl Spoken for Broker {
     }
 
     fn counters<'py>(py: Python<'py>, stats: &BrokerStats) -> PyResult<Bound<'py, PyDict>> {
-        let stats = broker::stats_dict(py, stats)?;
+        let stats = counters(py, stats)?;
         stats.set_item("capture_lost", 0)?;
         stats.set_item("turned_away", 0)?;
         stats.set_item("refused", 0)?;
@@ -95,7 +96,7 @@ impl Spoken for Client {
     }
 
     fn counters<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {
-        let stats = client::stats_dict(py, stats)?;
+        let stats = counters(py, stats)?;
         stats.set_item("capture_lost", 0)?;
         Ok(stats)
     }

@@ -7,14 +7,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trunkline_engine::{Answering, Replies, Running, Trouble};
 use trunkline_wire::dcp::{
-    Body, Client, ClientSettings, JobId, LEAVING, Worker, WorkerEvent, WorkerSettings, WorkerStats, Working,
-    WorkingEvent, WorkingStats, WorkingVerb,
+    Body, Client, ClientSettings, JobId, LEAVING, Worker, WorkerEvent, WorkerSettings, Working, WorkingEvent,
+    WorkingStats, WorkingVerb,
 };
 use trunkline_wire::{Frames, Framing, Nanos};
 
 use super::{PyRequest, asking, heartbeat, seed};
 use crate::caller::{Caller, Outgoing};
-use crate::errors::{LocalProtocolError, dropped, kinds};
+use crate::counters::counters;
+use crate::errors::{LocalProtocolError, dropped};
 use crate::frames;
 use crate::reader::{Next, Reader};
 use crate::role::{RoleOptions, connection, start, trouble};
@@ -205,16 +206,7 @@ pub(crate) fn told(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<
 }
 
 pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &WorkingStats) -> PyResult<Bound<'py, PyDict>> {
-    let WorkerStats { received, sent, dropped, requests, replies, forwards, failed, held } = &stats.worker;
-    let dict = PyDict::new(py);
-    dict.set_item("received", received)?;
-    dict.set_item("sent", sent)?;
-    dict.set_item("dropped", kinds(py, dropped)?)?;
-    dict.set_item("requests", requests)?;
-    dict.set_item("replies", replies)?;
-    dict.set_item("forwards", forwards)?;
-    dict.set_item("failed", failed)?;
-    dict.set_item("held", held)?;
+    let dict = counters(py, &stats.worker)?;
     dict.set_item("asked", stats.client.requests)?;
     dict.set_item("late", stats.client.late)?;
     Ok(dict)

@@ -1,5 +1,6 @@
 //! The receiving role: takes messages in, one PULL socket an endpoint.
 
+use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ impl Event for ReceiverEvent {
 }
 
 /// Counters of a receiver.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReceiverStats {
     /// Whole messages off the sockets.
     pub received: u64,
@@ -96,7 +97,7 @@ pub struct ReceiverStats {
 }
 
 /// Counters of one sender, as its receiver sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SenderCount {
     /// Messages, a CDTP2 one once a record.
     pub messages: u64,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::encode::record_bytes;
@@ -115,7 +116,7 @@ impl Event for SenderEvent {
 }
 
 /// Counters of a sender. A CDTP2 record is a message, and so is a BOR or an EOR.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SenderStats {
     /// Messages the transport has taken.
     pub sent: u64,

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Datagram, Id, Kind, Service, decode};
@@ -132,7 +133,7 @@ impl Event for BeaconEvent {
 }
 
 /// Counters of a beacon.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BeaconStats {
     /// Datagrams that came in.
     pub received: u64,

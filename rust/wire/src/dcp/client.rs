@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use serde::Serialize;
 
 use super::{Body, Layout, Role, Settings, decode, encode_request};
 use crate::{
@@ -108,7 +109,7 @@ impl Event for ClientEvent {
 }
 
 /// Counters of a client.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClientStats {
     /// Calls.
     pub requests: u64,

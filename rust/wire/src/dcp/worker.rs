@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::credit::Credit;
@@ -142,7 +143,7 @@ impl Event for WorkerEvent {
 }
 
 /// Counters of a worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkerStats {
     /// Whole messages off the socket.
     pub received: u64,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use crate::{Connection, DropCounts, Dropped, Event, SocketOptions, Weight};
 
@@ -124,7 +125,7 @@ impl Event for BrokerEvent {
 }
 
 /// Counters of a broker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BrokerStats {
     /// Whole messages off the socket.
     pub received: u64,
@@ -143,7 +144,7 @@ pub struct BrokerStats {
 }
 
 /// Counters of one service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServiceStats {
     /// Its name.
     pub service: Bytes,
