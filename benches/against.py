@@ -19,7 +19,7 @@ from pathlib import Path
 from benches.cdtp.live import receiver, recorder
 from benches.dcp.broker import OURS, Load, Measured, measure
 from benches.measure import ROOT, machine, save
-from trunkline import cdtp, dcp
+from trunkline import _native, cdtp, dcp
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -39,7 +39,7 @@ def sender(count: int) -> tuple[float, float]:
 def submitted(count: int) -> tuple[float, float]:
     """Requests by `Client.submit`, all of them at a time, and a worker in the same process."""
     with (
-        dcp.Broker(bind=ANY) as broker,
+        dcp.Broker(bind=ANY, max_queue=count + 1) as broker,
         dcp.Worker(b"echo", connect=broker.endpoints, concurrency=64) as worker,
         dcp.Client(connect=broker.endpoints) as client,
     ):
@@ -125,6 +125,7 @@ if __name__ == "__main__":
     parser.add_argument("--case", choices=[*CASES], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case is not None:
+        assert _native.build_profile == "release", "a debug build says nothing of how fast it is"
         measured_case, messages = CASES[given.case]
         sys.stdout.write(f"{json.dumps(measured_case(messages))}\n")
     else:
