@@ -14,6 +14,7 @@ import pytest
 import zmq
 
 from peers import cdtp as wire
+from peers.capturing import command
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
 
@@ -23,17 +24,6 @@ HUGE = 1 << 58
 
 def messages():
     return [[wire.header_b(number), b"payload"] for number in range(3)]
-
-
-def command(*arguments):
-    """Runs a command that is to come back, whatever it says."""
-    return subprocess.run(
-        [sys.executable, "-m", "trunkline", "capture", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def in_vain(path):

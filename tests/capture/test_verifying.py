@@ -1,13 +1,12 @@
 """A capture held against what it says of itself."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import zmq
 
 from peers import cdtp as wire
+from peers.capturing import command
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
 
@@ -35,16 +34,6 @@ def segment(path, number):
 
 def problems(path):
     return [(problem.path.name, problem.what) for problem in capture.verify(path).problems]
-
-
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "trunkline", "capture", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_all_is_well(recorded):

@@ -76,11 +76,6 @@ class ReceiverStats:
     turned_away: int
 
 
-def notify(notices: Notices) -> Callable[..., None]:
-    """What the native role calls for everything that is no message."""
-    return notices.tell
-
-
 def machine_settings(
     *,
     accept: Accept,
@@ -123,7 +118,7 @@ def open_native(
     need_callable("on_drop", on_drop)
     options = native_options(given, grace_s=_DRAIN_S, finds=machine["beacon"] is not None, **more)
     notices = Notices("cdtp", who, on_drop)
-    native = _Receiver(options, notify(notices), deliver=deliver, **machine)
+    native = _Receiver(options, notices.tell, deliver=deliver, **machine)
     return opened(native, given, notices)
 
 

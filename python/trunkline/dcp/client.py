@@ -19,7 +19,7 @@ from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, open
 from trunkline.errors import LocalProtocolError
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "tell"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats"]
 
 _DRAIN_S = 5.0
 
@@ -102,13 +102,8 @@ class Asking(Role):
 
 
 def _read_notices(native: _Client, notices: Notices) -> None:
-    for kind, *details in native.notices():
-        tell(notices, kind, *details)
-
-
-def tell(notices: Notices, kind: str, *details: Any) -> None:
-    """Tells what a client's engine has to say."""
-    notices.tell(kind, *details)
+    for told in native.notices():
+        notices.tell(*told)
 
 
 class Client(Asking, BlockingRole):

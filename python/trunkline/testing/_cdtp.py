@@ -9,9 +9,8 @@ from typing import Any
 from trunkline import cdtp
 from trunkline._native.cdtp import Message
 from trunkline._roles import endpoints
-from trunkline.cdtp import receiver as _receiver
 from trunkline.cdtp import sender as _sender
-from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError
 from trunkline.testing._world import Engine, Member, SimulatedNotices, World
 
 __all__ = ["Receiver", "Sender"]
@@ -90,12 +89,7 @@ class _ReceiverEngine(Engine):
         super().__init__(world, who, bind, connect)
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        self._world.until(lambda: self._messages or self.closed, timeout_s)
-        if self._messages:
-            return self._messages.popleft()
-        self.check_open()
-        message = f"no message came within {timeout_s} s"
-        raise TimeoutError(message)
+        return self._world.take(self._messages, self._native, timeout_s, "no message came")
 
     def limit(self, count: int | None) -> None:
         self.ask("limit", count=count)
@@ -141,5 +135,5 @@ class Receiver(Member, cdtp.Receiver):
         finds = self._settings["group"] is not None
         notices = SimulatedNotices("cdtp", "receiver", self._on_drop)
         told = bind or connect or finds
-        engine = _ReceiverEngine(self._world, self, bind if told else [ENDPOINT], connect, _receiver.notify(notices))
+        engine = _ReceiverEngine(self._world, self, bind if told else [ENDPOINT], connect, notices.tell)
         self._native = engine

@@ -17,7 +17,7 @@ from trunkline.dcp import client as _client
 from trunkline.dcp import worker as _worker
 from trunkline.dcp.worker import Handler, OnError
 from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
-from trunkline.testing._world import Member, SimulatedNotices, World
+from trunkline.testing._world import Member, SimulatedNotices, World, need_open
 
 __all__ = ["Broker", "Client", "Future", "Worker", "echo"]
 
@@ -66,9 +66,7 @@ class _Calls:
     def put(
         self, service: bytes, data: Parts, metadata: Sequence[Frame], timeout_s: float | None, retries: int
     ) -> Future:
-        if self._engine.closed:
-            message = "this role is closed"
-            raise ClosedError(message)
+        need_open(self._engine)
         call = next(self._numbers)
         self._engine.ask(
             "request",
@@ -190,14 +188,7 @@ class Worker(Member, _worker.Working):
             TimeoutError: None came.
             ClosedError: The worker has crashed or ended.
         """
-        self._world.until(lambda: self._requests or self.closed, timeout_s)
-        if self._requests:
-            return self._requests.popleft()
-        if self.closed:
-            message = "this role is closed"
-            raise ClosedError(message)
-        message = f"no request came within {timeout_s} s"
-        raise TimeoutError(message)
+        return self._world.take(self._requests, self._native, timeout_s, "no request came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
         """See `trunkline.dcp.Worker.close`; moves the clock until it has ended."""
@@ -230,7 +221,7 @@ class Client(Member, _client.Asking):
         if kind in _OUTCOMES:
             self._calls.complete(kind, *details)
         else:
-            _client.tell(self._notices, kind, *details)
+            self._notices.tell(kind, *details)
 
     def request(
         self,

@@ -14,7 +14,7 @@ from trunkline._notices import Notices
 from trunkline._roles import Role, need_known
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
-__all__ = ["Engine", "Member", "Peer", "SimulatedNotices", "World"]
+__all__ = ["Engine", "Member", "Peer", "SimulatedNotices", "World", "need_open"]
 
 _S = 1_000_000_000
 
@@ -29,6 +29,13 @@ class Part:
     engine: Simulated
     tell: Callable[..., None]
     lose: Callable[[], None]
+
+
+def need_open(engine: Simulated) -> None:
+    """Refuses what only a role that has neither crashed nor ended can do."""
+    if engine.closed:
+        message = "this role is closed"
+        raise ClosedError(message)
 
 
 class World:
@@ -76,6 +83,15 @@ class World:
                     raise RuntimeError(message)
                 return bool(ready())
         return True
+
+    def take(self, waiting: deque[Kind], engine: Simulated, timeout_s: float | None, what: str) -> Kind:
+        """Moves the clock until there is something to take, or the role is gone; `what` says what did not come in time."""
+        self.until(lambda: waiting or engine.closed, timeout_s)
+        if waiting:
+            return waiting.popleft()
+        need_open(engine)
+        message = f"{what} within {timeout_s} s"
+        raise TimeoutError(message)
 
     def advance(self, seconds: float) -> None:
         end = self._end_ns(seconds)
@@ -135,9 +151,7 @@ class Engine:
         return self._world.until(lambda: self.closed, timeout_s)
 
     def check_open(self) -> None:
-        if self.closed:
-            message = "this role is closed"
-            raise ClosedError(message)
+        need_open(self._native)
 
     def raise_failure(self) -> None:
         """Nothing fails here but what the simulation is told to."""

@@ -22,6 +22,7 @@ mod names;
 mod protocol;
 pub mod question;
 pub mod simulation;
+mod slab;
 pub mod zap;
 
 pub use calling::{CallId, Calling};

@@ -351,7 +351,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
             match entry.remove() {
                 Happens::Arrives { link, end, frames } => self.arrive(link, end, frames),
                 Happens::Datagram { to, socket, from, frames } => self.unread(to, socket, Some(from), frames),
-                Happens::Ends(link) => self.end(link),
+                Happens::Ends(link) => self.unlink(link, None),
                 Happens::Wakes(token) => self.told.push_back(Told::Woken(token)),
             }
         } else {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::c_int;
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{Shutdown, SockaddrIn, SockaddrIn6, SockaddrStorage, getsockname, shutdown};
 
 /// Descriptors that connections leave to the rest of the process: its captures have to go on.
@@ -57,11 +58,9 @@ impl Places {
 
 /// The highest number that a descriptor of a connection may have.
 fn last_place() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is that of a value of the right type.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     // Where there are few, a quarter of them is enough.
-    known.then(|| limit.rlim_cur - KEPT_BACK.min(limit.rlim_cur / 4))
+    Some(limit - KEPT_BACK.min(limit / 4))
 }
 
 /// Hangs up. libzmq, whose connection it is, sees its peer do so and closes it.

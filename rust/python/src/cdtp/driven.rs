@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_engine::{Announcing, Either, Finding, Snapshot, Together};
+use trunkline_engine::{Announcing, Either, Snapshot, Together};
 use trunkline_wire::SocketOptions;
 use trunkline_wire::cdtp::{
-    BatchBounds, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, Sender, SenderEvent,
+    BatchBounds, Layout, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, Sender, SenderEvent,
     SenderSettings, SenderStats, SenderVerb,
 };
-use trunkline_wire::chirp::{Beacon, BeaconStats, BeaconVerb, Service};
+use trunkline_wire::chirp::{Beacon, BeaconStats, BeaconVerb};
 
 use super::message::{Headers, Message, settings, variant};
-use super::receiver::{self, FindingSenders};
+use super::receiver::{self, FindingSenders, finding};
 use super::sender::{self, Announced};
 use crate::chirp::BeaconOptions;
 use crate::counters::counters;
@@ -58,15 +58,7 @@ pub(crate) fn receiver_machine(given: &Given<'_>) -> PyResult<Make> {
         limit,
     };
     let beacon = beacons(given)?;
-    Ok(maker(move |_, seed| {
-        let mut receiver = Receiver::new(settings.clone());
-        receiver.set_message_limit(message_limit);
-        let mut beacon = beacon(seed);
-        if let Some(beacon) = &mut beacon {
-            beacon.seek(Service::Data);
-        }
-        Together::new(receiver, beacon, Finding)
-    }))
+    Ok(maker(move |_, seed| finding(settings.clone(), message_limit, beacon(seed))))
 }
 
 impl Spoken for Announced {

@@ -31,6 +31,21 @@ pub(crate) struct PyReceiver {
     on_notice: Py<PyAny>,
 }
 
+/// A receiver, and the beacon it finds its senders by, if any.
+pub(super) fn finding(
+    settings: ReceiverSettings,
+    message_limit: Option<u64>,
+    beacon: Option<Beacon>,
+) -> FindingSenders {
+    let mut receiver = Receiver::new(settings);
+    receiver.set_message_limit(message_limit);
+    let beacon = beacon.map(|mut beacon| {
+        beacon.seek(Service::Data);
+        beacon
+    });
+    Together::new(receiver, beacon, Finding)
+}
+
 /// The CDTP2 message at hand, and how many of its records were handed out: each becomes a message when it is its turn,
 /// since there may be millions.
 struct Records {
@@ -119,7 +134,7 @@ impl PyReceiver {
         message_limit: Option<u64>,
         beacon: Option<BeaconOptions>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let mut machine = Receiver::new(ReceiverSettings {
+        let settings = ReceiverSettings {
             bind: options.bind.clone(),
             connect: options.connect.clone(),
             finds: beacon.is_some(),
@@ -127,14 +142,9 @@ impl PyReceiver {
             decode: settings(accept.slugs(), strict)?,
             deliver,
             limit,
-        });
-        machine.set_message_limit(message_limit);
+        };
         let name = if deliver { "trunkline-cdtp-receiver" } else { "trunkline-cdtp-recorder" };
-        let mut beacon = beacon.map(BeaconOptions::beacon).transpose()?;
-        if let Some(beacon) = &mut beacon {
-            beacon.seek(Service::Data);
-        }
-        let machine = Together::new(machine, beacon, Finding);
+        let machine = finding(settings, message_limit, beacon.map(BeaconOptions::beacon).transpose()?);
         let (handle, role) = start(py, machine, Queued, options, Framing::Cdtp, name)?;
         let receiver = Self { reader: Reader::new(handle), batch: Mutex::default(), on_notice };
         Ok(PyClassInitializer::from(role).add_subclass(receiver))

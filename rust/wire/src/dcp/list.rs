@@ -1,6 +1,6 @@
 //! Lists of slots that one may leave from the middle at no more cost than from an end.
 
-use super::slab::Slot;
+use crate::slab::Slot;
 
 const NONE: Slot = Slot::MAX;
 

@@ -8,7 +8,6 @@ mod encode;
 mod framing;
 mod layout;
 mod list;
-mod slab;
 mod worker;
 mod working;
 

@@ -104,14 +104,10 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    pub(super) fn end(&mut self, link: u64) {
-        self.unlink(link, None);
-    }
-
     /// Ends all connections of who is gone.
     pub(super) fn leave(&mut self, node: Node) {
         for link in self.links_of(node, None, None) {
-            self.end(link);
+            self.unlink(link, None);
         }
         self.members[node.0].sockets.clear();
     }

@@ -7,14 +7,11 @@ use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use crate::dcp::list::{Links, List};
-use crate::dcp::slab::{Slab, Slot};
-use crate::{Frames, Nanos, SendId, cost};
+use crate::slab::{Slab, Slot};
+use crate::{Frames, NAME_BYTES, Nanos, SendId, cost};
 
 /// Services that are remembered for their counters alone; names come from the network, memory does not grow with them.
 pub(super) const IDLE_SERVICES: usize = 1000;
-
-/// What is kept of a service's name for its counters alone.
-pub(super) const NAME_BYTES: usize = 200;
 
 /// What it takes to keep a request, over its frames: an estimate, so that many small ones are bounded as well.
 const KEEPING: usize = 256;

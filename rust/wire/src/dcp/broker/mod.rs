@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use self::board::{Board, IDLE_SERVICES, Left, NAME_BYTES};
+use self::board::{Board, IDLE_SERVICES, Left};
 use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
-use super::slab::{Slab, Slot};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
+use crate::slab::{Slab, Slot};
 use crate::{
-    DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent,
-    SocketKind, SocketOptions, Unsent, Verdict,
+    DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Output, SendId,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
 };
 
 /// Addresses that are remembered beyond a worker's life, and those of peers with wide types.

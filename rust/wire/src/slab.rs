@@ -3,21 +3,21 @@
 use std::ops::{Index, IndexMut};
 
 /// A number in a [`Slab`].
-pub(super) type Slot = u32;
+pub(crate) type Slot = u32;
 
 /// Grows to the most there ever were at one time.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     entries: Vec<Option<T>>,
     vacant: Vec<Slot>,
 }
 
 impl<T> Slab<T> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { entries: vec![], vacant: vec![] }
     }
 
-    pub(super) fn insert(&mut self, value: T) -> Slot {
+    pub(crate) fn insert(&mut self, value: T) -> Slot {
         if let Some(slot) = self.vacant.pop() {
             self.entries[slot as usize] = Some(value);
             return slot;
@@ -26,7 +26,7 @@ impl<T> Slab<T> {
         Slot::try_from(self.entries.len() - 1).expect("memory ends before numbers do")
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
         let value = self.entries.get_mut(slot as usize)?.take();
         if value.is_some() {
             self.vacant.push(slot);
@@ -34,19 +34,19 @@ impl<T> Slab<T> {
         value
     }
 
-    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
+    pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
         self.entries.get(slot as usize)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
         self.entries.get_mut(slot as usize)?.as_mut()
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().flatten()
     }
 }
