@@ -63,6 +63,12 @@ kinds! {
     MissingDelimiter "missing_delimiter" "no empty frame where the client's address or the metadata ends",
     BadService "bad_service" "not the number of a service",
     BadPort "bad_port" "an offer of port 0, which nobody can connect to",
+    MissingVerb "missing_verb" "no frames, or an empty one where the verb stands",
+    UnknownVerb "unknown_verb" "not one of the nine verbs, which are in capitals",
+    OddHeaders "odd_headers" "a header without a value",
+    BadTtl "bad_ttl" "a TTL that is not a number of milliseconds, or a longer one than is allowed",
+    MissingTopic "missing_topic" "no TOPIC where the verb needs one",
+    MissingId "missing_id" "an OK without the ID of what it confirms",
 }
 
 kinds! {
@@ -74,6 +80,10 @@ kinds! {
     PeerFull "peer_full" "the receiver does not read",
     Spoofed "spoofed" "a reply from a peer that was never a worker",
     TableFull "table_full" "more services are offered than are remembered",
+    Forbidden "forbidden" "the policy does not allow it",
+    UnexpectedVerb "unexpected_verb" "a verb that this role is never sent",
+    TooManyTopics "too_many_topics" "more topics than are allowed would have subscribers",
+    BadTopic "bad_topic" "a topic of more than 64 KiB",
 }
 
 /// These bytes are not a message.

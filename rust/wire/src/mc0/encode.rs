@@ -1,0 +1,38 @@
+//! Writing messages. Parts are shared with the caller, not copied.
+
+use bytes::Bytes;
+
+use super::Verb;
+use crate::Frames;
+
+/// The header that asks for an answer, and that the answer bears.
+pub const ID: &[u8] = b"ID";
+/// The header with the topic of a message.
+pub const TOPIC: &[u8] = b"TOPIC";
+/// The header with the version a connector speaks.
+pub const VERSION: &[u8] = b"VERSION";
+/// The header with how long a connector may be silent, in milliseconds.
+pub const TTL: &[u8] = b"TTL";
+/// The header with the text of an error.
+pub const MESSAGE: &[u8] = b"MESSAGE";
+
+/// A key and a value.
+pub type Header = (Bytes, Bytes);
+
+/// A message that begins with the empty frame (MC0-07). No key may be empty. The empty frame after the headers is left
+/// out where nothing follows it, but for the verbs that have a body.
+pub fn encode(verb: Verb, headers: impl IntoIterator<Item = Header>, positional: &[Bytes]) -> Frames {
+    let headers = headers.into_iter();
+    let mut frames = Frames::with_capacity(3 + 2 * headers.size_hint().0 + positional.len());
+    frames.push(Bytes::new());
+    frames.push(Bytes::from_static(verb.name().as_bytes()));
+    for (key, value) in headers {
+        frames.push(key);
+        frames.push(value);
+    }
+    if !positional.is_empty() || matches!(verb, Verb::Put | Verb::Message) {
+        frames.push(Bytes::new());
+        frames.extend(positional.iter().cloned());
+    }
+    frames
+}

@@ -1,0 +1,128 @@
+//! What the frames of a message are, by position.
+
+use std::ops::RangeFrom;
+use std::time::Duration;
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// A connector says how it wants to be treated.
+    Connect,
+    /// A connector leaves.
+    Disconnect,
+    /// A connector wants the messages of some topics.
+    Sub,
+    /// A connector wants them no more.
+    Unsub,
+    /// A connector gives a message to all subscribers of a topic.
+    Put,
+    /// Either end is there.
+    Noop,
+    /// What the middleware passes on to a subscriber.
+    Message,
+    /// The middleware has done what was asked for.
+    Ok,
+    /// The middleware has not done it.
+    Error,
+}
+
+impl Verb {
+    /// Every verb, connectors' first.
+    pub const ALL: [Self; 9] = [
+        Self::Connect,
+        Self::Disconnect,
+        Self::Sub,
+        Self::Unsub,
+        Self::Put,
+        Self::Noop,
+        Self::Message,
+        Self::Ok,
+        Self::Error,
+    ];
+
+    /// The frame that says it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "CONNECT",
+            Self::Disconnect => "DISCONNECT",
+            Self::Sub => "SUB",
+            Self::Unsub => "UNSUB",
+            Self::Put => "PUT",
+            Self::Noop => "NOOP",
+            Self::Message => "MESSAGE",
+            Self::Ok => "OK",
+            Self::Error => "ERROR",
+        }
+    }
+
+    /// The verb that a frame says; verbs are case-sensitive (MC0-34).
+    #[inline]
+    pub fn from_frame(frame: &[u8]) -> Option<Self> {
+        Some(match frame {
+            b"CONNECT" => Self::Connect,
+            b"DISCONNECT" => Self::Disconnect,
+            b"SUB" => Self::Sub,
+            b"UNSUB" => Self::Unsub,
+            b"PUT" => Self::Put,
+            b"NOOP" => Self::Noop,
+            b"MESSAGE" => Self::Message,
+            b"OK" => Self::Ok,
+            b"ERROR" => Self::Error,
+            _ => return None,
+        })
+    }
+}
+
+/// Which frames are messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The longest TTL that a connector may ask for, in milliseconds (MC0-24).
+    pub max_ttl_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { max_ttl_ms: 24 * 60 * 60 * 1000 }
+    }
+}
+
+/// A good message: what its frames are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// What it is about.
+    pub verb: Verb,
+    /// The frame of the verb: 1 after the empty frame that may lead (MC0-07), else 0.
+    pub at: usize,
+    /// The pairs of a key and a value after it.
+    pub pairs: usize,
+    /// The first positional frame; the number of frames where there is none.
+    pub body: usize,
+    /// The value of the last `ID`.
+    pub id: Option<usize>,
+    /// The value of the last `TOPIC`.
+    pub topic: Option<usize>,
+    /// The value of the last `VERSION`.
+    pub version: Option<usize>,
+    /// The value of the last `MESSAGE`, an error's text.
+    pub text: Option<usize>,
+    /// The value of a CONNECT's last `TTL`; zero is none (MC0-24).
+    pub ttl: Option<Duration>,
+}
+
+impl Layout {
+    /// Whether an empty frame leads.
+    pub const fn is_delimited(&self) -> bool {
+        self.at == 1
+    }
+
+    /// The frames of the keys; the value of each is the next.
+    pub fn keys(&self) -> impl Iterator<Item = usize> + use<> {
+        let first = self.at + 1;
+        (0..self.pairs).map(move |pair| first + 2 * pair)
+    }
+
+    /// The positional frames: topics, or a body.
+    pub const fn positional(&self) -> RangeFrom<usize> {
+        self.body..
+    }
+}
