@@ -363,8 +363,10 @@ pub struct SocketOptions {
     pub max_message_bytes: Option<u64>,
     /// Queue for connected peers only.
     pub immediate: bool,
-    /// A ROUTER reports peers it cannot reach, and lets a reconnecting peer keep its routing id.
+    /// A ROUTER reports peers it cannot reach.
     pub mandatory: bool,
+    /// A ROUTER lets a new connection have the routing id of one that it has not seen end yet.
+    pub handover: bool,
     /// ZMTP heartbeats: interval and time-out.
     pub heartbeat: Option<(Duration, Duration)>,
     /// Our routing id.

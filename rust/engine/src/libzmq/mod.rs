@@ -114,6 +114,8 @@ impl LibzmqTransport {
         }
         if options.mandatory {
             int(option::ROUTER_MANDATORY, 1)?;
+        }
+        if options.handover {
             int(option::ROUTER_HANDOVER, 1)?;
         }
         if let Some((interval, timeout)) = options.heartbeat {

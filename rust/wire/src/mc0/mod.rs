@@ -4,8 +4,15 @@ mod decode;
 mod encode;
 mod framing;
 mod layout;
+mod middleware;
+mod policy;
 
 pub use decode::{decode, id};
 pub use encode::{Header, ID, MESSAGE, TOPIC, TTL, VERSION, encode};
 pub use framing::Mc0;
 pub use layout::{Layout, Settings, Verb};
+pub use middleware::{
+    Farewell, Front, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareStats, MiddlewareVerb, Overflow,
+    TopicStats,
+};
+pub use policy::{Entry, Pattern, Policy, Whom};

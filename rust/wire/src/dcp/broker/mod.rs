@@ -59,7 +59,7 @@ impl Broker {
             kind: SocketKind::Router,
             bind: settings.bind.clone(),
             connect: vec![],
-            options: SocketOptions { mandatory: true, ..settings.options.clone() },
+            options: SocketOptions { mandatory: true, handover: true, ..settings.options.clone() },
         });
         Self {
             decode: Settings { role: Some(Role::Broker), compat_dagbox: settings.compat_dagbox },

@@ -1,0 +1,64 @@
+//! What is sent, once for all who are to have it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::mc0::{Header, ID, Layout, MESSAGE, TOPIC, Verb, encode};
+use crate::{Frames, cost};
+
+/// A message to one or many.
+#[derive(Debug)]
+pub(super) struct Letter {
+    /// With the empty frame that leads.
+    frames: Frames,
+    pub(super) cost: usize,
+    pub(super) is_message: bool,
+    /// Whether the empty frame goes with it; who has it decides where nobody says.
+    style: Option<bool>,
+}
+
+impl Letter {
+    fn new(frames: Frames, style: Option<bool>) -> Arc<Self> {
+        let cost = cost(&frames);
+        Arc::new(Self { frames, cost, is_message: false, style })
+    }
+
+    /// A MESSAGE of a PUT: its topic first, then its other headers in their order but for its ID (MC0-31).
+    pub(super) fn message(frames: &Frames, layout: &Layout, topic: &Bytes) -> Arc<Self> {
+        let others = layout.keys().filter(|key| !matches!(frames[*key].as_ref(), ID | TOPIC));
+        let others = others.map(|key| (frames[key].clone(), frames[key + 1].clone()));
+        let first: Header = (Bytes::from_static(TOPIC), topic.clone());
+        let frames = encode(Verb::Message, std::iter::once(first).chain(others), &frames[layout.positional()]);
+        let cost = cost(&frames);
+        Arc::new(Self { frames, cost, is_message: true, style: None })
+    }
+
+    /// The confirmation of what had this ID.
+    pub(super) fn ok(id: Bytes, is_delimited: bool) -> Arc<Self> {
+        Self::new(encode(Verb::Ok, [(Bytes::from_static(ID), id)], &[]), Some(is_delimited))
+    }
+
+    /// An error, of what had this ID.
+    pub(super) fn error(text: String, id: Option<Bytes>, is_delimited: Option<bool>) -> Arc<Self> {
+        let text = (Bytes::from_static(MESSAGE), Bytes::from(text));
+        let id = id.map(|id| (Bytes::from_static(ID), id));
+        Self::new(encode(Verb::Error, std::iter::once(text).chain(id), &[]), is_delimited)
+    }
+
+    /// A sign of life.
+    pub(super) fn noop() -> Arc<Self> {
+        Self::new(encode(Verb::Noop, [], &[]), None)
+    }
+
+    /// How many frames it has at most.
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The frames for one whose style this is.
+    pub(super) fn frames(&self, is_delimited: bool) -> Frames {
+        let skipped = usize::from(!self.style.unwrap_or(is_delimited));
+        self.frames[skipped..].iter().cloned().collect()
+    }
+}

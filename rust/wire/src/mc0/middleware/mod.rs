@@ -1,0 +1,473 @@
+//! The middleware: passes what is put on to the subscribers of its topic.
+
+mod letter;
+mod peers;
+mod settings;
+mod throttle;
+mod topics;
+
+pub use settings::{
+    Farewell, MiddlewareEvent, MiddlewareSettings, MiddlewareStats, MiddlewareVerb, Overflow, TopicStats,
+};
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use self::letter::Letter;
+use self::peers::{Bounds, Duty, Excess, Peers, Standing};
+use self::throttle::Throttle;
+use self::topics::Topics;
+use super::{Layout, Verb, decode, id};
+use crate::slab::Slot;
+use crate::{
+    DecodeError, DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos,
+    Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
+};
+
+/// Topics that are listed among the counters.
+const LISTED: usize = 1000;
+
+/// The longest topic, in bytes.
+const TOPIC_BYTES: usize = 64 << 10;
+
+/// Marks the number of a MESSAGE's send.
+const IS_MESSAGE: u64 = 1 << 63;
+
+/// The middleware's only socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Front;
+
+/// The middleware of mc0.
+#[derive(Debug)]
+pub struct Middleware {
+    settings: MiddlewareSettings,
+    bounds: Bounds,
+    state: Lifecycle,
+    peers: Peers,
+    topics: Topics,
+    throttle: Throttle,
+    stats: MiddlewareStats,
+    outputs: VecDeque<Output<Front>>,
+    events: VecDeque<MiddlewareEvent>,
+}
+
+/// Who sent a message, and what an answer to it needs.
+struct Sender {
+    address: Bytes,
+    user: Option<Bytes>,
+    /// The peer, where anything is remembered of it.
+    peer: Option<Slot>,
+    id: Option<Bytes>,
+    is_delimited: bool,
+}
+
+/// Why a message is not taken.
+type Refusal = (DropReason, String);
+
+impl Middleware {
+    /// A middleware that asks for its socket at once.
+    pub fn new(settings: MiddlewareSettings) -> Self {
+        let open = Output::Open(Open {
+            socket: Front,
+            kind: SocketKind::Router,
+            bind: settings.bind.clone(),
+            connect: vec![],
+            options: SocketOptions { mandatory: true, ..settings.options.clone() },
+        });
+        let bounds = Bounds {
+            overflow: settings.overflow,
+            client_messages: settings.client_queue_messages,
+            client_bytes: settings.client_queue_bytes,
+            bytes: settings.queue_bytes,
+        };
+        Self {
+            settings,
+            bounds,
+            state: Lifecycle::Open,
+            peers: Peers::new(),
+            topics: Topics::new(),
+            throttle: Throttle::new(),
+            stats: MiddlewareStats::default(),
+            outputs: VecDeque::from([open]),
+            events: VecDeque::new(),
+        }
+    }
+
+    fn take(&mut self, now: Nanos, sender: &mut Sender, frames: &Frames, layout: &Layout) -> Result<(), Refusal> {
+        match layout.verb {
+            Verb::Connect => {
+                let peer = self.client(now, sender);
+                self.peers.get_mut(peer).standing = Standing::Connected;
+                self.peers.set_ttl(now, peer, layout.ttl.filter(|ttl| !ttl.is_zero()));
+            }
+            Verb::Disconnect => {
+                self.confirm(now, sender);
+                sender.id = None;
+                if let Some(peer) = sender.peer {
+                    self.forget(peer, Farewell::Left);
+                }
+            }
+            Verb::Sub => self.subscribe(now, sender, &frames[layout.positional()])?,
+            Verb::Unsub => {
+                for topic in &frames[layout.positional()] {
+                    if let Some((peer, topic)) = sender.peer.zip(self.topics.find(topic)) {
+                        self.unsubscribe(peer, topic);
+                    }
+                }
+                self.leave_if_nothing(sender.peer);
+            }
+            Verb::Put => self.put(sender, frames, layout)?,
+            Verb::Noop => {}
+            Verb::Message | Verb::Ok | Verb::Error => {
+                let text = format!("a middleware is never sent {}", layout.verb.name());
+                return Err((DropKind::UnexpectedVerb.into(), text));
+            }
+        }
+        self.confirm(now, sender);
+        Ok(())
+    }
+
+    /// The sender as a client, which it may be from now on.
+    fn client(&mut self, now: Nanos, sender: &mut Sender) -> Slot {
+        let peer = self.remembered(now, sender);
+        let entry = self.peers.get_mut(peer);
+        if !entry.is_client() {
+            entry.standing = Standing::Subscriber;
+            self.stats.clients += 1;
+            self.events.push_back(MiddlewareEvent::Joined { client: sender.address.clone() });
+        }
+        peer
+    }
+
+    /// The sender as a peer that there is something to remember of.
+    fn remembered(&mut self, now: Nanos, sender: &mut Sender) -> Slot {
+        let Sender { address, user, peer, is_delimited, .. } = sender;
+        *peer.get_or_insert_with(|| self.peers.insert(now, address, user.as_ref(), *is_delimited))
+    }
+
+    fn subscribe(&mut self, now: Nanos, sender: &mut Sender, topics: &[Bytes]) -> Result<(), Refusal> {
+        let user = sender.user.as_deref();
+        let policy = self.settings.policy.as_ref();
+        let mut new = HashSet::new();
+        for topic in topics {
+            check_topic(topic)?;
+            if policy.is_some_and(|policy| !policy.may_subscribe(user, topic)) {
+                return Err((DropKind::Forbidden.into(), format!("you may not subscribe to {}", shown(topic))));
+            }
+            if self.topics.find(topic).is_none() {
+                new.insert(topic);
+            }
+        }
+        if self.topics.len() + new.len() > self.settings.max_topics {
+            let text =
+                format!("there may be {} topics with subscribers, and these are too many", self.settings.max_topics);
+            return Err((DropKind::TooManyTopics.into(), text));
+        }
+        if topics.is_empty() {
+            return Ok(());
+        }
+        let peer = self.client(now, sender);
+        for topic in topics {
+            self.topics.subscribe(peer, &mut self.peers.get_mut(peer).subscriptions, topic);
+        }
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, peer: Slot, topic: Slot) {
+        let Some(place) = self.peers.get_mut(peer).subscriptions.remove(&topic) else { return };
+        if let Some(moved) = self.topics.unsubscribe(topic, place) {
+            self.peers.get_mut(moved).subscriptions.insert(topic, place);
+        }
+    }
+
+    fn put(&mut self, sender: &Sender, frames: &Frames, layout: &Layout) -> Result<(), Refusal> {
+        let Some(topic) = layout.topic.map(|topic| &frames[topic]) else { return Ok(()) };
+        check_topic(topic)?;
+        let policy = self.settings.policy.as_ref();
+        if policy.is_some_and(|policy| !policy.may_publish(sender.user.as_deref(), topic)) {
+            return Err((DropKind::Forbidden.into(), format!("you may not put messages to {}", shown(topic))));
+        }
+        let Some(found) = self.topics.find(topic) else { return Ok(()) };
+        let letter = Letter::message(frames, layout, topic);
+        if letter.len() > MAX_FRAMES {
+            // The empty frames that its sender may leave out make it one that nobody takes.
+            let error = DecodeError { kind: ErrorKind::TooManyFrames, frame: frames.len() - 1, offset: 0 };
+            return Err((error.into(), error.to_string()));
+        }
+        let found = self.topics.get_mut(found);
+        found.puts += 1;
+        found.bytes += frames[layout.positional()].iter().map(|frame| frame.len() as u64).sum::<u64>();
+        found.messages += found.subscribers.len() as u64;
+        for subscriber in &found.subscribers {
+            self.peers.send(*subscriber, &letter);
+        }
+        Ok(())
+    }
+
+    /// Answers what had an ID (MC0-12).
+    fn confirm(&mut self, now: Nanos, sender: &mut Sender) {
+        if let Some(id) = sender.id.clone() {
+            let peer = self.remembered(now, sender);
+            self.peers.send(peer, &Letter::ok(id, sender.is_delimited));
+        }
+    }
+
+    /// Counts a message that is not taken, and says so.
+    fn refuse(&mut self, now: Nanos, sender: &mut Sender, frames: Frames, (reason, text): Refusal) {
+        let verb = frames.get(usize::from(sender.is_delimited)).and_then(|verb| Verb::from_frame(verb));
+        // Two that answer answers would never end.
+        let is_answer = matches!(verb, Some(Verb::Ok | Verb::Error));
+        if !is_answer && (sender.id.is_some() || self.throttle.allows(now, &sender.address)) {
+            let peer = self.remembered(now, sender);
+            self.peers.send(peer, &Letter::error(text, sender.id.take(), Some(sender.is_delimited)));
+        }
+        self.drop(reason, Some(sender.address.clone()), frames);
+    }
+
+    fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
+        let dropped = Dropped { reason, peer, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(MiddlewareEvent::Dropped(dropped));
+    }
+
+    /// Counts so many messages to a peer as lost, and tells of one.
+    fn lost(&mut self, kind: DropKind, peer: Slot, count: u64) {
+        if count > 0 {
+            *self.stats.dropped.entry(kind.slug()).or_default() += count - 1;
+            self.drop(kind.into(), Some(self.peers.get(peer).address.clone()), Frames::new());
+        }
+    }
+
+    /// Has a client be none any more; what waits for it stays.
+    fn forget(&mut self, peer: Slot, why: Farewell) {
+        let entry = self.peers.get_mut(peer);
+        if std::mem::replace(&mut entry.standing, Standing::Stranger) != Standing::Stranger {
+            self.stats.clients -= 1;
+            self.events.push_back(MiddlewareEvent::Forgotten { client: entry.address.clone(), why });
+        }
+        for topic in self.peers.get(peer).topics() {
+            self.unsubscribe(peer, topic);
+        }
+        self.peers.stop(peer);
+        self.peers.tidy(peer);
+    }
+
+    /// The same, with what waits for it.
+    fn forget_all(&mut self, peer: Slot, why: Farewell, kind: DropKind) {
+        let lost = self.peers.clear(peer);
+        self.lost(kind, peer, lost);
+        self.forget(peer, why);
+    }
+
+    /// A client that never said CONNECT ends with its last subscription.
+    fn leave_if_nothing(&mut self, peer: Option<Slot>) {
+        let is_nothing = |peer: &Slot| {
+            let peer = self.peers.get(*peer);
+            peer.standing == Standing::Subscriber && peer.subscriptions.is_empty()
+        };
+        if let Some(peer) = peer.filter(is_nothing) {
+            self.forget(peer, Farewell::Left);
+        }
+    }
+
+    fn enforce(&mut self, policy: Option<super::Policy>) {
+        self.settings.policy = policy;
+        let Some(policy) = self.settings.policy.take() else { return };
+        let clients: Vec<_> = self.peers.clients().collect();
+        for client in clients {
+            let peer = self.peers.get(client);
+            let user = peer.user.as_deref();
+            let is_lost = |topic: &Slot| !policy.may_subscribe(user, self.topics.name(*topic));
+            let lost: Vec<_> = peer.subscriptions.keys().copied().filter(is_lost).collect();
+            let Some(first) = lost.first() else { continue };
+            let topic = shown(self.topics.name(*first));
+            let text = format!("the policy has changed: {} of your subscriptions ended, one to {topic}", lost.len());
+            let (address, subscriptions) = (peer.address.clone(), lost.len() as u64);
+            self.events.push_back(MiddlewareEvent::Curtailed { client: address, subscriptions });
+            self.peers.send(client, &Letter::error(text, None, None));
+            for topic in lost {
+                self.unsubscribe(client, topic);
+            }
+            self.leave_if_nothing(Some(client));
+        }
+        self.settings.policy = Some(policy);
+    }
+
+    /// Keeps to what may wait, once the transport has taken all it takes now.
+    fn bound(&mut self) {
+        while let Some(excess) = self.peers.excess(&self.bounds) {
+            match excess {
+                Excess::Lost(peer, count) => self.lost(DropKind::PeerFull, peer, count),
+                Excess::Disconnect(peer) => {
+                    let lost = self.peers.clear(peer);
+                    self.lost(DropKind::PeerFull, peer, lost);
+                    let text = "disconnected: you do not read, and nothing is kept for you any more";
+                    self.peers.send(peer, &Letter::error(text.to_owned(), None, None));
+                    self.forget(peer, Farewell::Full);
+                }
+            }
+        }
+    }
+
+    fn on_unsent(&mut self, now: Nanos, peer: Slot, unsent: Unsent) {
+        let Some(address) = self.peers.settle(now, peer, false) else { return };
+        let kind = if unsent == Unsent::PeerFull { DropKind::PeerFull } else { DropKind::Unroutable };
+        self.drop(kind.into(), Some(address), Frames::new());
+        if unsent == Unsent::Unreachable && self.peers.knows(peer) {
+            self.forget_all(peer, Farewell::Gone, DropKind::Unroutable);
+        }
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        if let Some(linger) = self.state.close(now, self.peers.waiting == 0) {
+            self.outputs.push_back(Output::Close { socket: Front, linger });
+        }
+    }
+}
+
+impl Machine for Middleware {
+    type Socket = Front;
+    type Event = MiddlewareEvent;
+    type Verb = MiddlewareVerb;
+    type Stats = MiddlewareStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Front>) -> Verdict {
+        let Incoming { peer: Some(address), user_id: user, frames, .. } = incoming else { return Verdict::default() };
+        self.stats.received += 1;
+        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let is_delimited = frames.first().is_some_and(Bytes::is_empty);
+        let mut peer = self.peers.heard(now, &address, is_delimited);
+        if let Some(other) = peer.filter(|peer| self.peers.get(*peer).user != user) {
+            // Whoever has the address now is not who subscribed, and is not to hear what that one may.
+            self.peers.disown(other);
+            self.forget_all(other, Farewell::Replaced, DropKind::Unroutable);
+            peer = None;
+        }
+        let decoded = decode(&frames, self.settings.decode);
+        let id = decoded.map_or_else(|_| id(&frames), |layout| layout.id);
+        let mut sender = Sender { address, user, peer, id: id.map(|id| frames[id].clone()), is_delimited };
+        match decoded {
+            Ok(layout) => {
+                if let Err(refusal) = self.take(now, &mut sender, &frames, &layout) {
+                    self.refuse(now, &mut sender, frames, refusal);
+                }
+                Verdict::default()
+            }
+            Err(error) => {
+                self.refuse(now, &mut sender, frames, (error.into(), error.to_string()));
+                error.into()
+            }
+        }
+    }
+
+    fn handle_socket(&mut self, now: Nanos, _socket: Front, event: SocketEvent) {
+        self.events.extend(event.connection().map(MiddlewareEvent::Connection));
+        let peer = |send: SendId| Slot::try_from(send.0 & !IS_MESSAGE).unwrap_or(Slot::MAX);
+        match event {
+            SocketEvent::Connected(_) => self.stats.peers += 1,
+            SocketEvent::Disconnected(_) => self.stats.peers = self.stats.peers.saturating_sub(1),
+            SocketEvent::Sent(send) => {
+                if self.peers.settle(now, peer(send), true).is_some() {
+                    self.stats.sent += 1;
+                    self.stats.messages += u64::from(send.0 & IS_MESSAGE != 0);
+                }
+            }
+            // What is not sent by the end still counts as waiting.
+            SocketEvent::Unsent(_, Unsent::Closed)
+            | SocketEvent::Bound(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::Unsent(send, unsent) => self.on_unsent(now, peer(send), unsent),
+            SocketEvent::Closed => self.state = Lifecycle::Closed,
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some((peer, duty)) = self.peers.due(now) {
+            match duty {
+                Duty::Forget => self.forget_all(peer, Farewell::Silent, DropKind::Unroutable),
+                Duty::Greet => self.peers.send(peer, &Letter::noop()),
+                Duty::Nothing => {}
+            }
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, _now: Nanos, verb: MiddlewareVerb) {
+        match verb {
+            MiddlewareVerb::Enforce(policy) => self.enforce(policy),
+        }
+    }
+
+    /// Passes on what it has taken in, to those who read.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.state.drain(now, grace);
+        self.close_if_done(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Front>> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        if self.state.is_closing() {
+            return None;
+        }
+        let offered = self.peers.offer().or_else(|| {
+            self.bound();
+            self.peers.offer()
+        });
+        let (peer, letter) = offered?;
+        let kind = if letter.is_message { IS_MESSAGE } else { 0 };
+        let peer_of = self.peers.get(peer);
+        let (to, frames) = (Some(peer_of.address.clone()), letter.frames(peer_of.is_delimited));
+        Some(Output::Send { id: Some(SendId(u64::from(peer) | kind)), socket: Front, to, frames, until: None })
+    }
+
+    fn poll_event(&mut self) -> Option<MiddlewareEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        if self.state.is_closing() {
+            return None;
+        }
+        [self.peers.poll_timeout(), self.state.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn reads(&self, _socket: Front) -> bool {
+        self.state.is_open()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.received
+    }
+
+    fn stats(&self) -> MiddlewareStats {
+        MiddlewareStats {
+            subscriptions: self.topics.subscriptions as u64,
+            queued: self.peers.waiting as u64,
+            topics: self.topics.stats(LISTED),
+            ..self.stats.clone()
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.is_closed()
+    }
+}
+
+fn check_topic(topic: &Bytes) -> Result<(), Refusal> {
+    if topic.len() <= TOPIC_BYTES {
+        return Ok(());
+    }
+    let text = format!("a topic has {TOPIC_BYTES} bytes at most, and this one {}", topic.len());
+    Err((DropKind::BadTopic.into(), text))
+}
+
+/// A topic as an error says it.
+fn shown(topic: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(&shortened(topic)))
+}

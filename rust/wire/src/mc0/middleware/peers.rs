@@ -1,0 +1,405 @@
+//! Who is there, what waits for each to read, and when each is due.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldhash::quality::RandomState;
+
+use super::Overflow;
+use super::letter::Letter;
+use super::topics::Subscriptions;
+use crate::Nanos;
+use crate::slab::{Slab, Slot};
+
+/// What the transport is asked to take for one peer at a time; the rest waits here, where there are rules for it.
+const BATCH: u32 = 64;
+
+/// Bytes after which a batch ends too.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// What a peer is to the middleware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Something waits for it, and that is all.
+    Stranger,
+    /// It has subscriptions, or had until just now.
+    Subscriber,
+    /// It said CONNECT.
+    Connected,
+}
+
+/// A client, or a peer that something waits for.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: Bytes,
+    /// The name it has proved to have.
+    pub(super) user: Option<Bytes>,
+    /// Whether its latest message began with an empty frame (MC0-07).
+    pub(super) is_delimited: bool,
+    pub(super) standing: Standing,
+    ttl: Option<Duration>,
+    heard: Nanos,
+    spoke: Nanos,
+    /// When to look at it again, where it has a TTL.
+    due: Option<Nanos>,
+    pub(super) subscriptions: Subscriptions,
+    queue: VecDeque<Arc<Letter>>,
+    queue_bytes: usize,
+    /// What the transport was asked to take and has not decided on.
+    offered: u32,
+    /// Bytes of the batch.
+    offered_bytes: usize,
+    /// Whether it stands among those that a batch is to be made for.
+    is_ready: bool,
+    /// Whether it stands among those whose queue is to be looked at.
+    is_touched: bool,
+    /// The bytes it stands under among those who do not read.
+    weighed: usize,
+}
+
+impl Peer {
+    pub(super) fn is_client(&self) -> bool {
+        self.standing != Standing::Stranger
+    }
+
+    pub(super) fn topics(&self) -> Vec<Slot> {
+        self.subscriptions.keys().copied().collect()
+    }
+
+    /// Whether it has read all it was sent, as far as anybody can know.
+    fn is_served(&self) -> bool {
+        self.queue.is_empty() && self.offered == 0
+    }
+
+    /// What to do about it at this time, and when to look again.
+    fn duty(&self, now: Nanos) -> Option<(Duty, Nanos)> {
+        let ttl = self.ttl?;
+        let (absent, quiet) = (self.heard + ttl * 21 / 20, ttl * 19 / 20);
+        if absent <= now {
+            return Some((Duty::Forget, now));
+        }
+        // What waits says enough.
+        let since = if self.is_served() { self.spoke } else { now };
+        let is_due = since + quiet <= now;
+        let next = if is_due { now + quiet } else { since + quiet };
+        Some((if is_due { Duty::Greet } else { Duty::Nothing }, next.min(absent)))
+    }
+}
+
+/// What a peer with a TTL is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// It was silent for too long (MC0-21).
+    Forget,
+    /// It has been sent nothing for long (MC0-22).
+    Greet,
+    Nothing,
+}
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) overflow: Overflow,
+    pub(super) client_messages: usize,
+    pub(super) client_bytes: usize,
+    pub(super) bytes: usize,
+}
+
+/// A queue that was too full.
+pub(super) enum Excess {
+    /// So many of its messages are gone.
+    Lost(Slot, u64),
+    /// The client is to go.
+    Disconnect(Slot),
+}
+
+/// The peers that there is anything to remember of.
+#[derive(Debug)]
+pub(super) struct Peers {
+    all: Slab<Peer>,
+    by_address: HashMap<Bytes, Slot, RandomState>,
+    due: BTreeSet<(Nanos, Slot)>,
+    ready: VecDeque<Slot>,
+    touched: Vec<Slot>,
+    /// Those who do not read, by what waits for them.
+    by_bytes: BTreeSet<(usize, Slot)>,
+    /// Letters that wait, those that the transport was asked to take as well.
+    pub(super) waiting: usize,
+    /// The bytes of the letters in all queues, each counted once.
+    held: usize,
+}
+
+impl Peers {
+    pub(super) fn new() -> Self {
+        Self {
+            all: Slab::new(),
+            by_address: HashMap::default(),
+            due: BTreeSet::new(),
+            ready: VecDeque::new(),
+            touched: vec![],
+            by_bytes: BTreeSet::new(),
+            waiting: 0,
+            held: 0,
+        }
+    }
+
+    pub(super) fn get(&self, peer: Slot) -> &Peer {
+        &self.all[peer]
+    }
+
+    pub(super) fn get_mut(&mut self, peer: Slot) -> &mut Peer {
+        &mut self.all[peer]
+    }
+
+    pub(super) fn knows(&self, peer: Slot) -> bool {
+        self.all.get(peer).is_some()
+    }
+
+    pub(super) fn clients(&self) -> impl Iterator<Item = Slot> {
+        let slots = self.by_address.values().copied();
+        slots.filter(|peer| self.all[*peer].is_client())
+    }
+
+    /// The peer at this address, if anything is remembered of it; it was heard just now.
+    pub(super) fn heard(&mut self, now: Nanos, address: &Bytes, is_delimited: bool) -> Option<Slot> {
+        let slot = *self.by_address.get(address)?;
+        let peer = &mut self.all[slot];
+        peer.heard = now;
+        peer.is_delimited = is_delimited;
+        Some(slot)
+    }
+
+    /// Remembers a peer.
+    pub(super) fn insert(&mut self, now: Nanos, address: &Bytes, user: Option<&Bytes>, is_delimited: bool) -> Slot {
+        // Copies: both may be pieces of something larger.
+        let address = Bytes::copy_from_slice(address);
+        let slot = self.all.insert(Peer {
+            address: address.clone(),
+            user: user.map(|user| Bytes::copy_from_slice(user)),
+            is_delimited,
+            standing: Standing::Stranger,
+            ttl: None,
+            heard: now,
+            spoke: now,
+            due: None,
+            subscriptions: Subscriptions::default(),
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            offered: 0,
+            offered_bytes: 0,
+            is_ready: false,
+            is_touched: false,
+            weighed: 0,
+        });
+        self.by_address.insert(address, slot);
+        slot
+    }
+
+    /// Has a peer from now on a TTL, or none.
+    pub(super) fn set_ttl(&mut self, now: Nanos, slot: Slot, ttl: Option<Duration>) {
+        let peer = &mut self.all[slot];
+        peer.ttl = ttl;
+        peer.spoke = now;
+        let next = peer.duty(now).map(|(_, next)| next);
+        self.schedule(slot, next);
+    }
+
+    /// Has a peer be due nothing.
+    pub(super) fn stop(&mut self, slot: Slot) {
+        self.all[slot].ttl = None;
+        self.schedule(slot, None);
+    }
+
+    /// The next peer that is due something.
+    pub(super) fn due(&mut self, now: Nanos) -> Option<(Slot, Duty)> {
+        let &(at, slot) = self.due.first()?;
+        if at > now {
+            return None;
+        }
+        let (duty, next) = self.all[slot].duty(now)?;
+        self.schedule(slot, Some(next));
+        Some((slot, duty))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Nanos> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    fn schedule(&mut self, slot: Slot, next: Option<Nanos>) {
+        let peer = &mut self.all[slot];
+        if let Some(before) = std::mem::replace(&mut peer.due, next) {
+            self.due.remove(&(before, slot));
+        }
+        self.due.extend(next.map(|next| (next, slot)));
+    }
+
+    /// Sends a letter, after all that waits.
+    pub(super) fn send(&mut self, slot: Slot, letter: &Arc<Letter>) {
+        if Arc::strong_count(letter) == 1 {
+            self.held += letter.cost;
+        }
+        let peer = &mut self.all[slot];
+        peer.queue_bytes += letter.cost;
+        peer.queue.push_back(Arc::clone(letter));
+        self.waiting += 1;
+        if peer.offered == 0 {
+            self.make_ready(slot);
+        } else {
+            self.touch(slot);
+        }
+    }
+
+    fn make_ready(&mut self, slot: Slot) {
+        if !std::mem::replace(&mut self.all[slot].is_ready, true) {
+            self.ready.push_back(slot);
+        }
+    }
+
+    fn touch(&mut self, slot: Slot) {
+        if !std::mem::replace(&mut self.all[slot].is_touched, true) {
+            self.touched.push(slot);
+        }
+    }
+
+    /// The next letter for the transport to take.
+    pub(super) fn offer(&mut self) -> Option<(Slot, Arc<Letter>)> {
+        while let Some(&slot) = self.ready.front() {
+            let peer = &mut self.all[slot];
+            let has_room = peer.offered < BATCH && peer.offered_bytes < BATCH_BYTES;
+            if let Some(letter) = has_room.then(|| peer.queue.pop_front()).flatten() {
+                peer.offered += 1;
+                peer.offered_bytes += letter.cost;
+                peer.queue_bytes -= letter.cost;
+                self.release(&letter);
+                return Some((slot, letter));
+            }
+            peer.is_ready = false;
+            self.ready.pop_front();
+            if self.all[slot].queue.is_empty() {
+                self.tidy(slot);
+            } else {
+                self.touch(slot);
+            }
+        }
+        None
+    }
+
+    /// A letter that left a queue: the last one of its kind is held no more.
+    fn release(&mut self, letter: &Arc<Letter>) {
+        if Arc::strong_count(letter) == 1 {
+            self.held -= letter.cost;
+        }
+    }
+
+    /// The transport has decided on a letter for this peer. Gives its address, if there is such a peer.
+    pub(super) fn settle(&mut self, now: Nanos, slot: Slot, is_sent: bool) -> Option<Bytes> {
+        let peer = self.all.get_mut(slot).filter(|peer| peer.offered > 0)?;
+        let address = peer.address.clone();
+        peer.offered -= 1;
+        self.waiting -= 1;
+        if is_sent {
+            peer.spoke = now;
+        }
+        if peer.offered == 0 {
+            peer.offered_bytes = 0;
+            if peer.queue.is_empty() {
+                self.tidy(slot);
+            } else {
+                self.make_ready(slot);
+            }
+        }
+        Some(address)
+    }
+
+    /// Looks after the queues of those who do not read, once the transport has taken all it takes now.
+    pub(super) fn excess(&mut self, bounds: &Bounds) -> Option<Excess> {
+        while let Some(slot) = self.touched.pop() {
+            self.all[slot].is_touched = false;
+            let mut lost = 0;
+            while self.is_over(slot, bounds) {
+                if bounds.overflow == Overflow::Disconnect && self.all[slot].is_client() {
+                    return Some(Excess::Disconnect(slot));
+                }
+                self.lose(slot, bounds.overflow);
+                lost += 1;
+            }
+            self.weigh(slot);
+            self.tidy(slot);
+            if lost > 0 {
+                return Some(Excess::Lost(slot, lost));
+            }
+        }
+        let (_, slot) = self.by_bytes.last().copied().filter(|_| self.held > bounds.bytes)?;
+        if bounds.overflow == Overflow::Disconnect && self.all[slot].is_client() {
+            return Some(Excess::Disconnect(slot));
+        }
+        self.lose(slot, bounds.overflow);
+        self.weigh(slot);
+        Some(Excess::Lost(slot, 1))
+    }
+
+    fn is_over(&self, slot: Slot, bounds: &Bounds) -> bool {
+        let peer = &self.all[slot];
+        let (waiting, offered) = (peer.queue.len(), peer.offered as usize);
+        waiting > 0
+            && (waiting + offered > bounds.client_messages || (waiting > 1 && peer.queue_bytes > bounds.client_bytes))
+    }
+
+    fn lose(&mut self, slot: Slot, overflow: Overflow) {
+        let peer = &mut self.all[slot];
+        let lost = match overflow {
+            Overflow::DropOldest => peer.queue.pop_front(),
+            Overflow::DropNewest | Overflow::Disconnect => peer.queue.pop_back(),
+        };
+        if let Some(letter) = lost {
+            peer.queue_bytes -= letter.cost;
+            self.waiting -= 1;
+            self.release(&letter);
+        }
+    }
+
+    /// Throws away what waits for a peer; how much that was.
+    pub(super) fn clear(&mut self, slot: Slot) -> u64 {
+        let mut lost = 0;
+        while !self.all[slot].queue.is_empty() {
+            self.lose(slot, Overflow::DropNewest);
+            lost += 1;
+        }
+        self.weigh(slot);
+        lost
+    }
+
+    fn weigh(&mut self, slot: Slot) {
+        let peer = &mut self.all[slot];
+        let before = std::mem::replace(&mut peer.weighed, peer.queue_bytes);
+        if before > 0 {
+            self.by_bytes.remove(&(before, slot));
+        }
+        if self.all[slot].weighed > 0 {
+            self.by_bytes.insert((self.all[slot].weighed, slot));
+        }
+    }
+
+    /// Forgets a peer that there is nothing to remember of.
+    pub(super) fn tidy(&mut self, slot: Slot) {
+        let Some(peer) = self.all.get(slot) else { return };
+        if peer.is_client() || !peer.is_served() || peer.is_ready || peer.is_touched {
+            return;
+        }
+        self.weigh(slot);
+        self.schedule(slot, None);
+        if let Some(peer) = self.all.remove(slot)
+            && self.by_address.get(&peer.address) == Some(&slot)
+        {
+            self.by_address.remove(&peer.address);
+        }
+    }
+
+    /// Has what waits for a peer, but nobody at its address any more: another may come there.
+    pub(super) fn disown(&mut self, slot: Slot) {
+        let address = self.all[slot].address.clone();
+        self.by_address.remove(&address);
+    }
+}
