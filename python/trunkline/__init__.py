@@ -31,7 +31,7 @@ from trunkline.errors import (
 from trunkline.options import RoleOptions, SocketOptions
 
 if TYPE_CHECKING:
-    from trunkline import capture, cdtp, chirp, columns, dcp, msgpack, spark, testing
+    from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, spark, testing
 
 __all__ = [
     "CaptureError",
@@ -56,12 +56,13 @@ __all__ = [
     "columns",
     "dcp",
     "error_kinds",
+    "mc0",
     "msgpack",
     "spark",
     "testing",
 ]
 
-_ROOMS = frozenset({"capture", "cdtp", "chirp", "columns", "dcp", "msgpack", "spark", "testing"})
+_ROOMS = frozenset({"capture", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "spark", "testing"})
 
 if build_profile == "debug":
     warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)

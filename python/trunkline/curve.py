@@ -78,7 +78,7 @@ class Curve:
             self._allow: str | os.PathLike[str] | list[Key] | Allow | None = allow
         else:
             self._allow = list(allow)
-        self._allowed = self._read()
+        self._allowed = self.read()
         self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
     @property
@@ -90,10 +90,7 @@ class Curve:
 
     def reload(self) -> None:
         """Reads the allow-list again, for every role that uses it; who is connected stays so."""
-        self._allowed = self._read()
-        if not callable(self._allowed):
-            for guard in self._guards:
-                guard.allow(self._allowed or {})
+        self.admit(self.read())
 
     def __reduce__(self) -> NoReturn:
         message = "Curve holds a secret key: it can be neither copied nor pickled; make it anew from its files"
@@ -117,11 +114,24 @@ class Curve:
         """Who is asked about each client, if anybody is."""
         return self._allow if callable(self._allow) else None
 
+    @property
+    def names(self) -> dict[bytes, str]:
+        """The names of those in the allow-list, by their keys in 32 bytes; empty where everybody is let in, or somebody is asked."""
+        return self._allowed if isinstance(self._allowed, dict) else {}
+
+    def admit(self, allowed: dict[bytes, str] | Allow | None) -> None:
+        """Lets in these from now on, in place of those of the allow-list so far."""
+        self._allowed = allowed
+        if isinstance(allowed, dict):
+            for guard in self._guards:
+                guard.allow(allowed)
+
     def used_by(self, guard: Guard) -> None:
         """Notes whom to tell of changes of the allow-list."""
         self._guards.add(guard)
 
-    def _read(self) -> dict[bytes, str] | Allow | None:
+    def read(self) -> dict[bytes, str] | Allow | None:
+        """What the allow-list says now: names by keys, or who is asked, or None where everybody is let in."""
         if self._allow is None or callable(self._allow):
             return self._allow
         keys: Iterable[Key] = self._allow if isinstance(self._allow, list) else _files(Path(self._allow))
@@ -132,7 +142,7 @@ def _named(key: Key) -> tuple[bytes, str]:
     """A client's key in Z85, and its name: that of the file, or the key itself."""
     letters = _letters(key, secret=False)
     is_file = isinstance(key, os.PathLike) or (isinstance(key, str) and Path(key).exists())
-    return letters, Path(os.fspath(key)).stem if is_file else letters.decode()  # type: ignore[arg-type]
+    return letters, Path(os.fspath(key)).name.removesuffix(".key") if is_file else letters.decode()  # type: ignore[arg-type]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trunkline._native import __version__
-from trunkline.cli import capture, cdtp, chirp, dcp, demo, spark
+from trunkline.cli import capture, cdtp, chirp, dcp, demo, keygen, mc0, spark
 from trunkline.cli.options import example
 
 __all__ = ["app"]
@@ -23,9 +23,11 @@ app = typer.Typer(
 app.add_typer(cdtp.app, name="cdtp")
 app.add_typer(chirp.app, name="chirp")
 app.add_typer(dcp.app, name="dcp")
+app.add_typer(mc0.app, name="mc0")
 app.add_typer(capture.app, name="capture")
 app.add_typer(spark.app, name="spark")
 app.command(epilog=example("trunkline demo --output demo"))(demo.demo)
+app.command(epilog=example("trunkline keygen daq1 --output keys"))(keygen.keygen)
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it

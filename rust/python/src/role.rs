@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyTuple};
 use trunkline_capture::{Access, LowSpace, Writer};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr, load, terminate};
 use trunkline_engine::zeromq::ZeromqTransport;
@@ -495,7 +495,7 @@ pub(crate) struct RoleOptions {
     pub(crate) capture: Option<(PathBuf, trunkline_capture::Settings)>,
     pub(crate) overflow: CaptureOverflow,
     pub(crate) grace: Duration,
-    outbox_bytes: usize,
+    pub(crate) outbox_bytes: usize,
     transport: Option<Chosen>,
     max_connections: Option<usize>,
     context: Context,
@@ -535,6 +535,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
         let rule = match optional("allow") {
             None => None,
             Some(allow) if allow.is_callable() => Some(Rule::Asked),
+            Some(allow) if allow.is_instance_of::<PyBool>() => Some(Rule::Anybody),
             Some(allow) => Some(Rule::Listed(allow.extract()?)),
         };
         let capture = match optional("capture") {

@@ -71,6 +71,8 @@ pub enum ZapVerb {
 /// Who decides.
 #[derive(Clone, Debug)]
 pub enum Rule {
+    /// Nobody: whoever has a key is let in, and goes by it.
+    Anybody,
     /// A list.
     Listed(Allowed),
     /// Somebody who is asked about each client that has a key.
@@ -130,6 +132,10 @@ impl Authenticator {
         };
         let waiting = Waiting { peer, request: request.clone(), candidate };
         match (&self.rule, key) {
+            (Rule::Anybody, Some(_)) => {
+                let name = waiting.candidate.key.clone();
+                self.answer(waiting, Some(name));
+            }
             (Rule::Listed(allowed), Some(key)) => {
                 let name = allowed.get(&key).cloned();
                 self.answer(waiting, name);

@@ -1,0 +1,69 @@
+"""`trunkline keygen`: a key pair for CURVE."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.options import Json
+from trunkline.cli.output import Output
+from trunkline.errors import LocalProtocolError
+
+_HEAD = "#   ZeroMQ CURVE certificate of {name}: {half}\n\nmetadata\ncurve\n"
+_PUBLIC = '    public-key = "{}"\n'
+_OWN = '    secret-key = "{}"\n'
+
+
+def _plain(value: str) -> str:
+    """Refuses what is no name of a file alone."""
+    if value in ("", ".", "..") or "/" in value or "\0" in value:
+        message = f"{value!r} is no name of a key: it becomes that of two files."
+        raise typer.BadParameter(message)
+    return value
+
+
+def keygen(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Whose key it is: the name that allow-lists know it by.", callback=_plain),
+    ],
+    *,
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Where the files go.")] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Makes a key pair: NAME.key for everybody, NAME.key_secret (mode 0600) for its owner alone."""
+    import zmq
+
+    public, secret = (half.decode() for half in zmq.curve_keypair())
+    output.mkdir(parents=True, exist_ok=True)
+    shown, hidden = output / f"{name}.key", output / f"{name}.key_secret"
+    for file in (shown, hidden):
+        if file.is_symlink() or file.exists():
+            message = f"{file} is there already and is not replaced: choose another name, or remove both halves"
+            raise LocalProtocolError(message)
+    _write(hidden, 0o600, _HEAD.format(name=name, half="secret") + _PUBLIC.format(public) + _OWN.format(secret))
+    try:
+        _write(shown, 0o666, _HEAD.format(name=name, half="public") + _PUBLIC.format(public))
+    except BaseException:
+        with suppress(OSError):
+            hidden.unlink()
+        raise
+    out = Output(json=as_json)
+    if as_json:
+        out.event("key", name=name, public_key=public, public_file=str(shown), secret_file=str(hidden))
+    else:
+        out.line(f"{shown}  for everybody: {public}")
+        out.line(f"{hidden}  for its owner alone")
+
+
+def _write(path: Path, mode: int, text: str) -> None:
+    """Writes a file that is not there yet."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)

@@ -1,0 +1,299 @@
+"""The role that passes on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack, get_args
+
+from trunkline import _notices
+from trunkline._arguments import need_callable, need_choice, need_number, need_path
+from trunkline._native.mc0 import Middleware as _Middleware
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.mc0.policy import Entry, read_policy
+from trunkline.options import RoleOptions, spelled_out
+
+__all__ = ["AsyncMiddleware", "Middleware", "MiddlewareStats", "Passing", "TopicStats", "tell"]
+
+ClientOverflow = Literal["drop-newest", "drop-oldest", "disconnect"]
+
+_DRAIN_S = 5.0
+_DAY_MS = 24 * 60 * 60 * 1000
+
+_FAREWELLS = {
+    "left": "has left",
+    "silent": "was silent for longer than its TTL",
+    "gone": "is gone",
+    "full": "does not read, and was disconnected",
+    "replaced": "has given its address to another user",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """Counters of one topic since it has subscribers.
+
+    Attributes:
+        topic: Its name, cut at 200 bytes; bytes that are no UTF-8 as `os.fsdecode` gives them.
+        subscribers: Its subscribers.
+        puts: Messages that were put.
+        messages: Messages that were passed on, one a subscriber.
+        bytes: Bytes of the bodies that were put.
+    """
+
+    topic: str
+    subscribers: int
+    puts: int
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MiddlewareStats:
+    """Counters of a middleware since its start.
+
+    Attributes:
+        received: Whole messages off the socket.
+        sent: Messages given to the transport, of all verbs.
+        dropped: Messages that came to nothing, by kind; only kinds that occurred. ``peer_full`` counts those that a client
+            which does not read was to have, all others are messages received.
+        bytes: Bytes of all frames received.
+        peers: Peers connected now; those over ``inproc://`` are not seen.
+        clients: Peers that said CONNECT or are subscribed.
+        subscriptions: Subscriptions of all clients.
+        messages: Messages given to the transport for subscribers.
+        queued: Messages that wait for clients to read; once closed, those that were dropped.
+        topics: One entry a topic that has subscribers, at most 1000.
+        capture_lost: Rows the capture could not keep up with.
+        refused: CURVE clients that were not let in.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    bytes: int
+    peers: int
+    clients: int
+    subscriptions: int
+    messages: int
+    queued: int
+    topics: Sequence[TopicStats]
+    capture_lost: int
+    refused: int
+    turned_away: int
+
+
+class Passing(Role):
+    """What a middleware does apart from waiting."""
+
+    _native: _Middleware | None = None
+
+    @spelled_out(RoleOptions, without="connect")
+    def __init__(
+        self,
+        *,
+        policy: str | os.PathLike[str] | None = None,
+        overflow: ClientOverflow = "drop-newest",
+        client_queue_messages: int = 10_000,
+        client_queue_bytes: int = 16 << 20,
+        max_ttl: int = _DAY_MS,
+        max_topics: int = 100_000,
+        on_drop: Callable[[Dropped], object] | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        if options.get("connect"):
+            message = "a middleware listens: use bind="
+            raise LocalProtocolError(message)
+        need_path("policy", policy, may_be_none=True)
+        need_choice("overflow", overflow, get_args(ClientOverflow))
+        need_number("client_queue_messages", client_queue_messages, least=1)
+        need_number("client_queue_bytes", client_queue_bytes, least=1)
+        need_number("max_ttl", max_ttl)
+        need_number("max_topics", max_topics)
+        need_callable("on_drop", on_drop)
+        self._policy = policy
+        self._settings = {
+            "overflow": overflow,
+            "client_queue_messages": client_queue_messages,
+            "client_queue_bytes": client_queue_bytes,
+            "max_ttl": max_ttl,
+            "max_topics": max_topics,
+        }
+        self._on_drop = on_drop
+        self._options = options
+        self._made()
+
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "mc0.middleware", {**self._settings, "policy": self._entries()}
+
+    def _entries(self, names: Mapping[bytes, str] | None = None) -> list[Entry] | None:
+        """What the policy says now; `names` are those of an allow-list that is to be."""
+        if self._policy is None:
+            return None
+        curve = self._options.get("curve")
+        return read_policy(self._policy, names if names is not None else {} if curve is None else curve.names)
+
+    def _open(self) -> None:
+        settings = self._machine()[1]
+        options = native_options(self._options, grace_s=0.0)
+        if self._policy is not None and "allow" in options and options["allow"] is None:
+            # Whoever comes is known by its key, for the policy to name.
+            options["allow"] = True
+        native = _Middleware(options, settings)
+        notices = Notices("mc0", "middleware", self._on_drop)
+        _notices.watch(native, lambda: _read_notices(native, notices))
+        self._native = opened(native, self._options, notices)
+
+    @property
+    def _middleware(self) -> _Middleware:
+        native: _Middleware = self._opened()
+        return native
+
+    @property
+    def stats(self) -> MiddlewareStats:
+        """Counters of this moment; the last ones once closed."""
+        counts = self._middleware.stats()
+        topics = tuple(
+            TopicStats(**{**topic, "topic": topic["topic"].decode(errors="surrogateescape")})
+            for topic in counts["topics"]
+        )
+        return MiddlewareStats(**{**counts, "topics": topics})
+
+    def reload(self) -> None:
+        """Reads the policy and the allow-list again, from the next message on; who is connected stays so.
+
+        Subscriptions that are not allowed any more end, and their clients are told by an ERROR.
+
+        Raises:
+            LocalProtocolError: One of the two is faulty or cannot be read; both stay as they were.
+            ClosedError: The middleware is closed.
+        """
+        native, curve = self._middleware, self._options.get("curve")
+        try:
+            allowed = None if curve is None else curve.read()
+            entries = self._entries(allowed if isinstance(allowed, dict) else None)
+        except OSError as error:
+            message = f"{error.filename} cannot be read: {error.strerror}"
+            raise LocalProtocolError(message) from error
+        if curve is not None:
+            curve.admit(allowed)
+        native.enforce(entries)
+
+
+def _read_notices(native: _Middleware, notices: Notices) -> None:
+    for kind, *details in native.notices():
+        tell(notices, kind, *details)
+
+
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what a middleware's engine has to say."""
+    if kind == "joined":
+        notices.log(logging.INFO, kind, f"client {details[0].hex()} has come")
+    elif kind == "forgotten":
+        client, why = details
+        level = logging.WARNING if why in ("full", "replaced") else logging.INFO
+        notices.log(level, f"{kind} {why}", f"client {client.hex()} {_FAREWELLS[why]}")
+    elif kind == "curtailed":
+        client, count = details
+        notices.log(
+            logging.WARNING, kind, f"client {client.hex()} lost {count} subscriptions to a change of the policy"
+        )
+    else:
+        notices.tell(kind, *details)
+
+
+def _still_runs(timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"the middleware still runs after {timeout_s} s")
+
+
+class Middleware(Passing, BlockingRole):
+    """Passes what is put to a topic on to the clients that are subscribed to it (MC0-30).
+
+    It runs on a thread of its own until it is closed. Each client has a queue of its own: one that does not read costs the
+    others nothing, and loses what its queue has no room for. What a client sends that cannot be used or is not allowed is
+    answered with ERROR (MC0-15), counted in `stats`, logged and handed to `on_drop`. A client that said how long it may be
+    silent is forgotten when it was silent for longer (MC0-21). Nothing is kept for a client that is away: delivery is at
+    most once.
+
+    Args:
+        policy: A file in TOML that says who may publish and subscribe to what; None allows everything to everybody. Clients
+            go by the names of their key files in the allow-list of ``curve``, or by their keys.
+        overflow: What a full queue of a client does: the message that came last goes, or the one that waited longest, or the
+            client is forgotten and told so.
+        client_queue_messages: Messages that may wait for one client, before those that the transport holds.
+        client_queue_bytes: Bytes that may wait for one client; one larger message is taken. What waits for all together is
+            ``outbox_bytes``, where a message counts once however many it waits for.
+        max_ttl: The longest time that a client may ask to be silent for, in milliseconds (MC0-24).
+        max_topics: Topics that may have subscribers at one time.
+        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a client's queue has
+            no room for, once a burst.
+        **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in
+            `trunkline.RoleOptions`; a middleware has no ``connect``.
+
+    Raises:
+        OSError: An endpoint cannot be bound, or the policy cannot be read.
+        LocalProtocolError: The options contradict each other, or the policy is faulty.
+        CaptureError: The capture cannot be opened.
+
+    ```pycon
+    >>> with Middleware(bind="tcp://127.0.0.1:*", client_queue_messages=100) as bus:
+    ...     len(bus.endpoints), bus.stats.topics
+    (1, ())
+
+    ```
+    """
+
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until the middleware is closed, by another thread: it needs nobody to run.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: It still runs.
+            ClosedError: It has ended by itself, as when its ZeroMQ context was terminated.
+        """
+        if not self._middleware.join(timeout_s):
+            raise _still_runs(timeout_s)
+        self._middleware.raise_failure()
+
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Takes nothing more, passes on what it has to those who read, at most for `drain_s`, and ends.
+
+        What is left by then is dropped; `stats.queued` says how much that was.
+        """
+        self._middleware.close(drain_s)
+        self._middleware.join()
+        _notices.unwatch(self._middleware)
+        self._middleware.raise_failure()
+
+    def _abandon(self) -> None:
+        self.close(drain_s=0.0)
+
+
+class AsyncMiddleware(Passing, AsyncRole):
+    """`Middleware` for asyncio: opened by ``async with``."""
+
+    async def wait(self, *, timeout_s: float | None = None) -> None:
+        """See `Middleware.wait`."""
+        middleware = self._middleware
+        if not await self._waits.until(lambda: middleware.closed, timeout_s):
+            raise _still_runs(timeout_s)
+        middleware.raise_failure()
+
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """See `Middleware.close`."""
+        if self._native is None:
+            return
+        self._native.close(drain_s)
+        await self._join()
+        _notices.unwatch(self._native)
+        self._native.raise_failure()
+
+    async def _abandon(self) -> None:
+        await self.close(drain_s=0.0)

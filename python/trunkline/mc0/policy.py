@@ -1,0 +1,109 @@
+"""Who may publish and subscribe to what: a file in TOML."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+from trunkline.errors import LocalProtocolError
+
+__all__ = ["Entry", "read_policy"]
+
+# The client, whether that is a name and no pattern, the topics it may publish and those it may subscribe to.
+Entry: TypeAlias = tuple[bytes, bool, list[bytes], list[bytes]]
+
+_Z85_LETTERS = 40
+_LISTS = ("publish", "subscribe")
+
+
+def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> list[Entry]:
+    """The entries of a policy, in their order.
+
+    Args:
+        path: The file.
+        names: The names of the clients that are let in, by their keys in 32 bytes; empty where everybody is.
+
+    Raises:
+        LocalProtocolError: It is none; says which line.
+        OSError: It cannot be read.
+    """
+    text = Path(path).read_bytes()
+    try:
+        parsed = tomllib.loads(text.decode())
+    except UnicodeDecodeError as error:
+        _refuse(path, 1 + text[: error.start].count(b"\n"), "it is not UTF-8")
+    except tomllib.TOMLDecodeError as error:
+        message = f"{os.fspath(path)} is no policy: {error}"
+        raise LocalProtocolError(message) from None
+    lines = text.decode().splitlines()
+    for key in parsed:
+        if key != "allow":
+            _refuse(
+                path,
+                _line(lines, rf"\[*\s*[\"']?{re.escape(key)}\b"),
+                f"{key!r} means nothing here: entries are [[allow]]",
+            )
+    entries = parsed.get("allow", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        _refuse(path, _line(lines, r"\[?\s*allow\b"), "an entry begins with [[allow]]")
+    starts = [number for number, line in enumerate(lines) if re.match(r"\s*\[\[\s*[\"']?allow", line)]
+    places = [*starts, *[len(lines)] * (len(entries) + 1 - len(starts))]
+    return [
+        _Reader(path, lines[start:end], start).entry(entry, names)
+        for entry, start, end in zip(entries, places, places[1:], strict=False)
+    ]
+
+
+class _Reader:
+    """Reads one entry, from the lines it stands on."""
+
+    def __init__(self, path: str | os.PathLike[str], lines: list[str], before: int) -> None:
+        self._path = path
+        self._lines = lines
+        self._before = before
+
+    def entry(self, given: Mapping[str, Any], names: Mapping[bytes, str]) -> Entry:
+        for key in given:
+            if key not in ("client", *_LISTS):
+                self._refuse(key, f"{key!r} means nothing here: an entry has client, publish and subscribe")
+        client = given.get("client")
+        if not isinstance(client, str):
+            self._refuse("client", 'client is missing: a name, a pattern, a key in Z85 or "*", as text')
+        name, is_name = _named(client, names)
+        publish, subscribe = (self._topics(key, given.get(key, [])) for key in _LISTS)
+        return name.encode(errors="surrogateescape"), is_name, publish, subscribe
+
+    def _topics(self, key: str, topics: object) -> list[bytes]:
+        if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+            self._refuse(key, f'{key} is a list of topics or patterns, as ["runs.*"]')
+        return [topic.encode() for topic in topics]
+
+    def _refuse(self, key: str, why: str) -> NoReturn:
+        _refuse(self._path, self._before + _line(self._lines, rf"[\"']?{re.escape(key)}\b"), why)
+
+
+def _named(client: str, names: Mapping[bytes, str]) -> tuple[str, bool]:
+    """Whom an entry is about: a key is never a pattern, although `*` and `?` are letters of Z85."""
+    if len(client) != _Z85_LETTERS:
+        return client, False
+    from zmq.utils import z85
+
+    try:
+        key = bytes(z85.decode(client.encode()))
+    except (KeyError, ValueError):
+        return client, False
+    return names.get(key, client), True
+
+
+def _line(lines: list[str], pattern: str) -> int:
+    """The number of the line that begins so, or of the first."""
+    return next((number for number, line in enumerate(lines, 1) if re.match(rf"\s*{pattern}", line)), 1)
+
+
+def _refuse(path: str | os.PathLike[str], line: int, why: str) -> NoReturn:
+    message = f"{os.fspath(path)}, line {line}: {why}"
+    raise LocalProtocolError(message)

@@ -1,0 +1,131 @@
+//! The role that passes on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use trunkline_engine::{Handle, Queued};
+use trunkline_wire::Framing;
+use trunkline_wire::mc0::{
+    Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Pattern, Policy, Settings, Whom,
+};
+
+use crate::counters::counters;
+use crate::errors::dropped;
+use crate::role::{Role, RoleOptions, connection, notices, start};
+
+/// A middleware's engine.
+#[pyclass(frozen, extends = Role, module = "trunkline._native.mc0", name = "Middleware")]
+pub(crate) struct PyMiddleware {
+    handle: Arc<Handle<Middleware>>,
+}
+
+/// An entry of a policy: a client and whether that is a name and no pattern, what it may publish and subscribe to.
+type GivenEntry = (Vec<u8>, bool, Vec<Vec<u8>>, Vec<Vec<u8>>);
+
+/// What a middleware is told beyond what every role is.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Given {
+    policy: Option<Vec<GivenEntry>>,
+    overflow: String,
+    client_queue_messages: usize,
+    client_queue_bytes: usize,
+    max_ttl: u64,
+    max_topics: usize,
+}
+
+impl Given {
+    pub(crate) fn settings(self) -> PyResult<MiddlewareSettings> {
+        let overflow = match self.overflow.as_str() {
+            "drop-newest" => Overflow::DropNewest,
+            "drop-oldest" => Overflow::DropOldest,
+            "disconnect" => Overflow::Disconnect,
+            other => {
+                let text = format!("overflow is 'drop-newest', 'drop-oldest' or 'disconnect', not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        Ok(MiddlewareSettings {
+            decode: Settings { max_ttl_ms: self.max_ttl },
+            policy: self.policy.map(policy),
+            overflow,
+            client_queue_messages: self.client_queue_messages,
+            client_queue_bytes: self.client_queue_bytes,
+            max_topics: self.max_topics,
+            ..MiddlewareSettings::default()
+        })
+    }
+}
+
+/// A policy, as Python gives it.
+pub(crate) fn given_policy(entries: &Bound<'_, PyAny>) -> PyResult<Option<Policy>> {
+    Ok(entries.extract::<Option<Vec<GivenEntry>>>()?.map(policy))
+}
+
+fn policy(entries: Vec<GivenEntry>) -> Policy {
+    let patterns = |texts: Vec<Vec<u8>>| texts.iter().map(|text| Pattern::new(text)).collect();
+    let entry = |(client, is_name, publish, subscribe): GivenEntry| Entry {
+        whom: match (is_name, &client[..]) {
+            (true, _) => Whom::Named(client.into()),
+            (false, b"*") => Whom::All,
+            (false, _) => Whom::Like(Pattern::new(&client)),
+        },
+        publish: patterns(publish),
+        subscribe: patterns(subscribe),
+    };
+    Policy(entries.into_iter().map(entry).collect())
+}
+
+#[pymethods]
+impl PyMiddleware {
+    #[new]
+    fn new(py: Python<'_>, options: RoleOptions, settings: Given) -> PyResult<PyClassInitializer<Self>> {
+        let (bind, socket) = (options.bind.clone(), options.socket.clone());
+        // What waits for all clients together is bounded once here and once on its way into the transport.
+        let queue_bytes = options.outbox_bytes;
+        let machine =
+            Middleware::new(MiddlewareSettings { bind, options: socket, queue_bytes, ..settings.settings()? });
+        let (handle, role) = start(py, machine, Queued, options, Framing::Mc0, "trunkline-mc0-middleware")?;
+        Ok(PyClassInitializer::from(role).add_subclass(Self { handle }))
+    }
+
+    /// Has these entries be the policy from the next message on; without any, everything is allowed.
+    fn enforce(slf: &Bound<'_, Self>, entries: &Bound<'_, PyAny>) -> PyResult<()> {
+        let policy = given_policy(entries)?;
+        slf.as_super().get().ours()?;
+        slf.get().handle.ask(MiddlewareVerb::Enforce(policy));
+        Ok(())
+    }
+
+    /// Notices since the last call, each `(kind, *details)`.
+    fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        notices(py, &self.handle, told)
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = py.detach(|| this.handle.stats());
+        let stats = counters(py, &snapshot.machine)?;
+        stats.set_item("capture_lost", snapshot.capture_lost)?;
+        stats.set_item("turned_away", snapshot.turned_away)?;
+        stats.set_item("refused", slf.as_super().get().refused(py))?;
+        Ok(stats)
+    }
+}
+
+pub(crate) fn told(py: Python<'_>, event: MiddlewareEvent) -> PyResult<Bound<'_, PyTuple>> {
+    let bytes = |bytes: &Bytes| PyBytes::new(py, bytes);
+    match event {
+        MiddlewareEvent::Joined { client } => ("joined", bytes(&client)).into_pyobject(py),
+        MiddlewareEvent::Forgotten { client, why } => ("forgotten", bytes(&client), why.slug()).into_pyobject(py),
+        MiddlewareEvent::Curtailed { client, subscriptions } => {
+            ("curtailed", bytes(&client), subscriptions).into_pyobject(py)
+        }
+        MiddlewareEvent::Dropped(dropped) => self::dropped(py, "mc0", &dropped),
+        MiddlewareEvent::Connection(what) => connection(what).into_pyobject(py),
+    }
+}
