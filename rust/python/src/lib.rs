@@ -12,6 +12,7 @@ mod dcp;
 mod errors;
 mod frames;
 mod machine;
+mod mc0;
 mod msgpack;
 mod names;
 mod reader;
@@ -89,6 +90,12 @@ mod _native {
     }
 
     #[pymodule]
+    mod mc0 {
+        #[pymodule_export]
+        use crate::mc0::{Message, decode, encode, restore};
+    }
+
+    #[pymodule]
     mod msgpack {
         #[pymodule_export]
         use crate::msgpack::{decode, encode};
@@ -98,7 +105,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdtp", "chirp", "columns", "dcp", "msgpack"] {
+        for name in ["capture", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack"] {
             let room = module.getattr(name)?.cast_into::<PyModule>()?;
             let path = format!("trunkline._native.{name}");
             room.setattr("__name__", &path)?;

@@ -1,0 +1,12 @@
+"""mc0: a bus of topics. Connectors subscribe and put messages, which a middleware passes on to the subscribers of their topic."""
+
+from __future__ import annotations
+
+from trunkline._native.mc0 import Message, decode, encode
+from trunkline._native.mc0 import _restore as _restore
+
+__all__ = [
+    "Message",
+    "decode",
+    "encode",
+]

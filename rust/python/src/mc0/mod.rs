@@ -1,0 +1,6 @@
+//! mc0: messages, and the roles of its bus.
+
+mod message;
+mod text;
+
+pub(crate) use message::{Message, decode, encode, recorded, restore};
