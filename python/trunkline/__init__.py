@@ -1,7 +1,7 @@
 """Message protocols over ZeroMQ, from a live socket to a Spark table.
 
-A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`), one for what is recorded (`trunkline.capture`),
-one for what decodes it (`trunkline.columns`),
+A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0`), one for what is recorded
+(`trunkline.capture`), one for what decodes it (`trunkline.columns`),
 one for Spark (`trunkline.spark`) and one for tests of your own (`trunkline.testing`); each is imported when it is first used.
 What all roles take is in `trunkline.options`, what they raise in `trunkline.errors`.
 """

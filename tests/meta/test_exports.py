@@ -16,6 +16,7 @@ ROOMS = [
     "trunkline.columns",
     "trunkline.dcp",
     "trunkline.errors",
+    "trunkline.mc0",
     "trunkline.msgpack",
     "trunkline.testing",
 ]

@@ -8,7 +8,7 @@ from typing import Any, Literal, assert_type
 import zmq
 
 import trunkline
-from trunkline import capture, cdtp, chirp, columns, dcp, msgpack
+from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack
 
 
 def sends(array: bytearray, context: zmq.Context[zmq.Socket[bytes]], options: trunkline.RoleOptions) -> None:
@@ -95,12 +95,14 @@ def reads(path: Path) -> None:
     opened = capture.open(path)
     assert_type(opened, capture.Capture)
     for message in opened:
-        assert_type(message, cdtp.Message | dcp.Message)
+        assert_type(message, cdtp.Message | dcp.Message | mc0.Message)
         if isinstance(message, cdtp.Message):
             assert_type(message.tags, dict[str, Any])
+        elif isinstance(message, dcp.Message):
+            assert_type(message.service, bytes | None)
         else:
-            assert_type(message, dcp.Message)
-    assert_type(iter(opened), Iterator[cdtp.Message | dcp.Message])
+            assert_type(message, mc0.Message)
+    assert_type(iter(opened), Iterator[cdtp.Message | dcp.Message | mc0.Message])
     assert_type(capture.replay(path, bind="tcp://127.0.0.1:*", rate=1000), int)
     capture.replay(path, rate="fast")  # type: ignore[arg-type]
 
@@ -108,6 +110,9 @@ def reads(path: Path) -> None:
 def decodes(frames: list[bytes]) -> None:
     assert_type(cdtp.decode(frames), cdtp.Message | cdtp.Batch)
     assert_type(dcp.decode(frames), dcp.Message)
+    assert_type(mc0.decode(frames), mc0.Message)
+    assert_type(mc0.encode(mc0.Message("PUT", {"TOPIC": "runs"}, [b"x"])), tuple[bytes, ...])
+    mc0.Message("PING")  # type: ignore[arg-type]
     assert_type(cdtp.encode(cdtp.Message("Det", b"x", timestamp_ns=0)), tuple[bytes, ...])
     assert_type(columns.Decoder("cdtp", tags=None).protocol.name, str)
     try:

@@ -24,6 +24,7 @@ __all__ = [
     "dcp",
     "decode",
     "error_kinds",
+    "mc0",
     "msgpack",
     "protocols",
     "shutdown",
@@ -31,7 +32,7 @@ __all__ = [
     "use_libzmq",
 ]
 
-from trunkline._native import capture, cdtp, chirp, columns, dcp, msgpack
+from trunkline._native import capture, cdtp, chirp, columns, dcp, mc0, msgpack
 
 __version__: str
 build_profile: Literal["debug", "release"]
@@ -42,7 +43,7 @@ def error_kinds() -> list[str]:
 def protocols() -> list[Protocol]:
     """Every protocol whose messages can be decoded into columns."""
 
-def decode(protocol: str, frames: Sequence[Any]) -> list[cdtp.Message | dcp.Message] | None:
+def decode(protocol: str, frames: Sequence[Any]) -> list[cdtp.Message | dcp.Message | mc0.Message] | None:
     """The messages in recorded frames, as leniently as any recorder may have been; None where the protocol is not known.
 
     Raises:

@@ -1,11 +1,99 @@
 """mc0 messages, and the engines of its roles."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeAlias, final
+
+import zmq
+from typing_extensions import Buffer
 
 from trunkline._native import Role
 
-__all__ = ["Middleware"]
+__all__ = [
+    "Message",
+    "Middleware",
+    "_restore",
+    "decode",
+    "encode",
+]
+
+_Verb: TypeAlias = Literal["CONNECT", "DISCONNECT", "SUB", "UNSUB", "PUT", "NOOP", "MESSAGE", "OK", "ERROR"]
+_Frame: TypeAlias = Buffer | zmq.Frame
+_Text: TypeAlias = str | bytes
+_Headers: TypeAlias = Mapping[str, _Text] | Mapping[bytes, _Text] | Iterable[tuple[_Text, _Text]]
+
+@final
+class Message:
+    """One message, of any of the nine verbs. Frozen, comparable by its frames, picklable; a decoded one keeps its bytes.
+
+    Topics, keys and values are bytes on the wire and `str` here: UTF-8, and bytes that are none as surrogates, as
+    `os.fsdecode` has it. `str` and `bytes` are taken.
+
+    Args:
+        verb: What it is about (MC0-06).
+        headers: Pairs of a key, which is not empty, and a value.
+        positional: The frames after the headers: topics, or a body.
+        leading_delimiter: Whether an empty frame leads (MC0-07).
+
+    Raises:
+        LocalProtocolError: It would be no message, as a PUT without TOPIC.
+    """
+
+    def __new__(
+        cls,
+        verb: _Verb,
+        headers: _Headers = (),
+        positional: Iterable[_Frame] = (),
+        *,
+        leading_delimiter: bool = True,
+    ) -> Self: ...
+    @property
+    def verb(self) -> _Verb:
+        """What it is about (MC0-06)."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Every header, reserved ones too: keys and values in the wire's order."""
+
+    @property
+    def positional(self) -> tuple[bytes, ...]:
+        """The frames after the headers."""
+
+    @property
+    def leading_delimiter(self) -> bool:
+        """Whether an empty frame leads (MC0-07)."""
+
+    @property
+    def id(self) -> str | None:
+        """What asks for an answer, or is answered; None where there is none (MC0-12)."""
+
+    @property
+    def topic(self) -> str | None:
+        """The topic of a PUT or a MESSAGE; None for the others."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of a SUB or an UNSUB; none for the others."""
+
+    @property
+    def body(self) -> tuple[bytes, ...]:
+        """The body of a PUT or a MESSAGE; nothing for the others."""
+
+    @property
+    def version(self) -> str | None:
+        """The version that a CONNECT speaks; None where it does not say, and for the others (MC0-20)."""
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """How long the connector of a CONNECT may be silent; 0 is for ever, None where it does not say (MC0-24)."""
+
+    @property
+    def text(self) -> str | None:
+        """The text of an ERROR; None where it has none, and for the others (MC0-16)."""
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[tuple[bytes, ...]]]: ...
 
 @final
 class Middleware(Role):
@@ -20,3 +108,19 @@ class Middleware(Role):
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""
+
+def decode(frames: Iterable[_Frame]) -> Message:
+    """The message in these frames, without the address that a ROUTER puts in front; with the leading empty frame or without.
+
+    Args:
+        frames: Bytes-like objects, as any socket gives them.
+
+    Raises:
+        DecodeError: They are no message.
+    """
+
+def encode(message: Message) -> tuple[bytes, ...]:
+    """The frames of a message, without the address that a ROUTER puts in front; of a decoded one, bit for bit."""
+
+def _restore(frames: Iterable[_Frame]) -> Message:
+    """A pickled message."""

@@ -12,7 +12,7 @@ from trunkline import _native as _codec
 from trunkline._arguments import need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
-from trunkline._native import cdtp, dcp
+from trunkline._native import cdtp, dcp, mc0
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "s
 SEGMENTS = "[0-9]*.parquet"
 
 # What iterating a capture gives: the messages of every protocol known here.
-AnyMessage: TypeAlias = cdtp.Message | dcp.Message
+AnyMessage: TypeAlias = cdtp.Message | dcp.Message | mc0.Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,17 @@
-"""mc0: a bus of topics. Connectors subscribe to topics and put messages, which the middleware passes on to subscribers."""
+"""mc0: a bus of topics. Connectors subscribe and put messages, which a middleware passes on to the subscribers of their topic."""
 
 from __future__ import annotations
 
+from trunkline._native.mc0 import Message, decode, encode
+from trunkline._native.mc0 import _restore as _restore
 from trunkline.mc0.middleware import AsyncMiddleware, Middleware, MiddlewareStats, TopicStats
 
-__all__ = ["AsyncMiddleware", "Middleware", "MiddlewareStats", "TopicStats"]
+__all__ = [
+    "AsyncMiddleware",
+    "Message",
+    "Middleware",
+    "MiddlewareStats",
+    "TopicStats",
+    "decode",
+    "encode",
+]

@@ -92,7 +92,7 @@ mod _native {
     #[pymodule]
     mod mc0 {
         #[pymodule_export]
-        use crate::mc0::PyMiddleware;
+        use crate::mc0::{Message, PyMiddleware, decode, encode, restore};
     }
 
     #[pymodule]

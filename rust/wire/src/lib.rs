@@ -4,6 +4,7 @@
 //! what to tell the user and when to wake it; whoever owns the sockets drives it.
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod calling;
 pub mod cdt;
 pub mod cdtp;

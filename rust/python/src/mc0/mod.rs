@@ -1,7 +1,10 @@
-//! mc0: messages, and the roles that pass on, put and subscribe.
+//! mc0: messages, and the roles of its bus.
 
 mod driven;
+mod message;
 mod middleware;
+mod text;
 
 pub(crate) use driven::middleware_machine;
+pub(crate) use message::{Message, decode, encode, recorded, restore};
 pub(crate) use middleware::PyMiddleware;

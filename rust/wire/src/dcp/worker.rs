@@ -13,6 +13,7 @@ use super::{
     Body, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
     encode_request,
 };
+use crate::backoff::Backoff;
 use crate::{
     Backlog, Connection, DecodeError, DropCounts, Dropped, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine,
     Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
@@ -218,8 +219,7 @@ pub struct Worker {
     heartbeat_at: Nanos,
     /// Since when the broker owes an answer.
     unanswered: Option<Nanos>,
-    reconnects: u32,
-    jitter: u64,
+    backoff: Backoff,
     outputs: VecDeque<Output<Back>>,
     events: VecDeque<WorkerEvent>,
     stats: WorkerStats,
@@ -242,6 +242,7 @@ impl Worker {
         });
         let mut worker = Self {
             credit: Credit::new(settings.concurrency),
+            backoff: Backoff::new(settings.reconnect_after, settings.reconnect_at_most, seed),
             settings,
             state: Lifecycle::Open,
             is_free: false,
@@ -259,10 +260,6 @@ impl Worker {
             next_send: 0,
             heartbeat_at: now,
             unanswered: None,
-            reconnects: 0,
-            jitter: seed
-                .chunks_exact(8)
-                .fold(1, |jitter, chunk| jitter ^ chunk.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))),
             outputs: VecDeque::from([open]),
             events: VecDeque::new(),
             stats: WorkerStats::default(),
@@ -393,12 +390,7 @@ impl Worker {
         self.unanswered = None;
         self.patience = None;
         self.is_known = false;
-        let longest = self.settings.reconnect_at_most;
-        let wait = self.settings.reconnect_after.saturating_mul(1 << self.reconnects.min(20)).min(longest);
-        self.reconnects += 1;
-        // Between half and all of it.
-        let wait = wait / 2 + wait / 2 * self.random() / 256;
-        self.link = Link::Away { until: now + wait };
+        self.link = Link::Away { until: now + self.backoff.next() };
         if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
             self.outputs.push_back(Output::Disconnect { socket: Back, endpoint });
         }
@@ -417,14 +409,6 @@ impl Worker {
     /// The transport dials the only endpoint for as long as it takes.
     fn await_connection(&mut self, now: Nanos, patience: Duration) {
         self.patience = (self.settings.connect.len() > 1).then(|| now + patience);
-    }
-
-    /// Xorshift: eight bits are enough to spread dials.
-    fn random(&mut self) -> u32 {
-        self.jitter ^= self.jitter << 13;
-        self.jitter ^= self.jitter >> 7;
-        self.jitter ^= self.jitter << 17;
-        (self.jitter >> 56) as u32
     }
 
     /// Takes an open send off the list.
@@ -467,7 +451,7 @@ impl Machine for Worker {
         let frames = incoming.frames;
         self.stats.received += 1;
         self.unanswered = None;
-        self.reconnects = 0;
+        self.backoff.reset();
         match decode(&frames, Settings { role: Some(Role::Worker), compat_dagbox: false }) {
             Ok(Layout::Register) => self.on_registered(&frames[SERVICE]),
             Ok(Layout::Pong) => self.credit.pong(now),
