@@ -23,7 +23,7 @@ fn write_fields(out: &mut String, fields: &Fields, between: &str) {
     }
 }
 
-#[allow(clippy::wildcard_enum_match_arm)] // Arrow has forty types, our columns nine
+#[allow(clippy::wildcard_enum_match_arm)] // Arrow has forty types, our columns ten
 fn write_type(out: &mut String, data_type: &DataType) {
     match data_type {
         DataType::Struct(fields) if is_variant(fields) => out.push_str("VARIANT"),
@@ -35,6 +35,17 @@ fn write_type(out: &mut String, data_type: &DataType) {
         DataType::List(element) => {
             out.push_str("ARRAY<");
             write_type(out, element.data_type());
+            out.push('>');
+        }
+        // The keys and values of a map are the two fields of what it is a list of.
+        DataType::Map(entries, _) => {
+            out.push_str("MAP<");
+            if let DataType::Struct(pair) = entries.data_type() {
+                for (at, field) in pair.iter().enumerate() {
+                    out.push_str(if at == 0 { "" } else { ", " });
+                    write_type(out, field.data_type());
+                }
+            }
             out.push('>');
         }
         DataType::Boolean => out.push_str("BOOLEAN"),

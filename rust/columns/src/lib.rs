@@ -7,6 +7,7 @@ mod ddl;
 mod error;
 mod input;
 mod json;
+pub mod mc0;
 mod options;
 mod output;
 mod protocols;

@@ -6,10 +6,10 @@
 use std::{mem, ptr, sync::Arc};
 
 use arrow_array::{
-    ArrayRef, BinaryArray, ListArray, PrimitiveArray, StringArray, StructArray, types::ArrowPrimitiveType,
+    ArrayRef, BinaryArray, ListArray, MapArray, PrimitiveArray, StringArray, StructArray, types::ArrowPrimitiveType,
 };
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer};
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use crate::{
     ColumnError,
@@ -126,6 +126,27 @@ impl Bytes {
             self.fill()?;
         }
         self.data.extend_from_slice(value);
+        self.ends.push(self.end()?);
+        Ok(())
+    }
+
+    /// Appends text that came as bytes: what is none in it becomes U+FFFD.
+    #[inline]
+    pub(crate) fn push_text(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
+        if value.is_none_or(|value| str::from_utf8(value).is_ok()) { self.push(value) } else { self.mend(value) }
+    }
+
+    /// Piece by piece, as a byte that is no text takes three.
+    #[inline(never)]
+    fn mend(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
+        self.fill()?;
+        for chunk in value.unwrap_or_default().utf8_chunks() {
+            self.data.extend_from_slice(chunk.valid().as_bytes());
+            if !chunk.invalid().is_empty() {
+                self.data.extend_from_slice("\u{FFFD}".as_bytes());
+            }
+            self.end()?;
+        }
         self.ends.push(self.end()?);
         Ok(())
     }
@@ -297,14 +318,18 @@ impl Lists {
     }
 
     pub(crate) fn finish(&mut self, elements: ArrayRef) -> Result<ArrayRef, ColumnError> {
-        let nulls = self.nulls.finish(self.ends.len() - 1);
+        let (ends, nulls) = self.take();
         let field = element_field(elements.data_type().clone());
-        let ends = OffsetBuffer::new(mem::take(self).ends.into());
         Ok(Arc::new(ListArray::try_new(field, ends, elements, nulls)?))
+    }
+
+    fn take(&mut self) -> (OffsetBuffer<i32>, Option<NullBuffer>) {
+        let nulls = self.nulls.finish(self.ends.len() - 1);
+        (OffsetBuffer::new(mem::take(self).ends.into()), nulls)
     }
 }
 
-/// A column of lists of binaries.
+/// A column of lists of binaries, or of text that is looked at as a whole in the end.
 #[derive(Debug, Default)]
 pub(crate) struct BytesLists {
     lists: Lists,
@@ -315,6 +340,13 @@ impl BytesLists {
     #[inline]
     pub(crate) fn push<'a>(&mut self, list: impl IntoIterator<Item = &'a [u8]>) -> Result<(), ColumnError> {
         list.into_iter().try_for_each(|element| self.elements.push(Some(element)))?;
+        self.lists.push(Some(self.elements.rows()))
+    }
+
+    /// Appends a list of text that came as bytes: what is none in it becomes U+FFFD.
+    #[inline]
+    pub(crate) fn push_text<'a>(&mut self, list: impl IntoIterator<Item = &'a [u8]>) -> Result<(), ColumnError> {
+        list.into_iter().try_for_each(|element| self.elements.push_text(Some(element)))?;
         self.lists.push(Some(self.elements.rows()))
     }
 
@@ -331,5 +363,63 @@ impl BytesLists {
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
         let elements = Arc::new(self.elements.finish()?);
         self.lists.finish(elements)
+    }
+
+    pub(crate) fn finish_text(&mut self) -> Result<ArrayRef, ColumnError> {
+        let elements = Arc::new(self.elements.finish_text()?);
+        self.lists.finish(elements)
+    }
+}
+
+/// The type of a map of text to text, whose parts Spark calls so.
+pub(crate) fn map_type() -> DataType {
+    DataType::Map(entries(), false)
+}
+
+fn entries() -> FieldRef {
+    Arc::new(Field::new("entries", DataType::Struct(pair()), false))
+}
+
+fn pair() -> Fields {
+    vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)].into()
+}
+
+/// A column of maps of text to text.
+#[derive(Debug, Default)]
+pub(crate) struct TextMaps {
+    maps: Lists,
+    keys: Bytes,
+    values: Bytes,
+}
+
+impl TextMaps {
+    /// Appends a map of pairs that came as bytes: what is no text in them becomes U+FFFD.
+    #[inline]
+    pub(crate) fn push<'a>(
+        &mut self,
+        pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<(), ColumnError> {
+        for (key, value) in pairs {
+            self.keys.push_text(Some(key))?;
+            self.values.push_text(Some(value))?;
+        }
+        self.maps.push(Some(self.keys.rows()))
+    }
+
+    #[inline]
+    pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.maps.push(None)
+    }
+
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.maps.bytes() + self.keys.bytes() + self.values.bytes()
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
+        let columns: Vec<ArrayRef> = vec![Arc::new(self.keys.finish_text()?), Arc::new(self.values.finish_text()?)];
+        let (ends, nulls) = self.maps.take();
+        let pairs = StructArray::try_new(pair(), columns, None)?;
+        Ok(Arc::new(MapArray::try_new(entries(), ends, pairs, nulls, false)?))
     }
 }

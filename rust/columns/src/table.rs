@@ -273,7 +273,7 @@ fn columns(fields: &Fields) -> usize {
 }
 
 fn within(data_type: &DataType) -> usize {
-    if let DataType::List(element) = data_type {
+    if let DataType::List(element) | DataType::Map(element, _) = data_type {
         return 1 + within(element.data_type());
     }
     if let DataType::Struct(fields) = data_type { columns(fields) } else { 0 }

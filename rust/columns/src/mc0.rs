@@ -1,0 +1,247 @@
+//! mc0 messages as columns.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use arrow_array::{
+    ArrayRef,
+    types::{Int32Type, Int64Type},
+};
+use arrow_schema::{DataType, Field, Fields};
+use trunkline_wire::mc0::{Layout, Mc0, Settings, Verb};
+
+use crate::{
+    Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
+    output::{Bytes, BytesLists, Numbers, Slugs, TextMaps, list_type, map_type},
+};
+
+/// How the name of a header begins that is not the protocol's own (MC0-10).
+const OWN: &[u8] = b"X-";
+
+/// What is to be decoded, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Which frames are messages.
+    pub settings: Settings,
+    /// What becomes of the others.
+    pub mode: Mode,
+    /// Whether there is a column of the frames of the body.
+    pub payload: bool,
+}
+
+impl Table for Mc0 {
+    type Options = Options;
+    type Rows = Messages;
+    type Structs = Messages;
+
+    const OPTIONS: &'static [(&'static str, Setting<Options>)] = &[
+        ("mode", Setting::Mode(|options| &mut options.mode)),
+        ("payload", Setting::Flag(|options| &mut options.payload)),
+    ];
+    const INPUTS: &'static [Input] = &[
+        Input { name: "envelope", need: Need::Always },
+        Input { name: "header", need: Need::Always },
+        Input { name: "payload", need: Need::HeadUnless(&["body"]) },
+        Input { name: "n_frames", need: Need::For(&["body_frames"]) },
+        Input { name: "n_bytes", need: Need::For(&["body_bytes"]) },
+    ];
+    const KEPT: &'static [&'static str] =
+        &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "direction", "peer"];
+    const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::MessageTooLarge];
+
+    fn settings(options: &Options) -> &Settings {
+        &options.settings
+    }
+
+    fn mode(options: &Options) -> Mode {
+        options.mode
+    }
+}
+
+/// The columns of messages, being built; rows and structs have the same.
+#[derive(Debug)]
+pub struct Messages {
+    verb: Slugs,
+    topic: Bytes,
+    topics: BytesLists,
+    id: Bytes,
+    version: Bytes,
+    ttl_ms: Numbers<Int64Type>,
+    headers: TextMaps,
+    text: Bytes,
+    body_frames: Numbers<Int32Type>,
+    body_bytes: Numbers<Int64Type>,
+    body: Option<BytesLists>,
+    error: Slugs,
+    corrupt_record: Option<BytesLists>,
+}
+
+impl Builder<Mc0> for Messages {
+    fn fields(options: &Options) -> Fields {
+        let text = |name| Field::new(name, DataType::Utf8, true);
+        let frames = || list_type(DataType::Binary);
+        let mut fields = vec![
+            text("verb"),
+            text("topic"),
+            Field::new("topics", list_type(DataType::Utf8), true),
+            text("id"),
+            text("version"),
+            Field::new("ttl_ms", DataType::Int64, true),
+            Field::new("headers", map_type(), true),
+            text("text"),
+            Field::new("body_frames", DataType::Int32, true),
+            Field::new("body_bytes", DataType::Int64, true),
+        ];
+        if options.payload {
+            fields.push(Field::new("body", frames(), true));
+        }
+        fields.push(text("error"));
+        if options.mode == Mode::Permissive {
+            fields.push(Field::new("_corrupt_record", frames(), true));
+        }
+        fields.into()
+    }
+
+    fn new(options: &Options) -> Self {
+        Self {
+            verb: Slugs::default(),
+            topic: Bytes::default(),
+            topics: BytesLists::default(),
+            id: Bytes::default(),
+            version: Bytes::default(),
+            ttl_ms: Numbers::default(),
+            headers: TextMaps::default(),
+            text: Bytes::default(),
+            body_frames: Numbers::default(),
+            body_bytes: Numbers::default(),
+            body: options.payload.then(BytesLists::default),
+            error: Slugs::default(),
+            corrupt_record: (options.mode == Mode::Permissive).then(BytesLists::default),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [&self.topic, &self.id, &self.version, &self.text];
+        let lists = [Some(&self.topics), self.body.as_ref(), self.corrupt_record.as_ref()];
+        self.verb.bytes()
+            + texts.into_iter().map(Bytes::bytes).sum::<usize>()
+            + self.ttl_ms.bytes()
+            + self.headers.bytes()
+            + self.body_frames.bytes()
+            + self.body_bytes.bytes()
+            + lists.into_iter().flatten().map(BytesLists::bytes).sum::<usize>()
+            + self.error.bytes()
+    }
+
+    #[inline]
+    fn push(&mut self, message: &Message<'_>, layout: &Layout, _: usize) -> Result<(), ColumnError> {
+        let (frames, verb) = (message.frames, layout.verb);
+        let is_about_topics = matches!(verb, Verb::Sub | Verb::Unsub);
+        let has_body = matches!(verb, Verb::Put | Verb::Message);
+        // What a verb has no use for may be said with it all the same.
+        let value = |at: Option<usize>, is_there| at.filter(|_| is_there).map(|at| frames[at]);
+        self.verb.push(Some(verb.name()));
+        self.topic.push_text(value(layout.topic, has_body))?;
+        if is_about_topics {
+            self.topics.push_text(frames[layout.positional()].iter().copied())?;
+        } else {
+            self.topics.push_null()?;
+        }
+        self.id.push_text(layout.id.map(|id| frames[id]))?;
+        self.version.push_text(value(layout.version, verb == Verb::Connect))?;
+        self.ttl_ms.push(layout.ttl.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()));
+        self.push_headers(frames, layout)?;
+        self.text.push_text(value(layout.text, verb == Verb::Error))?;
+        if has_body {
+            let (n_frames, n_bytes) = message.sizes();
+            let (head, body) = frames.split_at(layout.body);
+            let before: usize = head.iter().map(|frame| frame.len()).sum();
+            self.body_frames.push(i32::try_from(n_frames - head.len()).ok());
+            self.body_bytes.push(i64::try_from(n_bytes - before).ok());
+            if let Some(column) = &mut self.body {
+                column.push(body.iter().copied())?;
+            }
+        } else {
+            self.skip_body()?;
+        }
+        self.end(None, None)
+    }
+
+    fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
+        self.skip()?;
+        self.end(Some(kind), frames)
+    }
+
+    fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.skip()?;
+        self.end(None, None)
+    }
+
+    fn finish(mut self, _: &Options) -> Result<Vec<ArrayRef>, ColumnError> {
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(self.verb.finish()?),
+            Arc::new(self.topic.finish_text()?),
+            self.topics.finish_text()?,
+            Arc::new(self.id.finish_text()?),
+            Arc::new(self.version.finish_text()?),
+            Arc::new(self.ttl_ms.finish()?),
+            self.headers.finish()?,
+            Arc::new(self.text.finish_text()?),
+            Arc::new(self.body_frames.finish()?),
+            Arc::new(self.body_bytes.finish()?),
+        ];
+        if let Some(column) = &mut self.body {
+            columns.push(column.finish()?);
+        }
+        columns.push(Arc::new(self.error.finish()?));
+        if let Some(column) = &mut self.corrupt_record {
+            columns.push(column.finish()?);
+        }
+        Ok(columns)
+    }
+}
+
+impl Messages {
+    /// The headers that are not the protocol's own; of those with one name the last, as Spark refuses a map with two.
+    #[inline]
+    fn push_headers(&mut self, frames: &[&[u8]], layout: &Layout) -> Result<(), ColumnError> {
+        let own = || layout.keys().filter(|key| frames[*key].starts_with(OWN));
+        if own().nth(1).is_some() {
+            // Names that are no text may be one when they are made text.
+            let last: HashMap<Cow<'_, str>, usize> = own().map(|key| (name(frames[key]), key)).collect();
+            let are_last = own().filter(|key| last.get(&name(frames[*key])) == Some(key));
+            return self.headers.push(are_last.map(|key| (frames[key], frames[key + 1])));
+        }
+        self.headers.push(own().map(|key| (frames[key], frames[key + 1])))
+    }
+
+    fn skip(&mut self) -> Result<(), ColumnError> {
+        self.verb.push(None);
+        for column in [&mut self.topic, &mut self.id, &mut self.version, &mut self.text] {
+            column.push(None)?;
+        }
+        self.topics.push_null()?;
+        self.ttl_ms.push(None);
+        self.headers.push_null()?;
+        self.skip_body()
+    }
+
+    fn skip_body(&mut self) -> Result<(), ColumnError> {
+        self.body_frames.push(None);
+        self.body_bytes.push(None);
+        self.body.as_mut().map_or(Ok(()), BytesLists::push_null)
+    }
+
+    #[inline]
+    fn end(&mut self, error: Option<&'static str>, corrupt_record: Option<&[&[u8]]>) -> Result<(), ColumnError> {
+        self.error.push(error);
+        match (&mut self.corrupt_record, corrupt_record) {
+            (Some(column), Some(frames)) => column.push(frames.iter().copied()),
+            (Some(column), None) => column.push_null(),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+fn name(key: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(key)
+}
