@@ -20,7 +20,7 @@ _OWN = '    secret-key = "{}"\n'
 
 def _plain(value: str) -> str:
     """Refuses what is no name of a file alone."""
-    if value in ("", ".", "..") or "/" in value or "\0" in value:
+    if value in ("", ".", "..") or "/" in value or not value.isprintable():
         message = f"{value!r} is no name of a key: it becomes that of two files."
         raise typer.BadParameter(message)
     return value

@@ -7,12 +7,17 @@ use std::time::Duration;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
+pub(crate) const PUB: c_int = 1;
+pub(crate) const SUB: c_int = 2;
 pub(crate) const DEALER: c_int = 5;
 pub(crate) const ROUTER: c_int = 6;
 pub(crate) const PULL: c_int = 7;
 pub(crate) const PUSH: c_int = 8;
 
+const SUBSCRIBE: c_int = 6;
 const LINGER: c_int = 17;
+const SNDHWM: c_int = 23;
+const RCVHWM: c_int = 24;
 const LAST_ENDPOINT: c_int = 32;
 const CURVE_PUBLICKEY: c_int = 48;
 const CURVE_SECRETKEY: c_int = 49;
@@ -109,6 +114,23 @@ impl Zmq {
         }
         self.items.push(PollItem { socket, fd: 0, events: POLLIN, revents: POLLIN });
         self.items.len() - 1
+    }
+
+    /// Has a socket hold as many messages as there are, before it is connected.
+    pub(crate) fn unbounded(&self, at: usize) {
+        for option in [SNDHWM, RCVHWM] {
+            self.set(at, option, &0i32.to_ne_bytes());
+        }
+    }
+
+    pub(crate) fn subscribe(&self, at: usize, topic: &[u8]) {
+        self.set(at, SUBSCRIBE, topic);
+    }
+
+    fn set(&self, at: usize, option: c_int, value: &[u8]) {
+        let socket = self.items[at].socket;
+        let done = unsafe { (self.functions.setsockopt)(socket, option, value.as_ptr().cast(), value.len()) };
+        assert_eq!(done, 0, "option {option}");
     }
 
     /// Listens; gives the real endpoint.
