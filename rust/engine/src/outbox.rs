@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trunkline_wire::{Frames, Nanos, SendId, Unsent, cost};
+use trunkline_wire::{Nanos, Parcel, SendId, Unsent, cost};
 
 /// What one peer of a ROUTER may have waiting; beyond it the newest is dropped.
 const PEER_MESSAGES: usize = 10_000;
@@ -25,7 +25,7 @@ pub(crate) struct To(pub(crate) Option<Bytes>);
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) id: Option<SendId>,
-    pub(crate) frames: Frames,
+    pub(crate) frames: Parcel,
     pub(crate) until: Option<Nanos>,
 }
 
@@ -211,7 +211,11 @@ mod tests {
     }
 
     fn pending(id: u64, bytes: usize) -> Pending {
-        Pending { id: Some(SendId(id)), frames: Frames::from_iter([Bytes::from(vec![0; bytes])]), until: None }
+        Pending {
+            id: Some(SendId(id)),
+            frames: trunkline_wire::Frames::from_iter([Bytes::from(vec![0; bytes])]).into(),
+            until: None,
+        }
     }
 
     fn id(pending: Option<Pending>) -> Option<u64> {

@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use trunkline_capture::{CaptureError, Direction, LowSpace, Progress, Row, Ticket, Writer};
-use trunkline_wire::{ErrorKind, Frames, Framing, Verdict};
+use trunkline_wire::{ErrorKind, Framing, Verdict};
 
 /// What a role does when its capture cannot keep up, or fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Tap {
         direction: Direction,
         endpoint: Option<&str>,
         peer: Option<&Bytes>,
-        frames: &Frames,
+        frames: &[Bytes],
         verdict: &Verdict,
     ) {
         let writer = match &mut self.writer {

@@ -36,8 +36,12 @@ pub trait Transport {
     fn receive(&mut self, socket: &mut Self::Socket) -> Result<Option<Received>, TransportError>;
 
     /// Hands over one whole message, or leaves it untouched. `to` is the routing id a ROUTER sends to.
-    fn send(&mut self, socket: &mut Self::Socket, to: Option<&Bytes>, frames: &Frames)
-    -> Result<Taken, TransportError>;
+    fn send(
+        &mut self,
+        socket: &mut Self::Socket,
+        to: Option<&Bytes>,
+        frames: &[Bytes],
+    ) -> Result<Taken, TransportError>;
 
     /// How many peers were turned away since there was no room for another.
     fn turned_away(&self) -> u64 {

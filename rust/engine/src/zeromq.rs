@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
-use trunkline_wire::{Frames, MAX_FRAMES, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{MAX_FRAMES, SocketEvent, SocketKind, SocketOptions};
 
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
@@ -256,7 +256,7 @@ impl Transport for ZeromqTransport {
         Ok(Some(Received { peer, user_id: None, frames: frames.take(MAX_FRAMES + 1).collect() }))
     }
 
-    fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError> {
+    fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
         self.launch(socket);
         let frames: Vec<Bytes> = to.into_iter().chain(frames).cloned().collect();
         let Ok(message) = ZmqMessage::try_from(frames) else { return Ok(Taken::Unreachable) };

@@ -1,10 +1,63 @@
 //! The frames of one message, and what they cost whoever keeps them.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 /// The frames of one message, in order. Most messages of the protocols have up to three.
 pub type Frames = SmallVec<[Bytes; 3]>;
+
+/// The frames of a message on its way out: its own, or shared by all who are to have it.
+#[derive(Clone, Debug)]
+pub enum Parcel {
+    /// Nobody else's.
+    Own(Frames),
+    /// Those from a place on.
+    Shared(Arc<Frames>, usize),
+}
+
+impl Deref for Parcel {
+    type Target = [Bytes];
+
+    #[inline]
+    fn deref(&self) -> &[Bytes] {
+        match self {
+            Self::Own(frames) => frames,
+            Self::Shared(frames, from) => &frames[*from..],
+        }
+    }
+}
+
+impl Default for Parcel {
+    fn default() -> Self {
+        Self::Own(Frames::new())
+    }
+}
+
+impl From<Frames> for Parcel {
+    fn from(frames: Frames) -> Self {
+        Self::Own(frames)
+    }
+}
+
+impl From<Parcel> for Frames {
+    fn from(parcel: Parcel) -> Self {
+        match parcel {
+            Parcel::Own(frames) => frames,
+            Parcel::Shared(frames, from) => frames[from..].iter().cloned().collect(),
+        }
+    }
+}
+
+impl PartialEq for Parcel {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Parcel {}
 
 /// The most frames a message may have.
 pub const MAX_FRAMES: usize = 10_000;

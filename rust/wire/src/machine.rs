@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{ErrorKind, Frames, Framing};
+use crate::{ErrorKind, Frames, Framing, Parcel};
 
 /// Monotonic nanoseconds since an origin of the driver's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -256,7 +256,7 @@ pub enum Output<S> {
         /// The routing id (ROUTER) or address (UDP) of the receiver.
         to: Option<Bytes>,
         /// The frames, without routing id.
-        frames: Frames,
+        frames: Parcel,
         /// When to give up.
         until: Option<Nanos>,
     },

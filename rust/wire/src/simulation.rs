@@ -411,7 +411,10 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         let now = self.now;
         match output {
             Output::Open(open) => self.open(node, open),
-            Output::Send { id, socket, to, frames, until } => self.send(node, socket, to, Letter { id, frames, until }),
+            Output::Send { id, socket, to, frames, until } => {
+                let frames = frames.into();
+                self.send(node, socket, to, Letter { id, frames, until });
+            }
             Output::Withdraw { socket, id } => {
                 let member = &mut self.members[node.0];
                 let Some(letters) = member.sockets.get_mut(&socket).map(|socket| &mut socket.letters) else { return };

@@ -172,7 +172,7 @@ impl Authenticator {
     }
 
     fn reply(&mut self, waiting: &Waiting, status: &'static str, text: &'static str, name: String) {
-        let frames = smallvec![
+        let frames: Frames = smallvec![
             Bytes::new(),
             Bytes::from_static(VERSION),
             waiting.request.clone(),
@@ -181,7 +181,8 @@ impl Authenticator {
             Bytes::from(name),
             Bytes::new(),
         ];
-        self.outputs.push_back(Output::Send { id: None, socket: Zap, to: waiting.peer.clone(), frames, until: None });
+        let (to, frames) = (waiting.peer.clone(), frames.into());
+        self.outputs.push_back(Output::Send { id: None, socket: Zap, to, frames, until: None });
     }
 }
 

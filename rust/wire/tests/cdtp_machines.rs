@@ -60,7 +60,7 @@ fn data(payload: &'static [u8]) -> SenderVerb {
 fn sends(sender: &mut Sender) -> Vec<(SendId, Frames)> {
     let mut all = vec![];
     while let Some(Output::Send { id, frames, .. }) = sender.poll_output() {
-        all.push((id.expect("a sender wants to know"), frames));
+        all.push((id.expect("a sender wants to know"), frames.into()));
     }
     all
 }

@@ -50,7 +50,7 @@ impl Desk {
             let text: Vec<_> = frames[2..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect();
             let name = MessageType::from_frame(&frames[2], true).map_or("?", MessageType::slug);
             self.out.push((to.clone(), format!("{name} {}", text[1..].join("·")).trim_end().to_owned()));
-            self.frames.push(frames);
+            self.frames.push(frames.into());
             if let Some(id) = id {
                 if self.takes {
                     self.broker.handle_socket(self.now, Front, SocketEvent::Sent(id));

@@ -58,7 +58,7 @@ impl Bench {
         while let Some(output) = self.worker.poll_output() {
             match output {
                 Output::Send { id: Some(id), frames, .. } => {
-                    all.push(frames);
+                    all.push(frames.into());
                     if self.takes {
                         self.worker.handle_socket(self.now, Back, SocketEvent::Sent(id));
                     } else {
@@ -170,7 +170,7 @@ impl Both {
     fn look(&mut self) -> (Vec<Frames>, Vec<WorkingEvent>) {
         while let Some(output) = self.0.poll_output() {
             if let Output::Send { id: Some(id), frames, .. } = output {
-                self.1.push(frames);
+                self.1.push(frames.into());
                 self.0.handle_socket(Nanos(0), Back, SocketEvent::Sent(id));
             }
         }
@@ -533,7 +533,7 @@ fn ask(client: &mut Client, now: Nanos, call: u64, retries: u32) {
 fn sends(client: &mut Client) -> Vec<(SendId, Frames)> {
     let all = std::iter::from_fn(|| client.poll_output());
     all.filter_map(|output| match output {
-        Output::Send { id, frames, .. } => id.map(|id| (id, frames)),
+        Output::Send { id, frames, .. } => id.map(|id| (id, frames.into())),
         Output::Withdraw { .. }
         | Output::Open(_)
         | Output::Connect { .. }

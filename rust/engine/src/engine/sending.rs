@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use trunkline_capture::Direction;
-use trunkline_wire::{Frames, Machine, Nanos, SendId, SocketEvent, Unsent, Verdict};
+use trunkline_wire::{Machine, Nanos, Parcel, SendId, SocketEvent, Unsent, Verdict};
 
 use super::{Engine, Slot};
 use crate::outbox::{Pending, To};
@@ -27,7 +27,7 @@ impl<I, S> Slot<I, S> {
         &mut self,
         transport: &mut T,
         to: Option<&Bytes>,
-        frames: &Frames,
+        frames: &[Bytes],
     ) -> Result<Taken, TransportError> {
         if self.outboxes.holds(to) { Ok(Taken::Full) } else { transport.send(&mut self.socket, to, frames) }
     }
@@ -86,7 +86,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     }
 
     /// Sends a message, or keeps its frames until it can be sent.
-    pub(super) fn send(&mut self, now: Nanos, at: usize, letter: Letter<'_>, frames: &mut Frames) {
+    pub(super) fn send(&mut self, now: Nanos, at: usize, letter: Letter<'_>, frames: &mut Parcel) {
         let result = self.slots[at].offer(&mut self.transport, letter.to, frames);
         self.posted(now, at, letter, frames, &result);
     }
@@ -105,7 +105,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         now: Nanos,
         at: usize,
         letter: Letter<'_>,
-        frames: &mut Frames,
+        frames: &mut Parcel,
         result: &Result<Taken, TransportError>,
     ) {
         let Letter { id, to, until } = letter;
@@ -140,7 +140,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         at: usize,
         id: Option<SendId>,
         to: Option<&Bytes>,
-        frames: &Frames,
+        frames: &[Bytes],
         result: &Result<Taken, TransportError>,
     ) -> Result<(), End> {
         match result {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trunkline_wire::{Curve, Frames, MAX_FRAMES, OptionValue, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{Curve, MAX_FRAMES, OptionValue, SocketEvent, SocketKind, SocketOptions};
 
 pub use context::{Context, load, terminate};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
@@ -320,7 +320,7 @@ impl Transport for LibzmqTransport {
         Ok(Some(received))
     }
 
-    fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &Frames) -> Result<Taken, TransportError> {
+    fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
         socket.is_drained = false;
         let parts = to.into_iter().chain(frames);
         let last = frames.len() + usize::from(to.is_some()) - 1;

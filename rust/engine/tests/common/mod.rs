@@ -189,7 +189,7 @@ impl Machine for Echo {
         }
         if self.answers {
             let Incoming { socket, peer: to, frames, .. } = incoming;
-            self.outputs.push_back(Output::Send { id: None, socket, to, frames, until: None });
+            self.outputs.push_back(Output::Send { id: None, socket, to, frames: frames.into(), until: None });
         }
         Verdict { error: None, label }
     }
@@ -211,7 +211,7 @@ impl Machine for Echo {
                 id: id.map(SendId),
                 socket: 0,
                 to,
-                frames: frames.into_iter().collect(),
+                frames: frames.into_iter().collect::<Frames>().into(),
                 until: None,
             }),
             Ask::Panic => panic!("on purpose"),

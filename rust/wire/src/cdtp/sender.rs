@@ -447,7 +447,13 @@ impl Machine for Sender {
         let Queued { frames, messages } = self.queue.pop_front()?;
         self.in_flight.push_back(InFlight { messages, bytes: cost(&frames) });
         self.next_send += 1;
-        Some(Output::Send { id: Some(SendId(self.next_send)), socket: DataOut, to: None, frames, until: None })
+        Some(Output::Send {
+            id: Some(SendId(self.next_send)),
+            socket: DataOut,
+            to: None,
+            frames: frames.into(),
+            until: None,
+        })
     }
 
     fn poll_event(&mut self) -> Option<SenderEvent> {

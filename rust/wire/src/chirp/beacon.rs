@@ -297,7 +297,7 @@ impl Beacon {
             id: None,
             socket: Udp,
             to: Some(to.into()),
-            frames: smallvec![Bytes::copy_from_slice(&datagram.encode())],
+            frames: Frames::from_iter([Bytes::copy_from_slice(&datagram.encode())]).into(),
             until: None,
         });
     }

@@ -377,7 +377,7 @@ impl Machine for Client {
         let call = self.calls.get_mut(&id)?;
         call.place = Place::Offered;
         self.offered += 1;
-        let frames = call.frames.clone();
+        let frames = call.frames.clone().into();
         Some(Output::Send { id: Some(SendId(id.0)), socket: Asking, to: None, frames, until: Some(call.due) })
     }
 

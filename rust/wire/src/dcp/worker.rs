@@ -584,7 +584,7 @@ impl Machine for Worker {
         self.next_send += 1;
         let send = SendId(self.next_send);
         self.in_flight.push_back((send, frames.clone()));
-        Some(Output::Send { id: Some(send), socket: Back, to: None, frames, until: None })
+        Some(Output::Send { id: Some(send), socket: Back, to: None, frames: frames.into(), until: None })
     }
 
     fn poll_event(&mut self) -> Option<WorkerEvent> {

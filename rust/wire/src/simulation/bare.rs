@@ -60,7 +60,7 @@ impl Machine for Bare {
     fn handle_timeout(&mut self, _now: Nanos) {}
 
     fn handle_verb(&mut self, _now: Nanos, (to, frames): Self::Verb) {
-        self.outputs.push_back(Output::Send { id: None, socket: (), to, frames, until: None });
+        self.outputs.push_back(Output::Send { id: None, socket: (), to, frames: frames.into(), until: None });
     }
 
     fn handle_close(&mut self, _now: Nanos, grace: Duration) {

@@ -15,8 +15,8 @@ use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
 use crate::slab::{Slab, Slot};
 use crate::{
-    DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
+    DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Output, Parcel,
+    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
 };
 
 /// Addresses that are remembered beyond a worker's life, and those of peers with wide types.
@@ -267,7 +267,7 @@ impl Broker {
         }
         self.stats.sent += 1;
         // Its frames follow when it is its turn.
-        let (id, to, frames) = (Some(send), Some(to), Frames::new());
+        let (id, to, frames) = (Some(send), Some(to), Parcel::default());
         self.outputs.push_back(Output::Send { id, socket: Front, to, frames, until: None });
     }
 
@@ -278,6 +278,7 @@ impl Broker {
         }
         self.stats.sent += 1;
         let to = Some(client);
+        let frames = frames.into();
         self.outputs.push_back(Output::Send { id: Some(id), socket: Front, to, frames, until: None });
     }
 
@@ -287,6 +288,7 @@ impl Broker {
 
     fn send(&mut self, to: Bytes, frames: Frames) {
         self.stats.sent += 1;
+        let frames = frames.into();
         self.outputs.push_back(Output::Send { id: None, socket: Front, to: Some(to), frames, until: None });
     }
 
@@ -430,7 +432,7 @@ impl Machine for Broker {
                     self.stats.sent = self.stats.sent.saturating_sub(1);
                     continue;
                 };
-                frames.clone_from(self.board.frames(request));
+                *frames = self.board.frames(request).clone().into();
             }
             return Some(output);
         }

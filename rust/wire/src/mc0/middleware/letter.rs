@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::mc0::{Header, ID, Layout, MESSAGE, TOPIC, Verb, encode};
-use crate::{Frames, cost};
+use crate::{Frames, Parcel, cost};
 
 /// A message to one or many.
 #[derive(Debug)]
 pub(super) struct Letter {
     /// With the empty frame that leads.
-    frames: Frames,
+    frames: Arc<Frames>,
     pub(super) cost: usize,
     pub(super) is_message: bool,
     /// Whether the empty frame goes with it; who has it decides where nobody says.
@@ -21,7 +21,7 @@ pub(super) struct Letter {
 impl Letter {
     fn new(frames: Frames, style: Option<bool>) -> Arc<Self> {
         let cost = cost(&frames);
-        Arc::new(Self { frames, cost, is_message: false, style })
+        Arc::new(Self { frames: Arc::new(frames), cost, is_message: false, style })
     }
 
     /// A MESSAGE of a PUT: its topic first, then its other headers in their order but for its ID (MC0-31).
@@ -31,7 +31,7 @@ impl Letter {
         let first: Header = (Bytes::from_static(TOPIC), topic.clone());
         let frames = encode(Verb::Message, std::iter::once(first).chain(others), &frames[layout.positional()]);
         let cost = cost(&frames);
-        Arc::new(Self { frames, cost, is_message: true, style: None })
+        Arc::new(Self { frames: Arc::new(frames), cost, is_message: true, style: None })
     }
 
     /// The confirmation of what had this ID.
@@ -57,8 +57,7 @@ impl Letter {
     }
 
     /// The frames for one whose style this is.
-    pub(super) fn frames(&self, is_delimited: bool) -> Frames {
-        let skipped = usize::from(!self.style.unwrap_or(is_delimited));
-        self.frames[skipped..].iter().cloned().collect()
+    pub(super) fn frames(&self, is_delimited: bool) -> Parcel {
+        Parcel::Shared(Arc::clone(&self.frames), usize::from(!self.style.unwrap_or(is_delimited)))
     }
 }

@@ -312,10 +312,13 @@ impl Middleware {
     }
 
     fn on_unsent(&mut self, now: Nanos, peer: Slot, unsent: Unsent) {
-        let Some(address) = self.peers.settle(now, peer, false) else { return };
+        let address = self.peers.address(peer).cloned();
+        if !self.peers.settle(now, peer, false) {
+            return;
+        }
         let kind = if unsent == Unsent::PeerFull { DropKind::PeerFull } else { DropKind::Unroutable };
-        self.drop(kind.into(), Some(address), Frames::new());
-        if unsent == Unsent::Unreachable && self.peers.knows(peer) {
+        self.drop(kind.into(), address, Frames::new());
+        if unsent == Unsent::Unreachable && self.peers.address(peer).is_some() {
             self.forget_all(peer, Farewell::Gone, DropKind::Unroutable);
         }
     }
@@ -369,7 +372,7 @@ impl Machine for Middleware {
             SocketEvent::Connected(_) => self.stats.peers += 1,
             SocketEvent::Disconnected(_) => self.stats.peers = self.stats.peers.saturating_sub(1),
             SocketEvent::Sent(send) => {
-                if self.peers.settle(now, peer(send), true).is_some() {
+                if self.peers.settle(now, peer(send), true) {
                     self.stats.sent += 1;
                     self.stats.messages += u64::from(send.0 & IS_MESSAGE != 0);
                 }

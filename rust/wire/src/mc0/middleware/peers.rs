@@ -153,8 +153,9 @@ impl Peers {
         &mut self.all[peer]
     }
 
-    pub(super) fn knows(&self, peer: Slot) -> bool {
-        self.all.get(peer).is_some()
+    /// The address of a peer, while it is remembered.
+    pub(super) fn address(&self, peer: Slot) -> Option<&Bytes> {
+        self.all.get(peer).map(|peer| &peer.address)
     }
 
     pub(super) fn clients(&self) -> impl Iterator<Item = Slot> {
@@ -293,10 +294,9 @@ impl Peers {
         }
     }
 
-    /// The transport has decided on a letter for this peer. Gives its address, if there is such a peer.
-    pub(super) fn settle(&mut self, now: Nanos, slot: Slot, is_sent: bool) -> Option<Bytes> {
-        let peer = self.all.get_mut(slot).filter(|peer| peer.offered > 0)?;
-        let address = peer.address.clone();
+    /// The transport has decided on a letter for this peer. Whether there is such a one.
+    pub(super) fn settle(&mut self, now: Nanos, slot: Slot, is_sent: bool) -> bool {
+        let Some(peer) = self.all.get_mut(slot).filter(|peer| peer.offered > 0) else { return false };
         peer.offered -= 1;
         self.waiting -= 1;
         if is_sent {
@@ -310,7 +310,7 @@ impl Peers {
                 self.make_ready(slot);
             }
         }
-        Some(address)
+        true
     }
 
     /// Looks after the queues of those who do not read, once the transport has taken all it takes now.
