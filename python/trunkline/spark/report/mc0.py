@@ -145,6 +145,8 @@ class Mc0Section(Section):
     Attributes:
         topics: The 200 topics with most messages, as each role saw them.
         topic_count: How many there are in all.
+        puts: What was put to all of them.
+        deliveries: What was delivered of all of them.
         refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
         refused: How many ERRORs there are in all.
         errors: Messages that do not decode, by kind of error.
@@ -156,6 +158,8 @@ class Mc0Section(Section):
 
     topics: tuple[TopicReport, ...] = ()
     topic_count: int = 0
+    puts: int = 0
+    deliveries: int = 0
     refusals: tuple[RefusalReport, ...] = ()
     refused: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -192,8 +196,8 @@ class Mc0Section(Section):
         """Topics, what was put and delivered, and what was answered with an error."""
         return (
             Tile("Topics", f"{self.topic_count:,}"),
-            Tile("Puts", f"{sum(topic.puts for topic in self.topics):,}"),
-            Tile("Deliveries", f"{sum(topic.deliveries for topic in self.topics):,}"),
+            Tile("Puts", f"{self.puts:,}"),
+            Tile("Deliveries", f"{self.deliveries:,}"),
             Tile("Refused", f"{self.refused:,}", not self.refused),
         )
 
@@ -258,12 +262,14 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
     kept = tuple(name for name in TOPIC_COLUMNS if name not in said)
     decoded = decode_keeping(spoken, Decoder("mc0"), kept, (*kept, *said))
     passed = passing(decoded)
-    found, number = _largest(passed)
+    found, (number, puts, deliveries) = _largest(passed)
     refusals, refused = _refusals(decoded)
     errors = decoded.where("error IS NOT NULL").groupBy("error").count().collect()
     return Mc0Section(
         topics=found,
         topic_count=number,
+        puts=puts,
+        deliveries=deliveries,
         refusals=refusals,
         refused=refused,
         errors=largest_first({row["error"]: row["count"] for row in errors}),
@@ -272,18 +278,18 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
     )
 
 
-def _largest(passed: DataFrame) -> tuple[tuple[TopicReport, ...], int]:
-    """The topics with most messages, and how many there are in all."""
+def _largest(passed: DataFrame) -> tuple[tuple[TopicReport, ...], tuple[int, int, int]]:
+    """The topics with most messages; and how many topics, PUTs and MESSAGEs there are in all."""
     from pyspark.sql import functions as F  # noqa: N812
 
     counted = count_topics(timed(passed).withColumn("topic", F.left("topic", F.lit(NAME)))).persist()
     try:
         order = (F.desc(F.col("puts") + F.col("deliveries")), "topic", "seen_by")
         largest = counted.orderBy(*order).limit(TOPICS).collect()
-        number = len(largest) if len(largest) < TOPICS else counted.count()
+        number, puts, deliveries = counted.agg(F.count("*"), F.sum("puts"), F.sum("deliveries")).collect()[0]
     finally:
         counted.unpersist()
-    return tuple(TopicReport(**row.asDict()) for row in largest), number
+    return tuple(TopicReport(**row.asDict()) for row in largest), (number, puts or 0, deliveries or 0)
 
 
 def _rates(passed: DataFrame, coloured: Sequence[TopicReport], total: Total) -> dict[int, dict[int, int]]:
@@ -320,11 +326,9 @@ def _refusals(decoded: DataFrame) -> tuple[tuple[RefusalReport, ...], int]:
     )
     try:
         order = (F.desc("errors"), "text", "peer")
-        largest = [row.asDict() for row in counted.orderBy(*order).limit(REFUSALS).collect()]
-        number = sum(row["errors"] for row in largest)
-        if len(largest) == REFUSALS:
-            number = counted.agg(F.sum("errors")).collect()[0][0]
+        largest = counted.orderBy(*order).limit(REFUSALS).collect()
+        number = counted.agg(F.sum("errors")).collect()[0][0]
     finally:
         counted.unpersist()
-    peers = (None if row["peer"] is None else bytes(row["peer"]) for row in largest)
-    return tuple(RefusalReport(**row | {"peer": peer}) for row, peer in zip(largest, peers, strict=True)), number
+    refusals = (row.asDict() | {"peer": row["peer"] and bytes(row["peer"])} for row in largest)
+    return tuple(RefusalReport(**refusal) for refusal in refusals), number or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -26,10 +26,11 @@ def rates(rows: Mapping[int, Mapping[int, int]], bucket_ns: int, title: str) -> 
         return None
     with mpl.rc_context(STYLE):
         figure, axes = plot()
+        times, unit = _times(bucket_ns)
         seconds = bucket_ns / 1e9
         lines = {at: [buckets.get(bucket, 0) / seconds for bucket in range(BUCKETS)] for at, buckets in rows.items()}
         for at in in_order(lines):
-            axes.plot(_times(bucket_ns), [*lines[at], lines[at][-1]], drawstyle="steps-post", color=colour_of(at))
+            axes.plot(times, [*lines[at], lines[at][-1]], drawstyle="steps-post", color=colour_of(at))
         peaks = [max(line) for line in lines.values()]
         if max(peaks) > _STEEP * min(peaks):
             axes.set_yscale("log")
@@ -37,7 +38,7 @@ def rates(rows: Mapping[int, Mapping[int, int]], bucket_ns: int, title: str) -> 
             axes.set_ylim(bottom=0)
         axes.set_ylabel("messages/s")
         counted(axes.yaxis)
-        _time_axis(axes, bucket_ns)
+        _time_axis(axes, times, unit)
         return svg(figure, title)
 
 
@@ -48,7 +49,7 @@ def stacks(rows: Mapping[int, Mapping[int, int]], bucket_ns: int, what: str, tit
         return None
     with mpl.rc_context(STYLE):
         figure, axes = plot()
-        times = _times(bucket_ns)
+        times, unit = _times(bucket_ns)
         bottom = [0] * BUCKETS
         for at in in_order(rows):
             heights = [rows[at].get(bucket, 0) for bucket in range(BUCKETS)]
@@ -57,7 +58,7 @@ def stacks(rows: Mapping[int, Mapping[int, int]], bucket_ns: int, what: str, tit
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         counted(axes.yaxis)
         axes.set_ylabel(what)
-        _time_axis(axes, bucket_ns)
+        _time_axis(axes, times, unit)
         return svg(figure, title)
 
 
@@ -71,19 +72,16 @@ def colour_of(at: int) -> str:
     return colour(COLOURS if at == OTHERS else at)
 
 
-def _times(bucket_ns: int) -> list[float]:
-    """Where the buckets begin, and where the last one ends, in seconds since the first message."""
-    return [bucket * bucket_ns / 1e9 for bucket in range(BUCKETS + 1)]
-
-
-def _time_axis(axes: Axes, bucket_ns: int) -> None:
+def _times(bucket_ns: int) -> tuple[list[float], str]:
+    """Where the buckets begin, and where the last one ends, since the first message, in the unit of that name."""
     length = BUCKETS * bucket_ns / 1e9
-    unit, name = next(
-        (unit, name)
-        for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"), (0, "seconds"))
-        if length >= 3 * unit
-    )
-    axes.set_xlim(0, length)
+    units = ((86400, "days"), (3600, "hours"), (60, "minutes"))
+    unit, name = next((known for known in units if length >= 3 * known[0]), (1, "seconds"))
+    return [bucket * bucket_ns / 1e9 / unit for bucket in range(BUCKETS + 1)], name
+
+
+def _time_axis(axes: Axes, times: Sequence[float], name: str) -> None:
+    axes.set_xlim(0, times[-1])
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 1.5, 2, 3, 5, 6, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds / (unit or 1):.4g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:.4g}"))
     axes.set_xlabel(f"{name} since the first message")
