@@ -62,7 +62,6 @@ def latencies(table):
     }
 
 
-@pytest.mark.req("MC0-30", "MC0-31")
 def test_what_a_middleware_sees(session, decoded):
     assert session.conf.get("spark.sql.session.timeZone") == "UTC"
     table = decoded(
