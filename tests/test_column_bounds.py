@@ -99,3 +99,46 @@ assert grown <= times * len(header), f"{grown / len(header):.1f} times the messa
 @pytest.mark.parametrize(("tags", "times"), [("'variant'", 9), ("'json'", 27), ("{'a': 'bigint'}", 2)])
 def test_tags_cost_a_small_multiple_of_their_bytes(kind, tags, times):
     subprocess.run([sys.executable, "-c", _MEASURE, kind, tags, str(times)], check=True, timeout=60)
+
+
+_MEASURE_MC0 = """
+import sys
+import pyarrow as pa
+from trunkline import columns
+
+kind, times = sys.argv[1], int(sys.argv[2])
+verb, *rest = {
+    "topic": [b"PUT", b"TOPIC", b"\\xff" * 16_000_000],
+    "header": [b"PUT", b"TOPIC", b"t", b"X-a", b"\\xff" * 16_000_000],
+    "headers": [b"PUT", b"TOPIC", b"t", *(part for at in range(4990) for part in (b"X-%d" % at, bytes(3200)))],
+    "equal headers": [b"PUT", b"TOPIC", b"t", *[b"X-a", bytes(3200)] * 4990],
+    "topics": [b"SUB", b"", *[bytes(1600)] * 9990],
+    "no message": [b"PUT", b"", bytes(16_000_000)],
+}[kind]
+decoder = columns.Decoder("mc0")
+
+def column(frames):
+    return pa.array([frames], pa.list_(pa.binary()))
+
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1]) * 1024
+
+list(decoder.decode_rows(envelope=column([]), header=pa.array([b"x"]), payload=column([])))
+envelope, header, payload = column([]), pa.array([verb]), column(rest)
+open("/proc/self/clear_refs", "w").write("5")
+before = peak()
+rows = [batch for _, batch in decoder.decode_rows(envelope=envelope, header=header, payload=payload)]
+grown = peak() - before
+given = sum(map(len, rest))
+assert grown <= times * given, f"{grown / given:.1f} times the message"
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it takes /proc to ask for the most memory there was")
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    # A byte that is no text becomes three.
+    [("topic", 4), ("header", 4), ("headers", 2), ("equal headers", 1), ("topics", 2), ("no message", 2)],
+)
+def test_texts_cost_a_small_multiple_of_their_bytes(kind, times):
+    subprocess.run([sys.executable, "-c", _MEASURE_MC0, kind, str(times)], check=True, timeout=60)

@@ -20,7 +20,7 @@ every = pytest.mark.parametrize("name", PROTOCOLS)
 
 
 def test_the_list_has_the_protocols_that_have_a_room():
-    assert list(PROTOCOLS) == ["cdtp", "dcp"]
+    assert list(PROTOCOLS) == ["cdtp", "dcp", "mc0"]
     assert {name for name, protocol in PROTOCOLS.items() if protocol.one_way} == {"cdtp"}
 
 
@@ -77,7 +77,7 @@ def test_tags_travel():
 
 
 def test_what_there_is_none_of_is_refused():
-    with pytest.raises(LocalProtocolError, match="'cdtp' and 'dcp'"):
+    with pytest.raises(LocalProtocolError, match="'cdtp', 'dcp', 'mc0'"):
         columns.Decoder("foo")
     with pytest.raises(LocalProtocolError, match="compat_dagbox says nothing of CDTP messages"):
         columns.Decoder("cdtp", compat_dagbox=True)
@@ -95,6 +95,10 @@ def test_only_what_is_wanted_is_needed():
     assert columns.needed(cdtp, {"payload"}) == {"header": False, "n_frames": False, "payload": False}
     assert columns.needed(dcp, {"service"}) == {"envelope": False, "header": False, "payload": True}
     assert not columns.needed(dcp, {"data"})["payload"]
+    mc0 = columns.Decoder("mc0", payload=True)
+    assert columns.needed(mc0, {"topic"}) == {"envelope": False, "header": False, "payload": True}
+    assert columns.needed(mc0, {"body_bytes"})["n_bytes"] is False
+    assert not columns.needed(mc0, {"body"})["payload"]
 
 
 @pytest.mark.parametrize("room", ["spark", "capture"])

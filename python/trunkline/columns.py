@@ -4,7 +4,7 @@
 ```python
 from trunkline import columns
 
-[protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp']
+[protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp', 'mc0']
 decoder = columns.Decoder("cdtp", tags={"run": "bigint"})
 for source, messages in decoder.decode_rows(header=headers, n_frames=counts):   # any Arrow arrays, up to 64 MiB a batch
     ...
@@ -29,7 +29,7 @@ from trunkline._native.columns import Decoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CdtpOptions", "DcpOptions", "Decoder", "Mode", "Protocol", "Tags", "protocols"]
+__all__ = ["CdtpOptions", "DcpOptions", "Decoder", "Mc0Options", "Mode", "Protocol", "Tags", "protocols"]
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
 Tags = Literal["variant", "json"] | Mapping[str, str] | None
@@ -63,6 +63,16 @@ class DcpOptions(TypedDict, total=False):
     """
 
     compat_dagbox: bool
+    payload: bool
+
+
+class Mc0Options(TypedDict, total=False):
+    """What may be said of decoding mc0 beside the mode.
+
+    Attributes:
+        payload: Whether to add the frames of the body.
+    """
+
     payload: bool
 
 

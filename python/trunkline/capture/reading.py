@@ -18,7 +18,7 @@ from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trunkline.columns import CdtpOptions, DcpOptions, Mode
+    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode
 
 __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "schema"]
 
@@ -178,6 +178,11 @@ class Capture:
     @overload
     def decode(
         self, protocol: Literal["dcp"], *, mode: Mode = ..., **options: Unpack[DcpOptions]
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
+    def decode(
+        self, protocol: Literal["mc0"], *, mode: Mode = ..., **options: Unpack[Mc0Options]
     ) -> pa.RecordBatchReader: ...
 
     @overload

@@ -9,42 +9,52 @@ messages = spark.decode(rows, "cdtp", tags={"run": "bigint", "*": "variant"})
 messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 ```
 
-`decode` makes a table of messages and is the fast path. `from_cdtp` and `from_dcp` are column functions, for frames in a
-table of your own; `pandas_udfs` has the same for pandas. All three give the same values for the same bytes. `runs` and
-`pair_requests` put messages together: those of a run, and a request with its reply.
+`decode` makes a table of messages and is the fast path. `from_cdtp`, `from_dcp` and `from_mc0` are column functions, for
+frames in a table of your own; `pandas_udfs` has the same for pandas. All three give the same values for the same bytes.
+`runs`, `pair_requests` and `topics` put messages together: those of a run, a request with its reply, and what passed
+through a topic.
 """
 
 from __future__ import annotations
 
 from trunkline.spark import pandas_udfs
-from trunkline.spark.columns import capture_schema, decode, from_cdtp, from_dcp
+from trunkline.spark.columns import capture_schema, decode, from_cdtp, from_dcp, from_mc0
 from trunkline.spark.report import (
     CdtpSection,
     DcpSection,
+    Mc0Section,
+    RefusalReport,
     Report,
     RunReport,
     SenderReport,
     ServiceReport,
+    TopicReport,
     report,
 )
 from trunkline.spark.requests import pair_requests
 from trunkline.spark.runs import runs
 from trunkline.spark.session import session
+from trunkline.spark.topics import topics
 
 __all__ = [
     "CdtpSection",
     "DcpSection",
+    "Mc0Section",
+    "RefusalReport",
     "Report",
     "RunReport",
     "SenderReport",
     "ServiceReport",
+    "TopicReport",
     "capture_schema",
     "decode",
     "from_cdtp",
     "from_dcp",
+    "from_mc0",
     "pair_requests",
     "pandas_udfs",
     "report",
     "runs",
     "session",
+    "topics",
 ]

@@ -35,8 +35,11 @@ def frames_of(decoder: Decoder, names: Sequence[str]) -> Callable[..., pd.DataFr
         frame = decoded.to_pandas(types_mapper=pd.ArrowDtype)
         # Spark reads what is nested object by object, and knows None but not pandas' NA.
         for field in decoded.schema:
-            if pa.types.is_list(field.type):
-                frame[field.name] = pd.Series(decoded[field.name].to_pylist(), index=frame.index, dtype=object)
+            if pa.types.is_nested(field.type):
+                values = decoded[field.name].to_pylist()
+                if pa.types.is_map(field.type):
+                    values = [None if pairs is None else dict(pairs) for pairs in values]
+                frame[field.name] = pd.Series(values, index=frame.index, dtype=object)
         return frame
 
     decode.__name__ = decoder.protocol.name

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-    from trunkline.columns import CdtpOptions, DcpOptions, Mode, Tags
+    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode, Tags
 
 __all__ = [
     "as_columns",
@@ -25,6 +25,7 @@ __all__ = [
     "decode_keeping",
     "from_cdtp",
     "from_dcp",
+    "from_mc0",
     "need_columns",
     "sent",
 ]
@@ -64,6 +65,17 @@ def decode(
 
 @overload
 def decode(
+    df: DataFrame,
+    protocol: Literal["mc0"],
+    *,
+    mode: Mode = ...,
+    columns: Sequence[str] | None = ...,
+    **options: Unpack[Mc0Options],
+) -> DataFrame: ...
+
+
+@overload
+def decode(
     df: DataFrame, protocol: str, *, mode: Mode = ..., columns: Sequence[str] | None = ..., **options: Any
 ) -> DataFrame: ...
 
@@ -98,11 +110,17 @@ def decode(
     parts of the `data` themselves, `error` and, in PERMISSIVE mode, `_corrupt_record` (all frames of what is no
     message).
 
+    For mc0 they are `capture_id, segment, seq, received_at_ns, endpoint, direction, peer`, where `df` has them, then
+    `verb`, `topic` (of a PUT or MESSAGE), `topics` (of a SUB or UNSUB), `id`, `version` and `ttl_ms` (of a CONNECT),
+    `headers` (a map of those that begin with ``X-``; of equal ones the last), `text` (of an ERROR), `body_frames`,
+    `body_bytes`, with `payload` the frames of the `body` themselves, `error` and, in PERMISSIVE mode,
+    `_corrupt_record` (all frames of what is no message). What is not UTF-8 in text is U+FFFD there.
+
     It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
     is not asked for. It works on batches and on streams, and with Spark Connect.
 
     Args:
-        df: A capture, or any table with a binary column `header`; for DCP also `envelope` and `payload`, arrays of
+        df: A capture, or any table with a binary column `header`; for DCP and mc0 also `envelope` and `payload`, arrays of
             binary, for the frames before and after it. Its columns `protocol` (rows of another one are left
             out), `n_frames`, `n_bytes`, `payload` and `n_head` (how many frames of it stand before the body, which is
             left where it is) are used where present. Where `n_frames` or `n_bytes` is not, the JVM counts it from
@@ -114,7 +132,7 @@ def decode(
         options: What the protocol knows beside. CDTP: `tags`, which columns the tags become; `accept`, the header that is
             a message, or several; `strict`, whether bytes after a header are an error. DCP: `compat_dagbox`, whether types
             of four bytes are taken as well (DCP-11). All: `payload`, whether to add the payload frames, of DCP the parts
-            of the data, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
+            of the data, of mc0 the body, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
         columns: Those that are wanted, in whatever order; all of them if None. Spark cannot tell a function which of
             its columns a query uses, so each one costs its way to Python and back unless it is left out here.
 
@@ -199,6 +217,74 @@ def from_dcp(
     """
     decoder = Decoder("dcp", mode=mode, compat_dagbox=compat_dagbox, payload=data)
     return _structs(decoder, {"envelope": envelope, "header": header, "payload": payload, "n_head": n_head})
+
+
+@overload
+def from_mc0(
+    header: Column | str,
+    payload: Column | str,
+    /,
+    *,
+    n_head: Column | str | None = ...,
+    mode: Mode = ...,
+    body: bool = ...,
+) -> Column: ...
+
+
+@overload
+def from_mc0(
+    envelope: Column | str,
+    header: Column | str,
+    payload: Column | str,
+    /,
+    *,
+    n_head: Column | str | None = ...,
+    mode: Mode = ...,
+    body: bool = ...,
+) -> Column: ...
+
+
+@needs_extra
+def from_mc0(
+    *frames: Column | str, n_head: Column | str | None = None, mode: Mode = "PERMISSIVE", body: bool = False
+) -> Column:
+    """A column of structs of what mc0 messages say, one a message.
+
+    The fields are those of `decode` from `verb` to `_corrupt_record`. Where all columns are null the struct is; of
+    what is no message it has `error` and `_corrupt_record` only.
+
+    It runs on `arrow_udf`, and what holds for `from_cdtp` holds for it.
+
+    Args:
+        frames: Three columns, or the last two of them: the frames before the verb, an array with the empty frame that
+            leads or nothing (MC0-07); the frames of the verb, binary; the frames after it, an array.
+        n_head: How many of these stand before the body, as a capture has it: unless the body is asked for, it then
+            stays in the JVM, which counts it. Without, all of it passes through Python.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        body: Whether to add the frames of the body as a field.
+
+    Raises:
+        LocalProtocolError: There is no such mode, or there are not two columns or three.
+    """
+    return _structs(Decoder("mc0", mode=mode, payload=body), mc0_columns(frames, n_head))
+
+
+def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> dict[str, Column | str | None]:
+    """The columns of mc0 messages, where nobody has to say that no frame is before the verb.
+
+    Raises:
+        LocalProtocolError: There are not two columns or three.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if len(frames) not in {2, 3}:
+        message = (
+            f"{len(frames)} columns: there are to be the header and the payload, and before them the envelope if any"
+        )
+        raise LocalProtocolError(message)
+    named = as_columns(dict(zip(("envelope", "header", "payload")[-len(frames) :], frames, strict=True)))
+    nothing = F.when(named["header"].isNotNull() | named["payload"].isNotNull(), F.array().cast("array<binary>"))
+    return {"envelope": nothing, **named, "n_head": n_head}
 
 
 @needs_extra

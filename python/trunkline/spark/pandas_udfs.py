@@ -5,19 +5,19 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from trunkline.columns import COUNTS, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import as_columns, sent
+from trunkline.spark.columns import as_columns, mc0_columns, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from trunkline.columns import Mode
 
-__all__ = ["cdtp", "dcp"]
+__all__ = ["cdtp", "dcp", "mc0"]
 
 
 @needs_extra
@@ -79,6 +79,49 @@ def dcp(
     """
     decoder = Decoder("dcp", mode=mode, compat_dagbox=compat_dagbox, payload=data)
     return _structs(decoder, {"envelope": envelope, "header": header, "payload": payload, "n_head": n_head})
+
+
+@overload
+def mc0(
+    header: Column | str,
+    payload: Column | str,
+    /,
+    *,
+    n_head: Column | str | None = ...,
+    mode: Mode = ...,
+    body: bool = ...,
+) -> Column: ...
+
+
+@overload
+def mc0(
+    envelope: Column | str,
+    header: Column | str,
+    payload: Column | str,
+    /,
+    *,
+    n_head: Column | str | None = ...,
+    mode: Mode = ...,
+    body: bool = ...,
+) -> Column: ...
+
+
+@needs_extra
+def mc0(
+    *frames: Column | str, n_head: Column | str | None = None, mode: Mode = "PERMISSIVE", body: bool = False
+) -> Column:
+    """The column of structs that `from_mc0` gives, by way of pandas, which costs a Python object a frame.
+
+    Args:
+        frames: The columns of the frames before the verb, of the verb, and of the frames after it, or the last two.
+        n_head: How many of these stand before the body, as in `from_mc0`.
+        mode: PERMISSIVE or FAILFAST.
+        body: Whether to add the frames of the body as a field.
+
+    Raises:
+        LocalProtocolError: There is no such mode, or there are not two columns or three.
+    """
+    return _structs(Decoder("mc0", mode=mode, payload=body), mc0_columns(frames, n_head))
 
 
 def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:

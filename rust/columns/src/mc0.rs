@@ -1,6 +1,6 @@
 //! mc0 messages as columns.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use arrow_array::{
     ArrayRef,
@@ -205,13 +205,14 @@ impl Messages {
     #[inline]
     fn push_headers(&mut self, frames: &[&[u8]], layout: &Layout) -> Result<(), ColumnError> {
         let own = || layout.keys().filter(|key| frames[*key].starts_with(OWN));
-        if own().nth(1).is_some() {
-            // Names that are no text may be one when they are made text.
-            let last: HashMap<Cow<'_, str>, usize> = own().map(|key| (name(frames[key]), key)).collect();
-            let are_last = own().filter(|key| last.get(&name(frames[*key])) == Some(key));
-            return self.headers.push(are_last.map(|key| (frames[key], frames[key + 1])));
+        if own().nth(1).is_none() {
+            return self.headers.push(own().map(|key| (frames[key], frames[key + 1])));
         }
-        self.headers.push(own().map(|key| (frames[key], frames[key + 1])))
+        // Names that differ may be the same text when what is none in them is replaced.
+        let mut named: Vec<_> = own().map(|key| (String::from_utf8_lossy(frames[key]), key)).collect();
+        named.sort_unstable();
+        let last = named.chunk_by(|(one, _), (next, _)| one == next).filter_map(<[_]>::last);
+        self.headers.push(last.map(|(_, key)| (frames[*key], frames[key + 1])))
     }
 
     fn skip(&mut self) -> Result<(), ColumnError> {
@@ -240,8 +241,4 @@ impl Messages {
             (None, _) => Ok(()),
         }
     }
-}
-
-fn name(key: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(key)
 }

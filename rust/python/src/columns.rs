@@ -223,8 +223,8 @@ fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> 
 
 fn unknown(protocol: &str) -> PyErr {
     let names: Vec<_> = PROTOCOLS.iter().map(|known| format!("'{}'", known.name())).collect();
-    let names = names.join(" and ");
-    LocalProtocolError::new_err(format!("protocol='{protocol}': the protocols that can be decoded are {names}"))
+    let names = names.join(", ");
+    LocalProtocolError::new_err(format!("protocol='{protocol}': those that can be decoded are {names}"))
 }
 
 /// An option that this protocol does not have, or none does.

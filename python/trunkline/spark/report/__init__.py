@@ -11,20 +11,33 @@ from typing import TYPE_CHECKING
 
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
-from trunkline.spark.report import cdtp, dcp
+from trunkline.spark.report import cdtp, dcp, mc0
 from trunkline.spark.report.cdtp import CdtpSection, RunReport
 from trunkline.spark.report.cdtp_counts import SenderReport
 from trunkline.spark.report.dcp import DcpSection, ServiceReport
 from trunkline.spark.report.html import page
+from trunkline.spark.report.mc0 import Mc0Section, RefusalReport, TopicReport
 from trunkline.spark.report.model import Report, Section, Total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CdtpSection", "DcpSection", "Report", "RunReport", "Section", "SenderReport", "ServiceReport", "report"]
+__all__ = [
+    "CdtpSection",
+    "DcpSection",
+    "Mc0Section",
+    "RefusalReport",
+    "Report",
+    "RunReport",
+    "Section",
+    "SenderReport",
+    "ServiceReport",
+    "TopicReport",
+    "report",
+]
 
 # Counts the section of each protocol, in the order they have on the page.
-_SECTIONS = (cdtp.count, dcp.count)
+_SECTIONS = (cdtp.count, dcp.count, mc0.count)
 
 
 @needs_extra
@@ -32,7 +45,8 @@ def report(
     capture: str | os.PathLike[str] | DataFrame, out_html: str | os.PathLike[str], *, name: str | None = None
 ) -> Report:
     """Writes a page with tables and plots of what was recorded: of CDTP rates, payload sizes, gaps and errors; of DCP
-    the requests of each service, with percentiles of their latency.
+    the requests of each service, with percentiles of their latency; of mc0 the topics, with what passed through them and
+    how long that took, and what was refused.
 
     Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
     alone: it needs no network. It replaces an older one once it is complete.

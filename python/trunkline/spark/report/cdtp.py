@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import amount, moment, readable, span
 from trunkline.spark.report import cdtp_counts
-from trunkline.spark.report.cdtp_counts import OTHERS, Counts, SenderReport
+from trunkline.spark.report.cdtp_counts import Counts, SenderReport
 from trunkline.spark.report.html import figure, key, line, table
-from trunkline.spark.report.model import COLOURS, NAME, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Section, Tile, Total
 from trunkline.spark.runs import runs
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class CdtpSection(Section):
 
     def figures(self) -> Sequence[str]:
         """Rates, sizes of payloads, and gaps."""
-        from trunkline.spark.report import cdtp_plots
+        from trunkline.spark.report import cdtp_plots, over_time
 
         names = {at: sender.title for at, sender in enumerate(self.senders[:COLOURS]) if sender.sender is not None}
         if self._known > len(names):
@@ -210,11 +210,13 @@ class CdtpSection(Section):
         legend = "".join(
             f"<span>{key(COLOURS if at == OTHERS else at)}{escape(name)}</span>" for at, name in names.items()
         )
+        bucket_ns = self.counts.bucket_ns
+        rates = over_time.rates(self.counts.rates, bucket_ns, "Messages a second over time, a line for each sender")
         sizes = cdtp_plots.sizes(self.counts, names)
+        missing = "Sequence numbers that were skipped, over time"
+        gaps = over_time.stacks(self.counts.gaps, bucket_ns, "missing", missing)
         return (
-            figure(
-                "rate", "Rate over time", "Messages a second of each sender", cdtp_plots.rates(self.counts), legend, ""
-            ),
+            figure("rate", "Rate over time", "Messages a second of each sender", rates, legend, ""),
             figure(
                 "sizes",
                 "Payload sizes",
@@ -227,7 +229,7 @@ class CdtpSection(Section):
                 "gaps",
                 "Gaps",
                 "Sequence numbers that were skipped, by when the message after the gap came",
-                cdtp_plots.gaps(self.counts),
+                gaps,
                 legend,
                 "No sequence number is missing.",
             ),

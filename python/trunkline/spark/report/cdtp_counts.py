@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 from trunkline._text import amount, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping, need_columns
-from trunkline.spark.report.model import COLOURS, NAME, Total, largest_first
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Total, largest_first
 from trunkline.spark.runs import skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-__all__ = ["OTHERS", "Counts", "SenderReport", "count"]
+__all__ = ["Counts", "SenderReport", "count"]
 
 # How many senders have a row of their own. Names come from the network: what they are told apart by is bounded.
 SENDERS = 200
-
-# The index of all senders together that have no colour of their own.
-OTHERS = -1
 
 _NEEDED = ("capture_id", "seq", "received_at_ns", "endpoint", "n_frames", "n_bytes", "header")
 

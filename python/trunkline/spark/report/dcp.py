@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -23,7 +22,7 @@ __all__ = ["DcpSection", "ServiceReport", "count"]
 SERVICES = 200
 PLOTTED = 12
 
-# What is plotted of latencies, each in the colour of its place.
+# What is plotted of latencies.
 LATENCIES = ("p50", "p90", "p99", "max")
 
 _NOTES = (
@@ -148,11 +147,18 @@ class DcpSection(Section):
         """Latencies."""
         if not self.services:
             return ()
+        from trunkline.spark.report.plots import latencies
+
         legend = "".join(f"<span>{key(at)}{name}</span>" for at, name in enumerate(LATENCIES))
         caption = "Percentiles of the time from request to reply" + (
             f", of the {PLOTTED} services with most requests" if len(self.services) > PLOTTED else ""
         )
-        drawn = _latencies(self.services[:PLOTTED])
+        rows = [
+            (service.title, [getattr(service, f"{name}_ns") for name in LATENCIES])
+            for service in self.services[:PLOTTED]
+            if service.max_ns is not None
+        ]
+        drawn = latencies(rows, "Latency of replies, a row for each service with its percentiles")
         return (figure("latencies", "Latency", caption, drawn, legend, "No request was replied to."),)
 
 
@@ -194,41 +200,3 @@ def _service(row: Row) -> ServiceReport:
     p50, p90, p99 = row["latency"] or (None, None, None)
     counts = {name: row[name] for name in ("seen_by", "requests", "replies", "forwards", "max_ns")}
     return ServiceReport(bytes(row["service"]), p50_ns=p50, p90_ns=p90, p99_ns=p99, **counts)
-
-
-def _latencies(services: Sequence[ServiceReport]) -> str | None:
-    """How long replies took, a row a service with a dot a percentile."""
-    import matplotlib as mpl
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    from trunkline.spark.report.plots import INK, LINE, STYLE, colour, cut, plot, svg
-
-    rows = [service for service in services if service.max_ns is not None]
-    if not rows:
-        return None
-    size = (6.4, max(1.4, 0.8 + 0.34 * len(rows)))
-    with mpl.rc_context({**STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
-        figure, axes = plot()
-        for row, service in enumerate(rows):
-            # What two clocks, or one that was set, make of a reply may be nothing, which has no place on the axis.
-            times = [max(getattr(service, f"{name}_ns"), 1) for name in LATENCIES]
-            axes.plot(times, [row] * len(times), color=LINE, linewidth=5, solid_capstyle="round", zorder=1)
-            # The largest first, so that where they are one the median is seen.
-            for at, time in reversed(list(enumerate(times))):
-                axes.plot(time, row, "o", color=colour(at), markersize=8)
-        axes.set_yticks(range(len(rows)), [cut(service.title) for service in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.tick_params(axis="y", labelcolor=INK)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if _decades(rows) > 2 else (1, 2, 5)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda nanoseconds, _: latency(nanoseconds)))
-        axes.margins(x=0.08)
-        axes.set_xlabel("latency")
-        return svg(figure, "Latency of replies, a row for each service with its percentiles")
-
-
-def _decades(services: Sequence[ServiceReport]) -> float:
-    """How many powers of ten the latencies span."""
-    times = [max(time, 1) for service in services for time in (service.p50_ns, service.max_ns) if time is not None]
-    return math.log10(max(times) / min(times))

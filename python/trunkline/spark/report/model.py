@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
-__all__ = ["BUCKETS", "COLOURS", "NAME", "Report", "Section", "Tile", "Total", "largest_first"]
+__all__ = ["BUCKETS", "COLOURS", "NAME", "OTHERS", "Report", "Section", "Tile", "Total", "largest_first"]
 
 # How finely time is divided.
 BUCKETS = 120
 
 # How many of what is plotted have a colour of their own; the one after these is for all others.
 COLOURS = 7
+
+# The index of all together that have none.
+OTHERS = -1
 
 # Where names are cut, which come from the network.
 NAME = 200
@@ -104,7 +107,8 @@ class Report:
         bytes: Bytes of all their frames.
         first_received_at_ns: When the first was received, in nanoseconds since 1970; None without one.
         last_received_at_ns: When the last was.
-        sections: What there is to say of each protocol, by its name, as ``"cdtp"``: a `CdtpSection`, a `DcpSection`.
+        sections: What there is to say of each protocol, by its name, as ``"cdtp"``: a `CdtpSection`, a `DcpSection`,
+            a `Mc0Section`.
     """
 
     path: Path

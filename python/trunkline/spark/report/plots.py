@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from trunkline._text import short
+from trunkline._text import latency, short
 from trunkline.spark.report.model import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = ["INK", "LINE", "STYLE", "colour", "counted", "cut", "errors", "plot", "svg"]
+__all__ = ["INK", "LINE", "STYLE", "colour", "counted", "cut", "errors", "latencies", "plot", "svg"]
 
 # What matplotlib is told, and what the page calls it: its variables know of light and dark.
 _COLOURS = {f"#fd00f{number}": f"var(--s{number})" for number in range(COLOURS + 1)} | {
@@ -73,6 +74,34 @@ def errors(kinds: Mapping[str, int]) -> str | None:
         counted(axes.xaxis)
         axes.tick_params(axis="y", labelcolor=INK)
         return svg(figure, "Messages that do not decode, by kind of error")
+
+
+def latencies(rows: Sequence[tuple[str, Sequence[int]]], title: str) -> str | None:
+    """How long something took, a row a name with a dot a percentile, each in the colour of its place."""
+    if not rows:
+        return None
+    # What two clocks, or one that was set, make of a time may be nothing, which has no place on the axis.
+    shown = [(name, [max(time, 1) for time in times]) for name, times in rows]
+    size = (6.4, max(1.4, 0.8 + 0.34 * len(shown)))
+    with mpl.rc_context({**STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
+        figure, axes = plot()
+        for row, (_, times) in enumerate(shown):
+            axes.plot(times, [row] * len(times), color=LINE, linewidth=5, solid_capstyle="round", zorder=1)
+            # The largest first, so that where they are one the median is seen.
+            for at, time in reversed(list(enumerate(times))):
+                axes.plot(time, row, "o", color=colour(at), markersize=8)
+        axes.set_yticks(range(len(shown)), [cut(name) for name, _ in shown])
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.tick_params(axis="y", labelcolor=INK)
+        axes.set_xscale("log")
+        every = [time for _, times in shown for time in times]
+        decades = math.log10(max(every) / min(every))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda nanoseconds, _: latency(nanoseconds)))
+        axes.margins(x=0.08)
+        axes.set_xlabel("latency")
+        return svg(figure, title)
 
 
 def plot() -> tuple[Figure, Axes]:

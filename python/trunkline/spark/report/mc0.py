@@ -1,0 +1,334 @@
+"""What a report says of mc0: the topics with what passed through them, and the errors that were answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, ClassVar
+
+from trunkline._text import amount, latency, moment, readable
+from trunkline.columns import Decoder
+from trunkline.spark.columns import decode_keeping
+from trunkline.spark.report.html import figure, key, line, table
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Section, Tile, Total, largest_first
+from trunkline.spark.topics import TOPIC_COLUMNS, count_topics, passing, timed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Mc0Section", "RefusalReport", "TopicReport", "count"]
+
+# How many topics are listed, and how many plotted.
+TOPICS = 200
+PLOTTED = 12
+
+# How many refusals are listed.
+REFUSALS = 100
+
+# What is plotted of latencies.
+LATENCIES = ("p50", "p99", "max")
+
+_NOTES = (
+    "Bytes and messages a second are those of what was put; a connector sees what others put when it is delivered. Latency "
+    "is from the receipt of a PUT by a middleware to the moment its MESSAGE was handed to a subscriber's connection. A "
+    "MESSAGE is taken to be of the PUT that its place among others says: where messages were lost it may be a later one, "
+    "and the figure too short."
+)
+
+_REFUSAL_NOTES = (
+    "ERRORs of one text to one peer: what it sent was no message or not allowed, or it did not read what it had "
+    "subscribed to."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """What was recorded of one topic of mc0, as one role saw it; see `trunkline.spark.topics`.
+
+    Attributes:
+        topic: Its name, cut at 200 characters.
+        seen_by: The role that recorded it: ``"middleware"`` or ``"connector"``.
+        puts: What was put.
+        deliveries: What was delivered.
+        bytes: The bytes of the bodies, each as it was put.
+        publishers: Peers that put something; None at a connector.
+        subscribers: Peers that had something delivered; None at a connector.
+        first_received_at_ns: When the first message passed, in nanoseconds since 1970.
+        last_received_at_ns: When the last did.
+        p50_ns: The way through the middleware that half of the deliveries stay below, in nanoseconds; None without any.
+        p99_ns: Likewise 99 of 100.
+        max_ns: The longest.
+    """
+
+    topic: str
+    seen_by: str
+    puts: int
+    deliveries: int
+    bytes: int
+    publishers: int | None
+    subscribers: int | None
+    first_received_at_ns: int
+    last_received_at_ns: int
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    max_ns: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The topic, or what it is if it has no name, to read."""
+        return readable(self.topic) or "(empty name)"
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second as they were put, from the first to the last; None if that is no time."""
+        passed_ns = self.last_received_at_ns - self.first_received_at_ns
+        messages = self.puts if self.seen_by == "middleware" else self.puts + self.deliveries
+        return messages / passed_ns * 1e9 if passed_ns else None
+
+    @property
+    def fan_out(self) -> float | None:
+        """Deliveries of what was put, on average; None at a connector, and where nothing was put."""
+        return self.deliveries / self.puts if self.puts and self.seen_by == "middleware" else None
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `Mc0Section.COLUMNS`."""
+        peers = (self.publishers, self.subscribers)
+        latencies = (self.p50_ns, self.p99_ns, self.max_ns)
+        return (
+            self.title,
+            self.seen_by,
+            f"{self.puts:,}",
+            f"{self.deliveries:,}",
+            "" if self.fan_out is None else f"{self.fan_out:,.3g}",
+            amount(self.bytes),
+            "" if self.rate is None else f"{self.rate:,.1f}",
+            *("" if count is None else f"{count:,}" for count in peers),
+            *("" if ns is None else latency(ns) for ns in latencies),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalReport:
+    """ERRORs of one text to one peer of a middleware.
+
+    Attributes:
+        text: What they say, cut at 200 characters; None where they say nothing.
+        peer: The peer's routing id, cut at 200 bytes; None for a connector, which received them itself.
+        errors: How many there are.
+        first_received_at_ns: When the first passed, in nanoseconds since 1970.
+        last_received_at_ns: When the last did.
+    """
+
+    text: str | None
+    peer: bytes | None
+    errors: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `Mc0Section.REFUSAL_COLUMNS`."""
+        peer = "(this connector)" if self.peer is None else readable(self.peer.decode(errors="backslashreplace"))
+        return (
+            readable(self.text or "") or "(no text)",
+            peer,
+            f"{self.errors:,}",
+            moment(self.first_received_at_ns),
+            moment(self.last_received_at_ns),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mc0Section(Section):
+    """What was recorded of mc0.
+
+    Attributes:
+        topics: The 200 topics with most messages, as each role saw them.
+        topic_count: How many there are in all.
+        puts: What was put to all of them.
+        deliveries: What was delivered of all of them.
+        refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
+        refused: How many ERRORs there are in all.
+        errors: Messages that do not decode, by kind of error.
+        bucket_ns: What time is divided into.
+        rates: Messages by topic and bucket. A topic is its index in `topics`; those without a colour are one.
+    """
+
+    protocol: ClassVar[str] = "mc0"
+
+    topics: tuple[TopicReport, ...] = ()
+    topic_count: int = 0
+    puts: int = 0
+    deliveries: int = 0
+    refusals: tuple[RefusalReport, ...] = ()
+    refused: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    bucket_ns: int = 1
+    rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    COLUMNS: ClassVar = (
+        "topic",
+        "seen by",
+        "puts",
+        "deliveries",
+        "fan-out",
+        "bytes",
+        "per second",
+        "publishers",
+        "subscribers",
+        "p50",
+        "p99",
+        "max",
+    )
+    REFUSAL_COLUMNS: ClassVar = ("error", "peer", "times", "first (UTC)", "last (UTC)")
+
+    @property
+    def malformed(self) -> Mapping[str, int]:
+        """Messages that do not decode, by kind of error."""
+        return self.errors
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anybody spoke it."""
+        return bool(self.topics or self.refusals or self.malformed)
+
+    def tiles(self) -> Sequence[Tile]:
+        """Topics, what was put and delivered, and what was answered with an error."""
+        return (
+            Tile("Topics", f"{self.topic_count:,}"),
+            Tile("Puts", f"{self.puts:,}"),
+            Tile("Deliveries", f"{self.deliveries:,}"),
+            Tile("Refused", f"{self.refused:,}", not self.refused),
+        )
+
+    def tables(self) -> str:
+        """The topics, nothing where nothing passed through any."""
+        if not self.topics:
+            return ""
+        rows = [
+            line(topic.cells(), self.COLUMNS, {"seen by"}, mark=key(min(at, COLOURS)))
+            for at, topic in enumerate(self.topics)
+        ]
+        more = self.topic_count - len(self.topics)
+        notes = _NOTES + (f" {more:,} topics with fewer messages are not listed." if more else "")
+        return table("topics", "Topics", self.COLUMNS, {"topic", "seen by"}, rows, notes)
+
+    def figures(self) -> Sequence[str]:
+        """Rates and latencies."""
+        if not self.topics:
+            return ()
+        from trunkline.spark.report import over_time, plots
+
+        names = [topic.title for topic in self.topics[:COLOURS]]
+        if self.topic_count > len(names):
+            names.append(f"{self.topic_count - len(names):,} more")
+        legend = "".join(f"<span>{key(at)}{escape(name)}</span>" for at, name in enumerate(names))
+        rates = over_time.rates(self.rates, self.bucket_ns, "Messages a second over time, a line for each topic")
+        rows = [
+            (topic.title, [getattr(topic, f"{name}_ns") for name in LATENCIES])
+            for topic in self.topics[:PLOTTED]
+            if topic.max_ns is not None
+        ]
+        caption = "Percentiles of the time from PUT to MESSAGE" + (
+            f", of the {PLOTTED} topics with most messages" if len(self.topics) > PLOTTED else ""
+        )
+        dots = "".join(f"<span>{key(at)}{name}</span>" for at, name in enumerate(LATENCIES))
+        drawn = plots.latencies(rows, "Time from PUT to MESSAGE, a row for each topic with its percentiles")
+        return (
+            figure("topic-rates", "Topics over time", "Messages a second of each topic", rates, legend, ""),
+            figure("ways", "Through the middleware", caption, drawn, dots, "No way through a middleware is known."),
+        )
+
+    def details(self) -> str:
+        """The errors that were answered, nothing where there are none."""
+        if not self.refusals:
+            return ""
+        rows = [line(refusal.cells(), self.REFUSAL_COLUMNS, {"peer"}, {"times"}) for refusal in self.refusals]
+        more = self.refused - sum(refusal.errors for refusal in self.refusals)
+        notes = _REFUSAL_NOTES + (f" {more:,} more ERRORs are not listed." if more else "")
+        return table("refusals", "Refused", self.REFUSAL_COLUMNS, {"error", "peer"}, rows, notes)
+
+
+def count(rows: DataFrame, total: Total) -> Mc0Section:
+    """Counts what these rows of a capture hold."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if "protocol" not in {name.lower() for name in rows.columns}:
+        return Mc0Section()
+    spoken = rows.where(F.col("protocol") == "mc0")
+    if spoken.isEmpty():
+        return Mc0Section()
+    said = ("verb", "topic", "headers", "text", "body_frames", "body_bytes", "error")
+    kept = tuple(name for name in TOPIC_COLUMNS if name not in said)
+    decoded = decode_keeping(spoken, Decoder("mc0"), kept, (*kept, *said))
+    passed = passing(decoded)
+    found, (number, puts, deliveries) = _largest(passed)
+    refusals, refused = _refusals(decoded)
+    errors = decoded.where("error IS NOT NULL").groupBy("error").count().collect()
+    return Mc0Section(
+        topics=found,
+        topic_count=number,
+        puts=puts,
+        deliveries=deliveries,
+        refusals=refusals,
+        refused=refused,
+        errors=largest_first({row["error"]: row["count"] for row in errors}),
+        bucket_ns=total.bucket_ns,
+        rates=_rates(passed, found[:COLOURS], total),
+    )
+
+
+def _largest(passed: DataFrame) -> tuple[tuple[TopicReport, ...], tuple[int, int, int]]:
+    """The topics with most messages; and how many topics, PUTs and MESSAGEs there are in all."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    counted = count_topics(timed(passed).withColumn("topic", F.left("topic", F.lit(NAME)))).persist()
+    try:
+        order = (F.desc(F.col("puts") + F.col("deliveries")), "topic", "seen_by")
+        largest = counted.orderBy(*order).limit(TOPICS).collect()
+        number, puts, deliveries = counted.agg(F.count("*"), F.sum("puts"), F.sum("deliveries")).collect()[0]
+    finally:
+        counted.unpersist()
+    return tuple(TopicReport(**row.asDict()) for row in largest), (number, puts or 0, deliveries or 0)
+
+
+def _rates(passed: DataFrame, coloured: Sequence[TopicReport], total: Total) -> dict[int, dict[int, int]]:
+    """Messages by topic and bucket, those without a colour together."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def is_of(topic: TopicReport) -> Column:
+        return (F.left("topic", F.lit(NAME)) == topic.topic) & (F.col("seen_by") == topic.seen_by)
+
+    places = (F.when(is_of(topic), at) for at, topic in enumerate(coloured))
+    bucket = F.floor((F.col("received_at_ns") - (total.first_ns or 0)) / total.bucket_ns).cast("int")
+    once = passed.where("is_put OR seen_by = 'connector'")
+    counted = once.groupBy(F.coalesce(*places, F.lit(OTHERS)).alias("at"), bucket.alias("bucket")).count()
+    rates: dict[int, dict[int, int]] = {}
+    for at, place, number in counted.collect():
+        rates.setdefault(at, {})[place] = number
+    return rates
+
+
+def _refusals(decoded: DataFrame) -> tuple[tuple[RefusalReport, ...], int]:
+    """The errors that a middleware sent or a connector received by text and peer, and how many there are in all."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    goes_out, at_middleware = F.col("direction") == "out", F.col("peer").isNotNull()
+    counted = (
+        decoded.where((F.col("verb") == "ERROR") & (goes_out == at_middleware))
+        .groupBy(F.left("text", F.lit(NAME)).alias("text"), F.substring("peer", 1, NAME).alias("peer"))
+        .agg(
+            F.count("*").alias("errors"),
+            F.min("received_at_ns").alias("first_received_at_ns"),
+            F.max("received_at_ns").alias("last_received_at_ns"),
+        )
+        .persist()
+    )
+    try:
+        order = (F.desc("errors"), "text", "peer")
+        largest = counted.orderBy(*order).limit(REFUSALS).collect()
+        number = counted.agg(F.sum("errors")).collect()[0][0]
+    finally:
+        counted.unpersist()
+    refusals = (row.asDict() | {"peer": row["peer"] and bytes(row["peer"])} for row in largest)
+    return tuple(RefusalReport(**refusal) for refusal in refusals), number or 0
