@@ -1,10 +1,14 @@
 //! mc0: a bus of topics. Connectors subscribe to topics and put messages, which the middleware passes on to subscribers.
 
+mod connector;
 mod decode;
 mod encode;
 mod framing;
 mod layout;
 
+pub use connector::{
+    Asked, Bus, Connector, ConnectorEvent, ConnectorSettings, ConnectorStats, ConnectorVerb, Outcome, Put,
+};
 pub use decode::{decode, id};
 pub use encode::{Header, ID, MESSAGE, TOPIC, TTL, VERSION, encode};
 pub use framing::Mc0;
