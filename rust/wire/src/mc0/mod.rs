@@ -1,5 +1,6 @@
 //! mc0: a bus of topics. Connectors subscribe to topics and put messages, which the middleware passes on to subscribers.
 
+mod connector;
 mod decode;
 mod encode;
 mod framing;
@@ -7,6 +8,9 @@ mod layout;
 mod middleware;
 mod policy;
 
+pub use connector::{
+    Asked, Bus, Connector, ConnectorEvent, ConnectorSettings, ConnectorStats, ConnectorVerb, Outcome, Put,
+};
 pub use decode::{decode, id};
 pub use encode::{Header, ID, MESSAGE, TOPIC, TTL, VERSION, encode};
 pub use framing::Mc0;

@@ -1,0 +1,431 @@
+//! The connector: subscribes, puts, and finds its way back to a middleware that is gone or silent.
+
+mod calls;
+mod outgoing;
+mod settings;
+mod verbs;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use self::calls::{Calls, Kind};
+use self::outgoing::{Outgoing, Place, What};
+pub use self::settings::{ConnectorSettings, ConnectorStats};
+pub use self::verbs::{Asked, ConnectorEvent, ConnectorVerb, Outcome, Put};
+use super::{Header, Layout, Settings, TTL, VERSION, Verb, decode, encode};
+use crate::backoff::Backoff;
+use crate::{
+    Backlog, CallId, DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos, Open,
+    Output, SocketEvent, SocketKind, SocketOptions, Verdict,
+};
+
+/// The version we speak (MC0-20).
+const OURS: &[u8] = b"0.3";
+
+/// What a middleware begins the text of an ERROR with that forgets a connector for not reading.
+const DISCONNECTED: &[u8] = b"disconnected:";
+
+/// The connector's only socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bus;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Up,
+    /// The transport, or the user, dials again.
+    Lost,
+    /// We dial again then.
+    Away {
+        until: Nanos,
+    },
+}
+
+/// The connector of mc0.
+#[derive(Debug)]
+pub struct Connector {
+    settings: ConnectorSettings,
+    state: Lifecycle,
+    link: Link,
+    /// The endpoint that is dialled, by its place.
+    dialled: usize,
+    /// When to try the next endpoint, unless this one is connected by then.
+    patience: Option<Nanos>,
+    /// The CONNECT of this connection.
+    greeting: Option<Place>,
+    /// Whether the transport has taken it: there is a connection.
+    is_begun: bool,
+    /// When the middleware was last heard of, counted from the CONNECT.
+    heard: Option<Nanos>,
+    /// Whether nothing is read: silence says nothing then.
+    is_pressed: bool,
+    /// Whether the middleware of the user's socket is silent.
+    is_lost: bool,
+    /// When to say something, having said nothing.
+    noop_at: Option<Nanos>,
+    backoff: Backoff,
+    /// What is subscribed to, and confirmed.
+    topics: BTreeSet<Bytes>,
+    calls: Calls,
+    outgoing: Outgoing,
+    outputs: VecDeque<Output<Bus>>,
+    events: VecDeque<ConnectorEvent>,
+    stats: ConnectorStats,
+}
+
+impl Connector {
+    /// A connector that asks for its socket at once. The seed makes its IDs its own, and spreads the reconnects of many.
+    pub fn new(now: Nanos, mut settings: ConnectorSettings, seed: [u8; 32]) -> Self {
+        // It is said in milliseconds, and zero is none (MC0-24).
+        settings.ttl = settings.ttl.filter(|ttl| ttl.as_millis() > 0);
+        let open = Output::Open(Open {
+            socket: Bus,
+            kind: SocketKind::Dealer,
+            bind: vec![],
+            connect: settings.connect.first().cloned().into_iter().collect(),
+            options: SocketOptions { immediate: true, ..settings.options.clone() },
+        });
+        let mut connector = Self {
+            backoff: Backoff::new(settings.reconnect_after, settings.reconnect_at_most, seed),
+            settings,
+            state: Lifecycle::Open,
+            link: Link::Up,
+            dialled: 0,
+            patience: None,
+            greeting: None,
+            is_begun: false,
+            heard: None,
+            is_pressed: false,
+            is_lost: false,
+            noop_at: None,
+            topics: BTreeSet::new(),
+            calls: Calls::new(seed),
+            outgoing: Outgoing::default(),
+            outputs: VecDeque::from([open]),
+            events: VecDeque::new(),
+            stats: ConnectorStats::default(),
+        };
+        connector.begin(now);
+        connector
+    }
+
+    fn message(&self, verb: Verb, headers: impl IntoIterator<Item = Header>, positional: &[Bytes]) -> Frames {
+        let mut frames = encode(verb, headers, positional);
+        if !self.settings.leading_delimiter {
+            frames.remove(0);
+        }
+        frames
+    }
+
+    /// Begins a connection: who we are, then what we want, before anything else.
+    fn begin(&mut self, now: Nanos) {
+        self.link = Link::Up;
+        let ttl = self.settings.ttl.map(|ttl| (Bytes::from_static(TTL), ttl.as_millis().to_string().into()));
+        let version = (Bytes::from_static(VERSION), Bytes::from_static(OURS));
+        let connect = self.message(Verb::Connect, [version].into_iter().chain(ttl), &[]);
+        self.greeting = Some(self.outgoing.greet(connect));
+        let topics: Vec<_> = self.topics.iter().cloned().collect();
+        // Beside the topics a message has the verb and two empty frames.
+        for some in topics.chunks(MAX_FRAMES - 3) {
+            let subscribe = self.message(Verb::Sub, [], some);
+            self.outgoing.greet(subscribe);
+        }
+        // The transport dials the only endpoint for as long as it takes.
+        self.patience = (self.settings.connect.len() > 1).then(|| now + self.settings.patience);
+    }
+
+    /// Lets go of a connection, to make another then.
+    fn lose(&mut self, then: Link) {
+        self.stats.reconnects += u64::from(self.is_begun);
+        self.is_begun = false;
+        (self.link, self.greeting, self.heard, self.noop_at, self.patience) = (then, None, None, None, None);
+        for id in self.outgoing.renew() {
+            self.outputs.push_back(Output::Withdraw { socket: Bus, id });
+        }
+    }
+
+    fn hang_up(&mut self, now: Nanos) {
+        let until = now + self.backoff.next();
+        self.lose(Link::Away { until });
+        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
+            self.outputs.push_back(Output::Disconnect { socket: Bus, endpoint });
+        }
+    }
+
+    fn dial(&mut self, now: Nanos) {
+        self.dialled = (self.dialled + 1) % self.settings.connect.len().max(1);
+        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
+            self.outputs.push_back(Output::Connect { socket: Bus, endpoint });
+        }
+        self.begin(now);
+    }
+
+    /// When a middleware that says nothing is gone (MC0-26).
+    fn silent_at(&self) -> Option<Nanos> {
+        let (ttl, heard) = (self.settings.ttl?, self.heard.filter(|_| !self.is_pressed)?);
+        Some(heard + ttl.saturating_mul(21) / 20)
+    }
+
+    fn on_silence(&mut self, now: Nanos) {
+        self.hang_up(now);
+        self.events.push_back(ConnectorEvent::Silent);
+        // What cannot be dialled anew is for its user to mend.
+        if self.settings.connect.is_empty() && !self.is_lost {
+            self.is_lost = true;
+            self.events.push_back(ConnectorEvent::Lost);
+            for id in self.calls.all() {
+                self.give_up(id);
+                self.events.push_back(ConnectorEvent::Ended(id, Outcome::Lost));
+            }
+        }
+    }
+
+    /// The next NOOP has time (MC0-25).
+    fn spoke(&mut self, now: Nanos) {
+        self.noop_at = self.settings.ttl.filter(|_| self.is_begun).map(|ttl| now + ttl.saturating_mul(19) / 20);
+    }
+
+    fn on_sent(&mut self, now: Nanos, place: Place, what: What) {
+        if self.greeting == Some(place) {
+            self.greeting = None;
+            self.is_begun = true;
+            self.heard = Some(now);
+        }
+        self.stats.sent += 1;
+        self.spoke(now);
+        match what {
+            What::Greeting | What::Plain => {}
+            What::Call(id) => {
+                if let Some(call) = self.calls.get_mut(id) {
+                    call.since = now;
+                }
+            }
+            What::Forgotten(topics) => self.unsubscribe(topics),
+        }
+    }
+
+    /// Ends a call that has its answer, unless nobody waits for it.
+    fn answered(&mut self, id: &[u8]) -> Option<(CallId, calls::Call)> {
+        let id = self.calls.of(id)?;
+        let place = self.calls.get_mut(id)?.place;
+        if !self.outgoing.may_be_there(place) {
+            return None;
+        }
+        self.outgoing.forget(place, vec![]);
+        self.calls.remove(id).map(|call| (id, call))
+    }
+
+    fn on_ok(&mut self, now: Nanos, id: &[u8]) {
+        let Some((id, call)) = self.answered(id) else { return };
+        match call.kind {
+            Kind::Subscribe(topics) => self.topics.extend(topics),
+            Kind::Unsubscribe(topics) => self.topics.retain(|topic| !topics.contains(topic)),
+            Kind::Put => self.stats.confirmed += 1,
+            Kind::Ping => {}
+        }
+        self.events.push_back(ConnectorEvent::Ended(id, Outcome::Done(now - call.since)));
+    }
+
+    fn on_error(&mut self, now: Nanos, frames: Frames, layout: Layout) {
+        self.stats.errors += 1;
+        if let Some(id) = layout.id {
+            if let Some((id, _)) = self.answered(&frames[id]) {
+                self.events.push_back(ConnectorEvent::Ended(id, Outcome::Refused { frames, layout }));
+            }
+            return;
+        }
+        let is_forgotten = layout.text.is_some_and(|at| frames[at].starts_with(DISCONNECTED));
+        self.events.push_back(ConnectorEvent::Error { frames, layout });
+        if is_forgotten && self.link == Link::Up {
+            self.hang_up(now);
+        }
+    }
+
+    fn drop(&mut self, reason: DropReason, frames: Frames) {
+        let dropped = Dropped { reason, peer: None, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(ConnectorEvent::Dropped(dropped));
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        let is_done = self.outgoing.held().messages == 0;
+        let Some(linger) = self.state.close(now, is_done) else { return };
+        for id in self.calls.all() {
+            self.calls.remove(id);
+            self.events.push_back(ConnectorEvent::Ended(id, Outcome::Unanswered));
+        }
+        self.outgoing.clear();
+        if self.link == Link::Up && self.is_begun {
+            let frames = self.message(Verb::Disconnect, [], &[]);
+            self.outputs.push_back(Output::Send { id: None, socket: Bus, to: None, frames, until: None });
+        }
+        self.outputs.push_back(Output::Close { socket: Bus, linger });
+        (self.link, self.is_begun) = (Link::Lost, false);
+    }
+}
+
+impl Machine for Connector {
+    type Socket = Bus;
+    type Event = ConnectorEvent;
+    type Verb = ConnectorVerb;
+    type Stats = ConnectorStats;
+
+    /// A connector answers nothing, whatever comes.
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Bus>) -> Verdict {
+        let frames = incoming.frames;
+        self.stats.received += 1;
+        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.heard = self.heard.map(|_| now);
+        self.is_lost = false;
+        self.backoff.reset();
+        let layout = match decode(&frames, Settings { max_ttl_ms: u64::MAX }) {
+            Ok(layout) => layout,
+            Err(error) => {
+                self.drop(error.into(), frames);
+                return error.into();
+            }
+        };
+        match layout.verb {
+            Verb::Message => {
+                self.stats.messages += 1;
+                self.events.push_back(ConnectorEvent::Message { frames, layout });
+            }
+            Verb::Ok => self.on_ok(now, layout.id.map(|id| frames[id].clone()).as_deref().unwrap_or_default()),
+            Verb::Error => self.on_error(now, frames, layout),
+            Verb::Noop => {}
+            Verb::Connect | Verb::Disconnect | Verb::Sub | Verb::Unsub | Verb::Put => {
+                self.drop(DropKind::UnexpectedVerb.into(), frames);
+            }
+        }
+        self.close_if_done(now);
+        Verdict::default()
+    }
+
+    fn handle_socket(&mut self, now: Nanos, _socket: Bus, event: SocketEvent) {
+        self.events.extend(event.connection().map(ConnectorEvent::Connection));
+        match event {
+            SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::Connected(_) => {
+                self.patience = None;
+                if self.link == Link::Lost {
+                    self.begin(now);
+                }
+            }
+            // Of a connection that never was there is nothing to lose, and one that we let go of is lost already.
+            SocketEvent::Disconnected(_) if !self.is_begun => {}
+            SocketEvent::Disconnected(_) if self.settings.connect.is_empty() => self.lose(Link::Lost),
+            SocketEvent::Disconnected(_) => self.hang_up(now),
+            SocketEvent::Sent(send) => {
+                if let Some(what) = self.outgoing.settle(send, None) {
+                    self.on_sent(now, send.0, what);
+                }
+            }
+            SocketEvent::Unsent(send, unsent) => {
+                self.outgoing.settle(send, Some(unsent));
+            }
+            SocketEvent::Closed => self.state = Lifecycle::Closed,
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some(id) = self.calls.overdue(now) {
+            self.give_up(id);
+            self.events.push_back(ConnectorEvent::Ended(id, Outcome::TimedOut));
+        }
+        if matches!(self.link, Link::Away { until } if now >= until) {
+            self.dial(now);
+        }
+        if self.silent_at().is_some_and(|at| now >= at) {
+            self.on_silence(now);
+        } else if self.patience.is_some_and(|at| now >= at) {
+            self.hang_up(now);
+        }
+        if self.noop_at.is_some_and(|at| now >= at) {
+            self.spoke(now);
+            // What the transport has not taken yet says as much.
+            if self.outgoing.is_idle() {
+                let noop = self.message(Verb::Noop, [], &[]);
+                self.outgoing.greet(noop);
+            }
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: ConnectorVerb) {
+        match verb {
+            ConnectorVerb::Call { call, .. } if !self.state.is_open() => {
+                self.events.push_back(ConnectorEvent::Ended(call, Outcome::Unanswered));
+            }
+            ConnectorVerb::Call { call, .. } if self.is_lost => {
+                self.events.push_back(ConnectorEvent::Ended(call, Outcome::Lost));
+            }
+            ConnectorVerb::Call { call, asked, timeout } => self.ask(now, call, asked, timeout),
+            ConnectorVerb::Put(put) if self.state.is_open() => {
+                self.stats.put += 1;
+                let frames = self.put(None, put);
+                self.outgoing.push(What::Plain, frames);
+            }
+            ConnectorVerb::Put(_) => {}
+            ConnectorVerb::Cancel(call) => self.give_up(call),
+        }
+        self.close_if_done(now);
+    }
+
+    /// Waits for the answers to what was asked and for the transport to take the rest, for as long as `grace`, and leaves.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.state.drain(now, grace);
+        self.close_if_done(now);
+    }
+
+    fn handle_pressure(&mut self, now: Nanos, pressed: bool) {
+        self.is_pressed = pressed;
+        self.heard = self.heard.map(|_| now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Bus>> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        if self.link != Link::Up || self.state.is_closing() {
+            return None;
+        }
+        let (id, frames) = self.outgoing.offer()?;
+        Some(Output::Send { id: Some(id), socket: Bus, to: None, frames, until: None })
+    }
+
+    fn poll_event(&mut self) -> Option<ConnectorEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        if self.state.is_closing() {
+            return None;
+        }
+        let away = match self.link {
+            Link::Away { until } => Some(until),
+            Link::Up | Link::Lost => None,
+        };
+        let calls = self.calls.poll_timeout();
+        let all = [away, calls, self.silent_at(), self.patience, self.noop_at, self.state.poll_timeout()];
+        all.into_iter().flatten().min()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.outgoing.held()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.messages
+    }
+
+    fn stats(&self) -> ConnectorStats {
+        let Backlog { messages, bytes } = self.outgoing.held();
+        ConnectorStats { queued: messages as u64, queued_bytes: bytes as u64, ..self.stats.clone() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.is_closed()
+    }
+}

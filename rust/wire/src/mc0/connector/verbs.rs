@@ -1,0 +1,196 @@
+//! What the user of a connector asks for, and hears.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::calls::Kind;
+use super::outgoing::{Fate, What};
+use super::{Bus, Connector};
+use crate::mc0::{Header, ID, Layout, TOPIC, Verb};
+use crate::{CallId, Calling, Connection, Dropped, Event, Frames, Nanos, Output, Weight, cost};
+
+/// A message for a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// The topic.
+    pub topic: Bytes,
+    /// What goes to the subscribers beside the body; keys begin with `X-`.
+    pub headers: Vec<Header>,
+    /// The frames of the body.
+    pub body: Vec<Bytes>,
+}
+
+/// What a call asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The messages of these topics.
+    Subscribe(Vec<Bytes>),
+    /// No more of them.
+    Unsubscribe(Vec<Bytes>),
+    /// That a message is taken.
+    Put(Put),
+    /// A sign of life.
+    Ping,
+}
+
+/// What the user of a connector may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectorVerb {
+    /// Something that is answered.
+    Call {
+        /// The number of the call.
+        call: CallId,
+        /// What it asks for.
+        asked: Asked,
+        /// How long it may take; for ever where that is not said.
+        timeout: Option<Duration>,
+    },
+    /// A message that is sent once, and never confirmed.
+    Put(Put),
+    /// Wait for a call no more, and do not send it if that has not been done.
+    Cancel(CallId),
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The middleware has done it: so long after the transport took it.
+    Done(Duration),
+    /// The middleware has not.
+    Refused {
+        /// The ERROR, bit for bit.
+        frames: Frames,
+        /// What is where in it.
+        layout: Layout,
+    },
+    /// There was no answer in time.
+    TimedOut,
+    /// The middleware is silent, and the socket is the user's.
+    Lost,
+    /// The connector closed before the answer came.
+    Unanswered,
+}
+
+/// What a connector tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectorEvent {
+    /// A call has ended.
+    Ended(CallId, Outcome),
+    /// A message of a subscribed topic.
+    Message {
+        /// The message, bit for bit.
+        frames: Frames,
+        /// What is where in it.
+        layout: Layout,
+    },
+    /// An ERROR that answers no call.
+    Error {
+        /// The message, bit for bit.
+        frames: Frames,
+        /// What is where in it.
+        layout: Layout,
+    },
+    /// The middleware is silent for too long, and is connected to anew.
+    Silent,
+    /// It is silent, and the socket is the user's: calls end with [`Outcome::Lost`] until it is heard of again.
+    Lost,
+    /// Bytes that are no message, or a message that a connector is never sent.
+    Dropped(Dropped),
+    /// What became of a connection.
+    Connection(Connection),
+}
+
+impl Event for ConnectorEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Ended(_, outcome) => Weight::Lossless(Connector::cost(outcome)),
+            Self::Message { frames, .. } => Weight::Lossless(cost(frames)),
+            Self::Lost => Weight::Lossless(0),
+            Self::Error { frames, .. } => Weight::Notice(cost(frames)),
+            Self::Dropped(dropped) => dropped.weight(),
+            Self::Silent | Self::Connection(_) => Weight::Notice(0),
+        }
+    }
+}
+
+impl Calling for Connector {
+    type Outcome = Outcome;
+
+    fn outcome(event: ConnectorEvent) -> Result<(CallId, Outcome), ConnectorEvent> {
+        match event {
+            ConnectorEvent::Ended(call, outcome) => Ok((call, outcome)),
+            ConnectorEvent::Message { .. }
+            | ConnectorEvent::Error { .. }
+            | ConnectorEvent::Silent
+            | ConnectorEvent::Lost
+            | ConnectorEvent::Dropped(_)
+            | ConnectorEvent::Connection(_) => Err(event),
+        }
+    }
+
+    fn unanswered() -> Outcome {
+        Outcome::Unanswered
+    }
+
+    fn cost(outcome: &Outcome) -> usize {
+        match outcome {
+            Outcome::Refused { frames, .. } => cost(frames),
+            Outcome::Done(_) | Outcome::TimedOut | Outcome::Lost | Outcome::Unanswered => 0,
+        }
+    }
+}
+
+impl Connector {
+    pub(super) fn ask(&mut self, now: Nanos, call: CallId, asked: Asked, timeout: Option<Duration>) {
+        if self.calls.has(call) {
+            return;
+        }
+        let id = self.calls.header(call);
+        let header = [(Bytes::from_static(ID), id.clone())];
+        let (frames, kind) = match asked {
+            Asked::Subscribe(topics) => (self.message(Verb::Sub, header, &topics), Kind::Subscribe(topics)),
+            Asked::Unsubscribe(topics) => {
+                // Whatever becomes of it, a later connection does not restore them.
+                self.topics.retain(|topic| !topics.contains(topic));
+                (self.message(Verb::Unsub, header, &topics), Kind::Unsubscribe(topics))
+            }
+            Asked::Put(put) => {
+                self.stats.put += 1;
+                (self.put(Some(id), put), Kind::Put)
+            }
+            Asked::Ping => (self.message(Verb::Noop, header, &[]), Kind::Ping),
+        };
+        let place = self.outgoing.push(What::Call(call), frames);
+        self.calls.insert(now, call, kind, place, timeout.map(|timeout| now + timeout));
+    }
+
+    pub(super) fn put(&self, id: Option<Bytes>, Put { topic, headers, body }: Put) -> Frames {
+        let id = id.map(|id| (Bytes::from_static(ID), id));
+        let topic = (Bytes::from_static(TOPIC), topic);
+        self.message(Verb::Put, id.into_iter().chain([topic]).chain(headers), &body)
+    }
+
+    /// Waits for a call no more: it is not sent any more, and a subscription that has left is taken back.
+    pub(super) fn give_up(&mut self, id: CallId) {
+        let Some(call) = self.calls.remove(id) else { return };
+        let topics = match call.kind {
+            Kind::Subscribe(topics) => topics,
+            Kind::Unsubscribe(_) | Kind::Put | Kind::Ping => vec![],
+        };
+        match self.outgoing.forget(call.place, topics.clone()) {
+            Fate::Kept => {}
+            Fate::Offered(id) => self.outputs.push_back(Output::Withdraw { socket: Bus, id }),
+            Fate::Gone => self.unsubscribe(topics),
+        }
+    }
+
+    /// Has the middleware forget topics that nothing else wants.
+    pub(super) fn unsubscribe(&mut self, mut topics: Vec<Bytes>) {
+        topics.retain(|topic| !self.topics.contains(topic) && !self.calls.subscribes(topic));
+        if !topics.is_empty() {
+            let frames = self.message(Verb::Unsub, [], &topics);
+            self.outgoing.push(What::Plain, frames);
+        }
+    }
+}
