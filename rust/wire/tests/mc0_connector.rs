@@ -20,7 +20,7 @@ fn bytes(text: &str) -> Bytes {
 }
 
 /// A message in words: its frames after the delimiter, IDs as `#`.
-fn said(frames: &Frames) -> String {
+fn said(frames: &[Bytes]) -> String {
     assert!(frames[0].is_empty(), "no delimiter");
     let mut words: Vec<_> = frames[1..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect();
     if let Some(at) = words.iter().position(|word| word == "ID") {

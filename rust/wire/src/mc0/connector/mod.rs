@@ -258,7 +258,13 @@ impl Connector {
         self.outgoing.clear();
         if self.link == Link::Up && self.is_begun {
             let frames = self.message(Verb::Disconnect, [], &[]);
-            self.outputs.push_back(Output::Send { id: None, socket: Bus, to: None, frames, until: None });
+            self.outputs.push_back(Output::Send {
+                id: None,
+                socket: Bus,
+                to: None,
+                frames: frames.into(),
+                until: None,
+            });
         }
         self.outputs.push_back(Output::Close { socket: Bus, linger });
         (self.link, self.is_begun) = (Link::Lost, false);
@@ -392,7 +398,7 @@ impl Machine for Connector {
             return None;
         }
         let (id, frames) = self.outgoing.offer()?;
-        Some(Output::Send { id: Some(id), socket: Bus, to: None, frames, until: None })
+        Some(Output::Send { id: Some(id), socket: Bus, to: None, frames: frames.into(), until: None })
     }
 
     fn poll_event(&mut self) -> Option<ConnectorEvent> {
