@@ -5,6 +5,7 @@ use trunkline_wire::Frames;
 use trunkline_wire::cdtp::{MessageType, Variant, encode_batch, encode_header};
 use trunkline_wire::chirp::{Datagram, Id, Kind, Service};
 use trunkline_wire::dcp::{MessageType as Type, Width, encode_header as encode_dcp, encode_reply, encode_request};
+use trunkline_wire::mc0::{Verb, encode as encode_mc0};
 use trunkline_wire::msgpack::Timestamp;
 
 use crate::Input;
@@ -77,6 +78,41 @@ pub fn dcp(input: &mut Input<'_>) -> Option<Frames> {
     }
     if input.byte()? == 0xff {
         frames.truncate(usize::from(input.byte()?) % frames.len());
+    }
+    Some(frames)
+}
+
+/// A topic of a few.
+pub fn topic(input: &mut Input<'_>) -> Option<Bytes> {
+    input.pick(&[&b"t"[..], b"u", b"", b"\xff"]).map(Bytes::from_static)
+}
+
+/// A message of mc0, of any verb and in either style; one in a while is none.
+pub fn mc0(input: &mut Input<'_>) -> Option<Frames> {
+    let text = |input: &mut Input<'_>| Some(Bytes::from(input.number()?.to_string()));
+    let verb = input.pick(&Verb::ALL)?;
+    let mut headers = vec![];
+    if input.byte()? & 1 == 0 || verb == Verb::Ok {
+        headers.push((Bytes::from_static(b"ID"), text(input)?));
+    }
+    match verb {
+        Verb::Connect if input.byte()? & 1 == 0 => headers.push((Bytes::from_static(b"TTL"), text(input)?)),
+        Verb::Put | Verb::Message => headers.push((Bytes::from_static(b"TOPIC"), topic(input)?)),
+        Verb::Error => {
+            let texts = [&b"no"[..], b"disconnected: you do not read"];
+            headers.push((Bytes::from_static(b"MESSAGE"), input.pick(&texts).map(Bytes::from_static)?));
+        }
+        _ => {}
+    }
+    let positional = match verb {
+        Verb::Sub | Verb::Unsub => input.several(topic)?,
+        _ => input.several(Input::bytes)?,
+    };
+    let mut frames = encode_mc0(verb, headers, &positional);
+    match input.byte()? {
+        0xff => frames.truncate(usize::from(input.byte()?) % frames.len()),
+        odd if odd & 1 == 1 => drop(frames.remove(0)),
+        _ => {}
     }
     Some(frames)
 }

@@ -104,7 +104,6 @@ impl Middleware {
             }
             Verb::Disconnect => {
                 self.confirm(now, sender);
-                sender.id = None;
                 if let Some(peer) = sender.peer {
                     self.forget(peer, Farewell::Left);
                 }
@@ -116,6 +115,7 @@ impl Middleware {
                         self.unsubscribe(peer, topic);
                     }
                 }
+                self.confirm(now, sender);
                 self.leave_if_nothing(sender.peer);
             }
             Verb::Put => self.put(sender, frames, layout)?,
@@ -206,9 +206,9 @@ impl Middleware {
         Ok(())
     }
 
-    /// Answers what had an ID (MC0-12).
+    /// Answers what had an ID (MC0-12), once: before its sender may be forgotten.
     fn confirm(&mut self, now: Nanos, sender: &mut Sender) {
-        if let Some(id) = sender.id.clone() {
+        if let Some(id) = sender.id.take() {
             let peer = self.remembered(now, sender);
             self.peers.send(peer, &Letter::ok(id, sender.is_delimited));
         }
