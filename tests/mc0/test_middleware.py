@@ -242,7 +242,7 @@ def test_one_that_does_not_read_loses_its_own_alone(start, dial, overflow):
         publisher.send_multipart(put(b"t", b"%d" % number, body))
         assert reader.recv_multipart() == message(b"t", b"%d" % number, body)
     full = bus.stats.dropped["peer_full"]
-    assert full > 100
+    assert full >= 100
     until(lambda: dropped)
     assert dropped[0].kind == "peer_full"
     assert ask(publisher, noop(b"1")) == ok(b"1")

@@ -95,7 +95,10 @@ impl PyMiddleware {
     /// Has these entries be the policy from the next message on; without any, everything is allowed.
     fn enforce(slf: &Bound<'_, Self>, entries: &Bound<'_, PyAny>) -> PyResult<()> {
         let policy = given_policy(entries)?;
-        slf.as_super().get().ours()?;
+        let role = slf.as_super().get();
+        if role.ours()?.is_over() {
+            return Err(role.ended());
+        }
         slf.get().handle.ask(MiddlewareVerb::Enforce(policy));
         Ok(())
     }
