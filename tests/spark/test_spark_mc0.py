@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PythonException
@@ -11,6 +12,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from trunkline import capture, spark
 from trunkline.errors import DecodeError, LocalProtocolError
 
+VECTORS = Path(__file__).parent.parent / "vectors" / "mc0"
 NAMES = (
     "verb",
     "topic",
@@ -81,6 +83,33 @@ def messages():
             yield each, dict.fromkeys(NAMES) | {"error": kind, "_corrupt_record": each}
 
 
+def vectors():
+    """The frames of each vector for the default settings, and what is to be found in its row."""
+    for file in ("messages.json", "errors.json"):
+        for vector in json.loads((VECTORS / file).read_text()):
+            if vector.get("settings"):
+                continue
+            frames = [bytes.fromhex(frame) for frame in vector["frames"]]
+            if "error" in vector:
+                yield frames, dict.fromkeys(NAMES) | {"error": vector["error"]["kind"], "_corrupt_record": frames}
+            else:
+                yield frames, row_of(vector["decoded"])
+
+
+def row_of(decoded):
+    def text(value):
+        return bytes.fromhex(value).decode(errors="replace")
+
+    verb, positional = decoded["verb"], [bytes.fromhex(frame) for frame in decoded["positional"]]
+    said = {name: text(decoded[name]) for name in ("topic", "id", "version", "text") if name in decoded}
+    headers = {text(key): text(value) for key, value in decoded["headers"] if text(key).startswith("X-")}
+    if verb in {"SUB", "UNSUB"}:
+        said["topics"] = [frame.decode(errors="replace") for frame in positional]
+    if verb in {"PUT", "MESSAGE"}:
+        said |= {"body": positional, "body_frames": len(positional), "body_bytes": sum(map(len, positional))}
+    return says(verb, ttl_ms=decoded.get("ttl_ms"), **said) | {"headers": headers}
+
+
 @pytest.fixture
 def captured(tmp_path):
     """Makes a capture of messages, numbered by `seq`, each with a direction and a peer."""
@@ -121,8 +150,10 @@ def split(frames):
 
 
 @pytest.mark.req("MC0-06", "MC0-07", "MC0-08", "MC0-09", "MC0-34")
-def test_every_message_is_a_row(session, captured):
-    expected = list(messages())
+@pytest.mark.parametrize("given", [messages, vectors])
+def test_every_message_is_a_row(session, captured, given):
+    expected = list(given())
+    assert len(expected) >= 40
     path = captured([("in", b"p", frames) for frames, _ in expected], segment_bytes=2000)
     rows = session.read.parquet(path)
     found = spark.decode(rows, "mc0", payload=True).orderBy("seq").collect()

@@ -26,6 +26,7 @@ __all__ = [
     "from_cdtp",
     "from_dcp",
     "from_mc0",
+    "mc0_columns",
     "need_columns",
     "sent",
 ]
