@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from trunkline._native.mc0 import Message, decode, encode
 from trunkline._native.mc0 import _restore as _restore
+from trunkline.mc0.connector import AsyncConnector, Connector, ConnectorStats
 
 __all__ = [
+    "AsyncConnector",
+    "Connector",
+    "ConnectorStats",
     "Message",
     "decode",
     "encode",

@@ -11,7 +11,7 @@ use trunkline_wire::{Nanos, SocketKind};
 
 use super::{Desk, Driven, Given, Spoken};
 use crate::errors::LocalProtocolError;
-use crate::{cdtp, chirp, dcp, frames};
+use crate::{cdtp, chirp, dcp, frames, mc0};
 
 /// Makes a machine, from the time and a seed.
 pub(crate) type Make = Box<dyn Fn(Nanos, [u8; 32]) -> Box<dyn Driven> + Send>;
@@ -27,6 +27,7 @@ static MACHINES: &[(&str, &str, Maker)] = &[
     ("dcp.broker", "broker", dcp::broker_machine),
     ("dcp.client", "client", dcp::client_machine),
     ("dcp.worker", "worker", dcp::worker_machine),
+    ("mc0.connector", "connector", mc0::connector_machine),
 ];
 
 /// What makes a machine of a kind with these settings, and what it is called among others.

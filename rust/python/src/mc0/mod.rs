@@ -1,6 +1,10 @@
 //! mc0: messages, and the roles of its bus.
 
+mod connector;
+mod driven;
 mod message;
 mod text;
 
+pub(crate) use connector::{Letter, PyConnector};
+pub(crate) use driven::connector_machine;
 pub(crate) use message::{Message, decode, encode, recorded, restore};
