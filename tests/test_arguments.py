@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 import trunkline
-from trunkline import capture, cdtp, chirp, columns, dcp, msgpack, spark
+from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, spark
 from trunkline.errors import LocalProtocolError
 
 WHERE = "tcp://127.0.0.1:*"
@@ -24,6 +24,7 @@ ROLES = {
     "Broker": lambda _tmp, **given: dcp.Broker(**{"bind": WHERE, **given}),
     "Worker": lambda _tmp, **given: dcp.Worker(**{"service": b"echo", "connect": THERE, **given}),
     "Client": lambda _tmp, **given: dcp.Client(**{"connect": THERE, **given}),
+    "Connector": lambda _tmp, **given: mc0.Connector(**{"connect": THERE, **given}),
 }
 
 NUMBER = "takes a whole number"
@@ -178,12 +179,22 @@ OWN = {
         *HEARTBEAT,
         *ROLE_CAPTURE,
     ],
+    "Connector": [
+        ("ttl_ms", "10 s", "takes a whole number or None"),
+        ("ttl_ms", 0.5, "takes a whole number or None"),
+        ("ttl_ms", -1, BELOW),
+        ("leading_delimiter", "no", FLAG),
+        ("overflow", "drop", "is 'block' or 'raise', not 'drop'"),
+        ("on_error", 1, FUNCTION),
+        ("on_drop", 1, FUNCTION),
+        *ROLE_CAPTURE,
+    ],
 }
 
 
 def cases():
     for role, own in OWN.items():
-        side = "connect" if role in ("Worker", "Client") else "bind"
+        side = "connect" if role in ("Worker", "Client", "Connector") else "bind"
         where = [] if role == "Beacon" else [(side, value, words) for value, words in ENDPOINTS]
         shared = [] if role == "Beacon" else SHARED
         for argument, value, words in [*own, *shared, *where]:
@@ -268,6 +279,23 @@ CALLS = {
     "request beside nothing": (lambda at: at.client.request(b"", b"", metadata=[b""]), "metadata", "empty part"),
     "request often": (lambda at: at.client.request(b"", b"", retries=-1), "retries", ""),
     "request never": (lambda at: at.client.request(b"", b"", timeout_s=-1), "timeout_s", PAST),
+    "put text": (lambda at: at.connector.put("runs", "x"), "body", f"{FRAME} str: encode it"),
+    "put to a number": (lambda at: at.connector.put(1, b"x"), "topic", "takes a str or bytes, not int"),
+    "put a header": (lambda at: at.connector.put("", b"", headers="X-A"), "headers", "takes a mapping, or a sequence"),
+    "put a lone key": (lambda at: at.connector.put("", b"", headers=["X-A"]), "headers", "pairs of a key and a value"),
+    "put a reserved header": (
+        lambda at: at.connector.submit("", b"", headers={"TTL": "1"}),
+        "headers",
+        'begin with X-, and "TTL" does not',
+    ),
+    "put a number beside": (
+        lambda at: at.connector.put("", b"", headers={"X-A": 1}),
+        "value",
+        "a str or bytes, not int",
+    ),
+    "subscribe to a list": (lambda at: at.connector.subscribe(["a"]), "topics", "takes a str or bytes, not list"),
+    "subscribe never": (lambda at: at.connector.subscribe("a", timeout_s=-1), "timeout_s", PAST),
+    "ping within text": (lambda at: at.connector.ping(timeout_s="1"), "timeout_s", "str"),
     "offer text": (lambda at: at.beacon.offer("data", 1), "service", "takes a trunkline.chirp.Service, not str"),
     "offer a port": (lambda at: at.beacon.offer(chirp.Service.DATA, 65536), "port", "is at most 65535"),
     "ask for text": (lambda at: at.beacon.request("data"), "service", "takes a trunkline.chirp.Service, not str"),
@@ -277,6 +305,10 @@ CALLS = {
     "decode c": (lambda _: cdtp.decode([], accept="C"), "accept", "unknown CDTP header"),
     "decode dcp text": (lambda _: dcp.decode("x"), "frames", "takes a sequence of bytes, not str: put it in a list"),
     "decode for nobody": (lambda _: dcp.decode([], role="queue"), "role", "queue"),
+    "decode mc0 text": (lambda _: mc0.decode("x"), "frames", "takes a sequence of bytes, not str: put it in a list"),
+    "encode mc0 text": (lambda _: mc0.encode("x"), "message", "str"),
+    "build mc0 of text": (lambda _: mc0.Message("SUB", (), ["a"]), "positional", f"{FRAME} str: encode it"),
+    "build no mc0": (lambda _: mc0.Message("ASK"), "ASK", "is no verb: CONNECT, "),
     "decode chirp text": (lambda _: chirp.decode("x"), "frames", f"{FRAME} str: encode it"),
     "encode text": (lambda _: cdtp.encode("x"), "message", "takes a Message or a Batch, not str"),
     "encode dcp text": (lambda _: dcp.encode("x"), "message", "str"),
@@ -317,6 +349,7 @@ def at(tmp_path_factory):
         cdtp.Sender("Det", bind=WHERE, linger_s=0) as At.sender,
         cdtp.Sender("Det", header="A", bind=WHERE, linger_s=0) as At.runs,
         dcp.Client(connect=THERE) as At.client,
+        mc0.Connector(connect=THERE) as At.connector,
         chirp.Beacon("lab", "Det", port=17124) as At.beacon,
     ):
         yield At

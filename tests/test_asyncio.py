@@ -12,7 +12,7 @@ import zmq
 from peers import cdtp as wire
 from peers import dcp as packed
 from peers.waiting import PATIENCE_S
-from trunkline import cdtp, chirp, dcp
+from trunkline import cdtp, chirp, dcp, mc0
 from trunkline.errors import ClosedError, TimeoutError
 
 ANY = "tcp://127.0.0.1:*"
@@ -24,6 +24,7 @@ ROLES = {
     "Broker": lambda _path: dcp.AsyncBroker(bind=ANY),
     "Worker": lambda _path: dcp.AsyncWorker(b"echo", connect="tcp://127.0.0.1:9"),
     "Client": lambda _path: dcp.AsyncClient(connect="tcp://127.0.0.1:9"),
+    "Connector": lambda _path: mc0.AsyncConnector(connect="tcp://127.0.0.1:9"),
     "Beacon": lambda _path: chirp.AsyncBeacon("group", "host", port=0),
 }
 
@@ -37,6 +38,11 @@ WAITS = {
     "Worker.receive": lambda worker: worker.receive(),
     "Worker.request": lambda worker: worker.request(b"other", b"x"),
     "Client.request": lambda client: client.request(b"echo", b"x"),
+    "Connector.receive": lambda connector: connector.receive(),
+    "Connector.subscribe": lambda connector: connector.subscribe("a"),
+    "Connector.put": lambda connector: connector.put("runs", b"x", confirm=True),
+    "Connector.submit": lambda connector: connector.submit("runs", b"x"),
+    "Connector.ping": lambda connector: connector.ping(),
     "Beacon.receive": lambda beacon: beacon.receive(),
 }
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import zmq
 
-from trunkline import cdtp, dcp
+from trunkline import cdtp, dcp, mc0
 from trunkline.errors import LocalProtocolError
 
 ROLES = {
@@ -17,6 +17,7 @@ ROLES = {
     "Broker": lambda _path, **options: dcp.Broker(**options),
     "Worker": lambda _path, **options: dcp.Worker(b"echo", **options),
     "Client": lambda _path, **options: dcp.Client(**options),
+    "Connector": lambda _path, **options: mc0.Connector(**options),
 }
 
 KINDS = {
@@ -26,6 +27,7 @@ KINDS = {
     "Broker": "ROUTER",
     "Worker": "DEALER",
     "Client": "DEALER",
+    "Connector": "DEALER",
 }
 
 
@@ -62,7 +64,8 @@ def test_a_queue_without_room_is_refused(role, bound, tmp_path):
 
 # A broker listens, those who need one dial it.
 SIDES = [(role, side) for role in ROLES for side in ("bind", "connect")]
-SIDES = [pair for pair in SIDES if pair not in {("Broker", "connect"), ("Worker", "bind"), ("Client", "bind")}]
+ONE_SIDED = {("Broker", "connect"), ("Worker", "bind"), ("Client", "bind"), ("Connector", "bind")}
+SIDES = [pair for pair in SIDES if pair not in ONE_SIDED]
 
 WRONG_ENDPOINTS = [
     ("127.0.0.1:1", "does not name its transport: an endpoint looks like tcp://127.0.0.1:23999"),

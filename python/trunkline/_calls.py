@@ -126,6 +126,8 @@ class Calls(Generic[Reply]):
             return
         if isinstance(outcome, str):
             future.set_exception(unanswered(self._native, timeout_s, outcome))
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
         else:
             future.set_result(outcome)
 
@@ -145,6 +147,23 @@ class AsyncCalls(Generic[Reply]):
         native = self._native
         loop = self._listen()
         await self._waits.room(lambda: native.offer(outgoing), room_s)
+        return self._expect(loop, outgoing, timeout_s)
+
+    def put_now(self, outgoing: Outgoing, timeout_s: float | None) -> asyncio.Future[Reply]:
+        """Waits for nothing, and returns the reply to come.
+
+        Raises:
+            TimeoutError: The queue has no room.
+        """
+        loop = self._listen()
+        if not self._native.offer(outgoing):
+            message = "the queue has no room"
+            raise TimeoutError(message)
+        return self._expect(loop, outgoing, timeout_s)
+
+    def _expect(
+        self, loop: asyncio.AbstractEventLoop, outgoing: Outgoing, timeout_s: float | None
+    ) -> asyncio.Future[Reply]:
         future: asyncio.Future[Reply] = loop.create_future()
         self._futures[outgoing.call] = future, timeout_s
         future.add_done_callback(self._forget(outgoing.call))
@@ -192,6 +211,8 @@ class AsyncCalls(Generic[Reply]):
             return
         if isinstance(outcome, str):
             future.set_exception(unanswered(self._native, timeout_s, outcome))
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
         else:
             future.set_result(outcome)
 

@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from trunkline._native import topic
 from trunkline._text import readable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
 __all__ = ["Dropped", "Notices", "stop", "tell_ends", "unwatch", "watch"]
+
+Told = TypeVar("Told")
 
 _INTERVAL_S = 1.0
 
@@ -61,12 +63,16 @@ class Notices:
         if dropped.peer is not None:
             about += f", from {dropped.peer[:32].hex()}"
         self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{about}")
-        if self._on_drop is None:
+        self.call("on_drop", self._on_drop, dropped)
+
+    def call(self, name: str, callback: Callable[[Told], object] | None, told: Told) -> None:
+        """Calls what the user gave, if anything; one that raises is logged."""
+        if callback is None:
             return
         try:
-            self._on_drop(dropped)
+            callback(told)
         except Exception:
-            self._logger.exception("%s: on_drop raised", self._who)
+            self._logger.exception("%s: %s raised", self._who, name)
 
     def tell(self, kind: str, *details: Any) -> None:
         """Tells what any role has to say: of messages that came to nothing, of its capture and of its connections."""

@@ -114,7 +114,20 @@ class LeaseRefusedError(TrunklineError):
 
 
 class MiddlewareError(TrunklineError):
-    """The middleware answered with an error."""
+    """The middleware answered with an error.
+
+    Attributes:
+        text: Its words for it; empty where it has none.
+        topic: The topic that was asked about; None where it was none or several.
+    """
+
+    def __init__(self, text: str, topic: str | None = None) -> None:
+        super().__init__(text, topic)
+        self.text = text
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return self.text or "the middleware does not say why"
 
 
 class ConfigError(TrunklineError):

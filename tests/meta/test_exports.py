@@ -33,10 +33,10 @@ def test_every_exported_name_exists_and_is_documented(name):
 
 
 def test_every_public_method_is_documented():
-    from trunkline import cdtp, chirp, dcp, testing
+    from trunkline import cdtp, chirp, dcp, mc0, testing
 
     seen = 0
-    for room in (cdtp, chirp, dcp, testing):
+    for room in (cdtp, chirp, dcp, mc0, testing):
         for name in room.__all__:
             for attribute, value in inspect.getmembers(getattr(room, name)):
                 if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
@@ -46,10 +46,12 @@ def test_every_public_method_is_documented():
 
 
 def test_blocking_and_asyncio_have_the_same_names():
-    from trunkline import cdtp, chirp, dcp
+    from trunkline import cdtp, chirp, dcp, mc0
 
-    pairs = [(room, name) for room in (cdtp, chirp, dcp) for name in room.__all__ if f"Async{name}" in room.__all__]
-    assert [name for _, name in pairs] == ["Receiver", "Recorder", "Sender", "Beacon", "Broker", "Client", "Worker"]
+    rooms = (cdtp, chirp, dcp, mc0)
+    pairs = [(room, name) for room in rooms for name in room.__all__ if f"Async{name}" in room.__all__]
+    names = ["Receiver", "Recorder", "Sender", "Beacon", "Broker", "Client", "Worker", "Connector"]
+    assert [name for _, name in pairs] == names
     for room, name in pairs:
         blocking, twin = getattr(room, name), getattr(room, f"Async{name}")
         public = {attribute for attribute in dir(blocking) if not attribute.startswith("_")}
@@ -105,7 +107,7 @@ def test_native_objects_take_no_attributes():
 def test_native_objects_cannot_be_changed(tmp_path):
     import zmq
 
-    from trunkline import capture, cdtp, dcp
+    from trunkline import capture, cdtp, dcp, mc0
 
     classes = native_classes()
     message = cdtp.Message("Det", b"x", timestamp_ns=0)
@@ -114,6 +116,7 @@ def test_native_objects_cannot_be_changed(tmp_path):
         cdtp.Sender("Det", bind="tcp://127.0.0.1:*", curve=trunkline.Curve(zmq.curve_keypair(), allow=[])) as sender,
         cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver,
         dcp.Broker(bind="tcp://127.0.0.1:*") as broker,
+        mc0.Connector(connect="tcp://127.0.0.1:9") as connector,
     ):
         objects = [
             message,
@@ -123,6 +126,9 @@ def test_native_objects_cannot_be_changed(tmp_path):
             sender._native.guard,
             receiver._native,
             broker._native,
+            mc0.Message("NOOP"),
+            connector._native,
+            connector._native.told,
         ]
         for thing in objects:
             assert type(thing) in classes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import trunkline
-from trunkline import cdtp, dcp
+from trunkline import cdtp, dcp, mc0
 from trunkline.capture import replay
 from trunkline.options import DEFAULTS, RoleOptions, SocketOptions
 
@@ -30,6 +30,8 @@ TAKERS = [
     (dcp.AsyncWorker, ALL - {"bind"}),
     (dcp.Client, ALL - {"bind"}),
     (dcp.AsyncClient, ALL - {"bind"}),
+    (mc0.Connector, ALL - {"bind"}),
+    (mc0.AsyncConnector, ALL - {"bind"}),
     (replay, ALL),
 ]
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from trunkline import cdtp, chirp, dcp
+from trunkline import cdtp, chirp, dcp, mc0
 
 ANY = "tcp://127.0.0.1:*"
 NOWHERE = "tcp://127.0.0.1:9"
@@ -21,6 +21,7 @@ def names(stats):
         (lambda: dcp.Broker(bind=ANY), dcp.BrokerStats),
         (lambda: dcp.Client(connect=NOWHERE), dcp.ClientStats),
         (lambda: dcp.Worker(b"echo", connect=NOWHERE), dcp.WorkerStats),
+        (lambda: mc0.Connector(connect=NOWHERE), mc0.ConnectorStats),
         (lambda: chirp.Beacon("lab", port=0), chirp.BeaconStats),
     ],
 )

@@ -91,6 +91,21 @@ def asks(endpoint: str) -> None:
     client.request("echo", b"x")  # type: ignore[arg-type]
 
 
+def subscribes(endpoint: str) -> None:
+    with mc0.Connector(connect=endpoint, ttl_ms=None, on_error=lambda message: message.text) as connector:
+        connector.subscribe("alerts", b"runs", timeout_s=5)
+        connector.put("runs", [b"x", memoryview(b"y")], headers={"X-Origin": "daq"}, confirm=True)
+        connector.put(b"runs", b"x", headers=[("X-Origin", b"daq")])
+        assert_type(connector.submit("runs", b"x"), concurrent.futures.Future[None])
+        assert_type(connector.ping(timeout_s=1), float)
+        assert_type(connector.stats, mc0.ConnectorStats)
+        for message in connector:
+            assert_type(message, mc0.Message)
+            assert_type((message.topic, message.body), tuple[str | None, tuple[bytes, ...]])
+    connector.put("runs", "x")  # type: ignore[arg-type]
+    connector.subscribe(["runs"])  # type: ignore[arg-type]
+
+
 def reads(path: Path) -> None:
     opened = capture.open(path)
     assert_type(opened, capture.Capture)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Literal, assert_type
 
-from trunkline import cdtp, chirp, dcp
+from trunkline import cdtp, chirp, dcp, mc0
 
 
 async def streams(path: Path) -> None:
@@ -37,6 +37,13 @@ async def services(endpoint: str) -> None:
     async with dcp.AsyncClient(connect=endpoint) as client:
         assert_type(await client.request(b"echo", b"x"), dcp.Reply)
         assert_type(await client.submit(b"echo", b"x"), asyncio.Future[dcp.Reply])
+
+    async with mc0.AsyncConnector(connect=endpoint) as connector:
+        await connector.subscribe("runs")
+        assert_type(connector.submit("runs", b"x"), asyncio.Future[None])
+        assert_type(await connector.ping(), float)
+        async for message in connector:
+            assert_type(message, mc0.Message)
 
     dcp.AsyncWorker("echo", connect=endpoint)  # type: ignore[arg-type]
     for _ in worker:  # type: ignore[attr-defined]

@@ -317,7 +317,7 @@ class Caller(Role):
     def outcomes(self) -> list[tuple[int, Any]]:
         """The calls that have ended since the last time: the number and the reply, or what there was instead.
 
-        That is ``"timed_out"`` or ``"unanswered"``.
+        That is ``"timed_out"`` or ``"unanswered"``, or an exception.
         """
 
     def outcomes_fileno(self) -> int:
@@ -328,6 +328,26 @@ class Caller(Role):
 
     def disarm_outcomes(self) -> None:
         """Ends a wait on `outcomes_fileno`."""
+
+@final
+class Told:
+    """The notices of a role whose messages somebody reads."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the role is over."""
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when there are notices."""
+
+    def arm(self) -> bool:
+        """Announces a wait on `fileno`; true when there is no reason to wait."""
+
+    def disarm(self) -> None:
+        """Ends a wait on `fileno`."""
+
+    def read(self) -> list[tuple[Any, ...]]:
+        """Notices since the last call, each ``(kind, *details)``."""
 
 @final
 class Guard(Role):

@@ -1,14 +1,16 @@
 """mc0 messages, and the engines of its roles."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, final
 
 import zmq
 from typing_extensions import Buffer
 
-from trunkline._native import Role
+from trunkline._native import Caller, Outgoing, Role, Told
 
 __all__ = [
+    "Connector",
+    "Letter",
     "Message",
     "Middleware",
     "_restore",
@@ -19,6 +21,7 @@ __all__ = [
 _Verb: TypeAlias = Literal["CONNECT", "DISCONNECT", "SUB", "UNSUB", "PUT", "NOOP", "MESSAGE", "OK", "ERROR"]
 _Frame: TypeAlias = Buffer | zmq.Frame
 _Text: TypeAlias = str | bytes
+_Parts: TypeAlias = _Frame | Iterable[_Frame]
 _Headers: TypeAlias = Mapping[str, _Text] | Mapping[bytes, _Text] | Iterable[tuple[_Text, _Text]]
 
 @final
@@ -124,3 +127,50 @@ def encode(message: Message) -> tuple[bytes, ...]:
 
 def _restore(frames: Iterable[_Frame]) -> Message:
     """A pickled message."""
+
+@final
+class Letter:
+    """A message on its way to the engine, which nobody confirms."""
+
+@final
+class Connector(Caller):
+    """A connector's engine."""
+
+    def __new__(
+        cls, options: Mapping[str, Any], *, ttl_ms: int | None, leading_delimiter: bool, max_message_bytes: int
+    ) -> Self: ...
+    @property
+    def told(self) -> Told:
+        """The notices, for those who tell them."""
+
+    def subscribe(self, topics: Iterable[_Text], timeout_s: float | None) -> Outgoing:
+        """A call that subscribes."""
+
+    def unsubscribe(self, topics: Iterable[_Text], timeout_s: float | None) -> Outgoing:
+        """A call that unsubscribes."""
+
+    def submit(self, topic: _Text, body: _Parts, headers: _Headers, timeout_s: float | None) -> Outgoing:
+        """A call that puts."""
+
+    def ping(self, timeout_s: float | None) -> Outgoing:
+        """A call that asks for a sign of life."""
+
+    def letter(self, topic: _Text, body: _Parts, headers: _Headers) -> Letter:
+        """A message that nobody confirms."""
+
+    def offer_letter(self, letter: Letter) -> bool:
+        """Hands a message to the engine; false when there is no room."""
+
+    def put_letter(self, letter: Letter, timeout_s: float | None = None) -> None:
+        """Hands a message to the engine, waiting for room."""
+
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """Waits for a message."""
+
+    def poll(self) -> Message | None:
+        """The next message if there is one now."""
+
+    def __iter__(self) -> Iterator[Message]: ...
+    def __next__(self) -> Message: ...
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""

@@ -236,7 +236,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     fn look_at_capture(&mut self) -> Result<(), End> {
         let Some(tap) = &mut self.core.tap else { return Ok(()) };
         tap.look().map_err(|error| End::Capture(error.to_string()))?;
-        for trouble in tap.troubles.drain(..) {
+        for trouble in tap.troubles.drain(..).filter_map(|trouble| self.sink.take_trouble(trouble)) {
             self.shared.trouble(trouble);
         }
         Ok(())

@@ -13,10 +13,10 @@ use crate::signal::Signal;
 use crate::tap::{Tap, Trouble};
 
 /// Notices a user who does not keep up may have waiting; more are counted and lost.
-const NOTICES: usize = 65_536;
+pub(crate) const NOTICES: usize = 65_536;
 
 /// Bytes of frames that waiting notices may hold.
-const NOTICE_BYTES: usize = 64 << 20;
+pub(crate) const NOTICE_BYTES: usize = 64 << 20;
 
 /// Bursts are put together up to this many events; a reader takes one at a time.
 const BURST: usize = 512;

@@ -2,10 +2,17 @@
 
 use trunkline_wire::Machine;
 
+use crate::tap::Trouble;
+
 /// Takes what a machine tells, on the engine's own thread, before the rest is queued for the user.
 pub trait Sink<M: Machine>: Send + 'static {
     /// Takes an event, or gives it back for the queue.
     fn take(&mut self, event: M::Event) -> Option<M::Event>;
+
+    /// Takes what has come up with the capture, or gives it back for whoever reads events.
+    fn take_trouble(&mut self, trouble: Trouble) -> Option<Trouble> {
+        Some(trouble)
+    }
 
     /// Whether there is room for what messages give rise to; they are left where they are otherwise.
     fn has_room(&self) -> bool;

@@ -28,6 +28,8 @@ pub(crate) trait Called: Calling + Send + 'static {
 pub(crate) enum Reply {
     /// With this.
     Given(Py<PyAny>),
+    /// With this error.
+    Failed(PyErr),
     TimedOut,
     Unanswered,
 }
@@ -186,6 +188,7 @@ impl Caller {
         let role = slf.as_super().get();
         match slf.get().calls.request(slf.py(), role, outgoing, room_s)? {
             Reply::Given(reply) => Ok(reply),
+            Reply::Failed(error) => Err(error),
             Reply::TimedOut => Err(timed_out("no reply came", timeout_s)),
             Reply::Unanswered => Err(role.ended()),
         }
@@ -200,6 +203,7 @@ impl Caller {
     fn outcomes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let outcome = |reply| match reply {
             Reply::Given(reply) => Ok(reply.into_bound(py)),
+            Reply::Failed(error) => Ok(error.into_value(py).into_bound(py).into_any()),
             Reply::TimedOut => name(py, "timed_out").into_bound_py_any(py),
             Reply::Unanswered => name(py, "unanswered").into_bound_py_any(py),
         };

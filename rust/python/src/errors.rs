@@ -14,6 +14,8 @@ import_exception!(trunkline.errors, CaptureError);
 import_exception!(trunkline.errors, ClosedError);
 import_exception!(trunkline.errors, DecodeError);
 import_exception!(trunkline.errors, LocalProtocolError);
+import_exception!(trunkline.errors, MiddlewareError);
+import_exception!(trunkline.errors, PeerLostError);
 import_exception!(trunkline.errors, TimeoutError);
 
 pub(crate) fn decode_error(protocol: &'static str, error: DecodeFault) -> PyErr {

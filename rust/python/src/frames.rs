@@ -12,6 +12,8 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::Frames;
 
+use crate::errors::LocalProtocolError;
+
 /// Frames below this are copied: cheaper than keeping Python's object alive.
 const COPY_BELOW: usize = 1024;
 
@@ -168,6 +170,16 @@ fn sequence<F, C: FromIterator<F>>(
     }
     let Ok(items) = object.try_iter() else { return Err(no_frame(argument, object)) };
     items.map(|item| frame(argument, &item?)).collect()
+}
+
+/// Refuses a frame that is larger than a peer takes.
+pub(crate) fn within<'a>(frames: impl Iterator<Item = &'a Bytes>, max_message_bytes: u64) -> PyResult<()> {
+    match frames.map(Bytes::len).max() {
+        Some(largest) if largest as u64 > max_message_bytes => Err(LocalProtocolError::new_err(format!(
+            "a frame of {largest} bytes is larger than max_message_bytes, {max_message_bytes}"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Frames as Python's tuple of `bytes`.

@@ -19,6 +19,7 @@ mod reader;
 mod role;
 mod rooms;
 mod runs;
+mod told;
 
 /// The native part of trunkline; use the package around it.
 #[pymodule(gil_used = false)]
@@ -36,6 +37,8 @@ mod _native {
     use crate::role::{PyGuard, Role, shutdown, use_libzmq};
     #[pymodule_export]
     use crate::rooms::{decode, topic};
+    #[pymodule_export]
+    use crate::told::PyTold;
 
     /// "release", or "debug" for a build that is many times slower.
     #[pymodule_export]
@@ -92,7 +95,7 @@ mod _native {
     #[pymodule]
     mod mc0 {
         #[pymodule_export]
-        use crate::mc0::{Message, PyMiddleware, decode, encode, restore};
+        use crate::mc0::{Letter, Message, PyConnector, PyMiddleware, decode, encode, restore};
     }
 
     #[pymodule]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyTuple};
 use trunkline_capture::{Access, LowSpace, Writer};
@@ -630,6 +630,13 @@ fn option_value(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
         return Ok(OptionValue::Bytes(Bytes::copy_from_slice(text.as_bytes())));
     }
     Ok(OptionValue::Int(value.extract()?))
+}
+
+/// A seed for what is to differ between any two roles.
+pub(crate) fn seed() -> PyResult<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Ok(seed)
 }
 
 /// A time that may be waited, from the seconds that Python's argument of this name gives.

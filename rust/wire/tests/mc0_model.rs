@@ -149,10 +149,11 @@ impl World {
             let peer = to[0] - b'a';
             let layout = decode(&frames, trunkline_wire::mc0::Settings::default()).expect("a good message");
             let word = |at: usize| String::from_utf8_lossy(&frames[at]).into_owned();
-            let what = match layout.verb {
-                Verb::Message => word(layout.body),
-                Verb::Ok => format!("OK {}", layout.id.map(word).unwrap_or_default()),
-                other => panic!("{other:?}"),
+            let what = if layout.verb == Verb::Message {
+                word(layout.body)
+            } else {
+                assert_eq!(layout.verb, Verb::Ok);
+                format!("OK {}", layout.id.map(word).unwrap_or_default())
             };
             if self.vanishing.contains(&peer) {
                 self.machine.handle_socket(Nanos(0), Front, SocketEvent::Unsent(send, Unsent::Unreachable));

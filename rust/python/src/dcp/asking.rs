@@ -4,9 +4,9 @@ use pyo3::prelude::*;
 use trunkline_wire::dcp::{Client, ClientVerb, Outcome, Working, WorkingVerb};
 use trunkline_wire::{CallId, cost};
 
-use super::{PyReply, metadata, parts, within};
+use super::{PyReply, metadata, parts};
 use crate::caller::{Called, Reply};
-use crate::frames;
+use crate::frames::{self, within};
 use crate::role::seconds;
 
 impl Called for Client {

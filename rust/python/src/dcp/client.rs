@@ -10,11 +10,11 @@ use trunkline_wire::Framing;
 use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, Outcome};
 
 use super::asking::request;
-use super::{PyReply, heartbeat, seed};
+use super::{PyReply, heartbeat};
 use crate::caller::{Caller, Outgoing};
 use crate::counters::counters;
 use crate::errors::dropped;
-use crate::role::{RoleOptions, connection, notices, start};
+use crate::role::{RoleOptions, connection, notices, seed, start};
 
 /// A client's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Client")]

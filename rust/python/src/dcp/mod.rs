@@ -18,19 +18,12 @@ pub(crate) use worker::PyWorker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trunkline_wire::MAX_FRAMES;
 
 use crate::errors::LocalProtocolError;
-use crate::frames;
-
-/// A seed for what is to differ between any two roles.
-fn seed() -> PyResult<[u8; 32]> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
-    Ok(seed)
-}
+use crate::frames::{self, within};
 
 /// How often, and how many times that a peer may be silent.
 fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
@@ -58,15 +51,6 @@ fn parts(object: &Bound<'_, PyAny>, metadata: usize, max_message_bytes: u64) -> 
         return Err(LocalProtocolError::new_err(format!("a message has at most {PARTS} parts, not {count}")));
     }
     Ok(parts)
-}
-
-fn within<'a>(parts: impl Iterator<Item = &'a Bytes>, max_message_bytes: u64) -> PyResult<()> {
-    match parts.map(Bytes::len).max() {
-        Some(largest) if largest as u64 > max_message_bytes => Err(LocalProtocolError::new_err(format!(
-            "a frame of {largest} bytes is larger than max_message_bytes, {max_message_bytes}"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Parts of metadata, which are told from what follows by not being empty (DCP-22).

@@ -12,13 +12,13 @@ use trunkline_wire::dcp::{
 };
 use trunkline_wire::{Frames, Framing, Nanos};
 
-use super::{PyRequest, asking, heartbeat, seed};
+use super::{PyRequest, asking, heartbeat};
 use crate::caller::{Caller, Outgoing};
 use crate::counters::counters;
 use crate::errors::{LocalProtocolError, dropped};
 use crate::frames;
 use crate::reader::{Next, Reader};
-use crate::role::{RoleOptions, connection, start, trouble};
+use crate::role::{RoleOptions, connection, seed, start, trouble};
 
 /// A worker's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Worker")]

@@ -27,6 +27,7 @@ static MACHINES: &[(&str, &str, Maker)] = &[
     ("dcp.broker", "broker", dcp::broker_machine),
     ("dcp.client", "client", dcp::client_machine),
     ("dcp.worker", "worker", dcp::worker_machine),
+    ("mc0.connector", "connector", mc0::connector_machine),
     ("mc0.middleware", "middleware", mc0::middleware_machine),
 ];
 

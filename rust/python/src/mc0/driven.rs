@@ -4,16 +4,62 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_wire::mc0::{Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareStats, MiddlewareVerb};
+use trunkline_wire::CallId;
+use trunkline_wire::mc0::{
+    Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorStats, ConnectorVerb, Middleware, MiddlewareEvent,
+    MiddlewareSettings, MiddlewareStats, MiddlewareVerb,
+};
 
-use super::middleware;
+use super::{connector, middleware};
 use crate::counters::counters;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::role::seconds;
+
+/// The largest frame, as for roles that do not say.
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
+
+pub(crate) fn connector_machine(given: &Given<'_>) -> PyResult<Make> {
+    let settings = connector::settings(given.extract("ttl_ms")?, given.extract("leading_delimiter")?);
+    let settings = ConnectorSettings { connect: given.extract("connect")?, ..settings };
+    Ok(maker(move |now, seed| Connector::new(now, settings.clone(), seed)))
+}
 
 pub(crate) fn middleware_machine(given: &Given<'_>) -> PyResult<Make> {
     let settings = given.whole::<middleware::Given>()?.settings()?;
     let settings = MiddlewareSettings { bind: given.extract("bind")?, ..settings };
     Ok(maker(move |_, _| Middleware::new(settings.clone())))
+}
+
+impl Spoken for Connector {
+    fn verb(name: &str, given: &Given<'_>) -> PyResult<ConnectorVerb> {
+        let topics = || PyResult::Ok(connector::topics(&given.any("topics")?, MAX_MESSAGE_BYTES)?.0);
+        let put = || {
+            let (topic, body, headers) = (given.any("topic")?, given.any("body")?, given.any("headers")?);
+            PyResult::Ok(connector::put(&topic, &body, &headers, MAX_MESSAGE_BYTES)?.0)
+        };
+        let asked = match name {
+            "put" => return put().map(ConnectorVerb::Put),
+            "cancel" => return given.extract("call").map(|call| ConnectorVerb::Cancel(CallId(call))),
+            "subscribe" => Asked::Subscribe(topics()?),
+            "unsubscribe" => Asked::Unsubscribe(topics()?),
+            "submit" => Asked::Put(put()?),
+            "ping" => Asked::Ping,
+            other => return no_verb(other),
+        };
+        let timeout_s: Option<f64> = given.optional("timeout_s")?.map(|timeout| timeout.extract()).transpose()?;
+        let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
+        Ok(ConnectorVerb::Call { call: CallId(given.extract("call")?), asked, timeout })
+    }
+
+    fn told<'py>(py: Python<'py>, event: ConnectorEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        connector::told(py, event).map(Some)
+    }
+
+    fn counters<'py>(py: Python<'py>, stats: &ConnectorStats) -> PyResult<Bound<'py, PyDict>> {
+        let stats = counters(py, stats)?;
+        stats.set_item("capture_lost", 0)?;
+        Ok(stats)
+    }
 }
 
 impl Spoken for Middleware {

@@ -13,8 +13,19 @@ use crate::{CallId, Nanos};
 pub(super) enum Kind {
     Subscribe(Vec<Bytes>),
     Unsubscribe(Vec<Bytes>),
-    Put,
+    Put(Bytes),
     Ping,
+}
+
+impl Kind {
+    /// The topic, where one is meant.
+    pub(super) fn topic(&self) -> Option<Bytes> {
+        match self {
+            Self::Subscribe(topics) | Self::Unsubscribe(topics) if topics.len() == 1 => topics.first().cloned(),
+            Self::Put(topic) => Some(topic.clone()),
+            Self::Subscribe(_) | Self::Unsubscribe(_) | Self::Ping => None,
+        }
+    }
 }
 
 /// A call that has no answer.

@@ -218,20 +218,23 @@ impl Connector {
 
     fn on_ok(&mut self, now: Nanos, id: &[u8]) {
         let Some((id, call)) = self.answered(id) else { return };
+        let mut outcome = Outcome::Done;
         match call.kind {
             Kind::Subscribe(topics) => self.topics.extend(topics),
             Kind::Unsubscribe(topics) => self.topics.retain(|topic| !topics.contains(topic)),
-            Kind::Put => self.stats.confirmed += 1,
-            Kind::Ping => {}
+            Kind::Put(_) => self.stats.confirmed += 1,
+            Kind::Ping => outcome = Outcome::Alive(now - call.since),
         }
-        self.events.push_back(ConnectorEvent::Ended(id, Outcome::Done(now - call.since)));
+        self.events.push_back(ConnectorEvent::Ended(id, outcome));
     }
 
     fn on_error(&mut self, now: Nanos, frames: Frames, layout: Layout) {
         self.stats.errors += 1;
         if let Some(id) = layout.id {
-            if let Some((id, _)) = self.answered(&frames[id]) {
-                self.events.push_back(ConnectorEvent::Ended(id, Outcome::Refused { frames, layout }));
+            if let Some((id, call)) = self.answered(&frames[id]) {
+                let text = layout.text.map(|at| frames[at].clone()).unwrap_or_default();
+                let refused = Outcome::Refused { topic: call.kind.topic(), text };
+                self.events.push_back(ConnectorEvent::Ended(id, refused));
             }
             return;
         }

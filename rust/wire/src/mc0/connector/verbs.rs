@@ -55,14 +55,16 @@ pub enum ConnectorVerb {
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The middleware has done it: so long after the transport took it.
-    Done(Duration),
-    /// The middleware has not.
+    /// The middleware has done it.
+    Done,
+    /// It is there: so long it took from when the transport had the question.
+    Alive(Duration),
+    /// The middleware has not done it.
     Refused {
-        /// The ERROR, bit for bit.
-        frames: Frames,
-        /// What is where in it.
-        layout: Layout,
+        /// The topic, where one is meant.
+        topic: Option<Bytes>,
+        /// Why, in its words.
+        text: Bytes,
     },
     /// There was no answer in time.
     TimedOut,
@@ -135,8 +137,8 @@ impl Calling for Connector {
 
     fn cost(outcome: &Outcome) -> usize {
         match outcome {
-            Outcome::Refused { frames, .. } => cost(frames),
-            Outcome::Done(_) | Outcome::TimedOut | Outcome::Lost | Outcome::Unanswered => 0,
+            Outcome::Refused { text, .. } => text.len(),
+            Outcome::Done | Outcome::Alive(_) | Outcome::TimedOut | Outcome::Lost | Outcome::Unanswered => 0,
         }
     }
 }
@@ -157,7 +159,8 @@ impl Connector {
             }
             Asked::Put(put) => {
                 self.stats.put += 1;
-                (self.put(Some(id), put), Kind::Put)
+                let topic = put.topic.clone();
+                (self.put(Some(id), put), Kind::Put(topic))
             }
             Asked::Ping => (self.message(Verb::Noop, header, &[]), Kind::Ping),
         };
@@ -176,7 +179,7 @@ impl Connector {
         let Some(call) = self.calls.remove(id) else { return };
         let topics = match call.kind {
             Kind::Subscribe(topics) => topics,
-            Kind::Unsubscribe(_) | Kind::Put | Kind::Ping => vec![],
+            Kind::Unsubscribe(_) | Kind::Put(_) | Kind::Ping => vec![],
         };
         match self.outgoing.forget(call.place, topics.clone()) {
             Fate::Kept => {}

@@ -1,0 +1,142 @@
+//! Notices of a role whose messages somebody reads: they are told apart, lest they wait for who reads none.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trunkline_wire::{Event, Machine, Weight};
+
+use crate::shared::{NOTICE_BYTES, NOTICES};
+use crate::signal::Signal;
+use crate::sink::Sink;
+use crate::tap::Trouble;
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice<E> {
+    /// What the machine tells.
+    Event(E),
+    /// What has come up with the capture.
+    Trouble(Trouble),
+}
+
+/// What there is to tell; those who do not keep up miss the newest.
+#[derive(Debug)]
+pub struct Notices<E> {
+    ring: Mutex<Ring<E>>,
+    /// Wakes whoever tells them.
+    pub signal: Signal,
+}
+
+#[derive(Debug)]
+struct Ring<E> {
+    notices: VecDeque<Notice<E>>,
+    bytes: usize,
+}
+
+impl<E> Notices<E> {
+    /// None yet.
+    ///
+    /// # Errors
+    /// When the operating system gives no descriptor.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Self { ring: Mutex::new(Ring { notices: VecDeque::new(), bytes: 0 }), signal: Signal::new()? })
+    }
+
+    /// All there are.
+    pub fn take(&self) -> VecDeque<Notice<E>> {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.bytes = 0;
+        std::mem::take(&mut ring.notices)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).notices.is_empty()
+    }
+
+    fn push(&self, notice: Notice<E>, bytes: usize) {
+        {
+            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            if ring.notices.len() >= NOTICES || ring.bytes + bytes > NOTICE_BYTES {
+                return;
+            }
+            ring.bytes += bytes;
+            ring.notices.push_back(notice);
+        }
+        self.signal.notify();
+    }
+}
+
+/// Sets notices aside, and has another sink take the rest.
+#[derive(Debug)]
+pub struct Aside<M: Machine, S> {
+    notices: Arc<Notices<M::Event>>,
+    rest: S,
+}
+
+impl<M: Machine, S: Sink<M>> Aside<M, S> {
+    /// Sets them aside there.
+    pub fn new(notices: Arc<Notices<M::Event>>, rest: S) -> Self {
+        Self { notices, rest }
+    }
+}
+
+impl<M: Machine + 'static, S: Sink<M>> Sink<M> for Aside<M, S> {
+    fn take(&mut self, event: M::Event) -> Option<M::Event> {
+        let event = self.rest.take(event)?;
+        let Weight::Notice(bytes) = event.weight() else { return Some(event) };
+        self.notices.push(Notice::Event(event), bytes);
+        None
+    }
+
+    fn take_trouble(&mut self, trouble: Trouble) -> Option<Trouble> {
+        self.notices.push(Notice::Trouble(trouble), 0);
+        None
+    }
+
+    fn has_room(&self) -> bool {
+        self.rest.has_room()
+    }
+}
+
+impl<M: Machine, S> Drop for Aside<M, S> {
+    /// However the engine ended, nobody waits for ever.
+    fn drop(&mut self) {
+        self.notices.signal.latch();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::Queued;
+    use trunkline_wire::dcp::{Client, ClientEvent, Outcome};
+    use trunkline_wire::{CallId, Connection};
+
+    #[test]
+    fn notices_are_set_aside_and_the_rest_is_not() {
+        let notices = Arc::new(Notices::new().expect("a descriptor"));
+        let mut sink = Aside::<Client, _>::new(Arc::clone(&notices), Queued);
+        let message = ClientEvent::Ended(CallId(1), Outcome::TimedOut);
+        let notice = ClientEvent::Connection(Connection::Made("tcp://bus:1".to_owned()));
+        assert_eq!(sink.take(message.clone()), Some(message));
+        assert!(notices.is_empty());
+        assert_eq!(sink.take(notice.clone()), None);
+        assert_eq!(sink.take_trouble(Trouble::Losing), None);
+        assert_eq!(notices.take(), [Notice::Event(notice), Notice::Trouble(Trouble::Losing)]);
+        assert!(notices.is_empty());
+    }
+
+    #[test]
+    fn so_many_wait_at_most() {
+        let notices = Notices::<ClientEvent>::new().expect("a descriptor");
+        for bytes in [NOTICE_BYTES, 1] {
+            notices.push(Notice::Trouble(Trouble::Losing), bytes);
+        }
+        assert_eq!(notices.take().len(), 1);
+        for _ in 0..=NOTICES {
+            notices.push(Notice::Trouble(Trouble::Losing), 0);
+        }
+        assert_eq!(notices.take().len(), NOTICES);
+    }
+}

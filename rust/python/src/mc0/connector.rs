@@ -1,0 +1,277 @@
+//! The role that subscribes and puts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use trunkline_engine::{Answering, Aside, Notices, Offered, Replies};
+use trunkline_wire::mc0::{
+    Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorVerb, Header, Layout, Outcome, Put,
+};
+use trunkline_wire::{CallId, Frames, Framing, MAX_FRAMES, Nanos, cost};
+
+use super::Message;
+use super::text::{bytes, headers, text};
+use crate::caller::{Called, Caller, Outgoing, Reply};
+use crate::counters::counters;
+use crate::errors::{LocalProtocolError, MiddlewareError, PeerLostError, dropped};
+use crate::frames::{self, within};
+use crate::reader::{Next, Reader};
+use crate::role::{RoleOptions, connection, seconds, seed, start};
+use crate::told::PyTold;
+
+/// A connector's engine.
+#[pyclass(frozen, extends = Caller, module = "trunkline._native.mc0", name = "Connector")]
+pub(crate) struct PyConnector {
+    reader: Reader<Connector>,
+    told: Py<PyTold>,
+    max_message_bytes: u64,
+}
+
+/// A message on its way to the engine, which nobody confirms.
+#[pyclass(module = "trunkline._native.mc0", name = "Letter")]
+pub(crate) struct Letter {
+    verb: Option<ConnectorVerb>,
+    bytes: usize,
+}
+
+impl Called for Connector {
+    fn reply(py: Python<'_>, outcome: Outcome) -> PyResult<Reply> {
+        Ok(match outcome {
+            Outcome::Done => Reply::Given(py.None()),
+            Outcome::Alive(after) => Reply::Given(after.as_secs_f64().into_py_any(py)?),
+            Outcome::Refused { topic, text } => Reply::Failed(refused(py, topic.as_ref(), &text)?),
+            Outcome::TimedOut => Reply::TimedOut,
+            Outcome::Lost => Reply::Failed(lost()),
+            Outcome::Unanswered => Reply::Unanswered,
+        })
+    }
+
+    fn cancel(call: CallId) -> ConnectorVerb {
+        ConnectorVerb::Cancel(call)
+    }
+}
+
+pub(super) fn refused(py: Python<'_>, topic: Option<&Bytes>, words: &[u8]) -> PyResult<PyErr> {
+    let topic = topic.map(|topic| text(py, topic)).transpose()?.map(Bound::unbind);
+    Ok(MiddlewareError::new_err((text(py, words)?.unbind(), topic)))
+}
+
+pub(super) fn lost() -> PyErr {
+    PeerLostError::new_err("the middleware is silent, and a socket of yours is not connected anew: see to it")
+}
+
+/// The most frames that topics, headers and a body can have: a message has a verb, an ID, a topic and delimiters as well.
+const FRAMES: usize = MAX_FRAMES - 8;
+
+/// The size of what is to go in one message, which a peer is to take.
+fn checked(parts: &Frames, max_message_bytes: u64) -> PyResult<usize> {
+    if parts.len() > FRAMES {
+        let text = format!("a message has at most {FRAMES} topics, or headers and frames, not {}", parts.len());
+        return Err(LocalProtocolError::new_err(text));
+    }
+    within(parts.iter(), max_message_bytes)?;
+    Ok(cost(parts))
+}
+
+/// Topics as Python gives them, and their size.
+pub(super) fn topics(object: &Bound<'_, PyAny>, max_message_bytes: u64) -> PyResult<(Vec<Bytes>, usize)> {
+    let topics: Frames = object.try_iter()?.map(|topic| bytes("topics", &topic?)).collect::<PyResult<_>>()?;
+    let size = checked(&topics, max_message_bytes)?;
+    Ok((topics.into_vec(), size))
+}
+
+/// A message for a topic, as Python gives it, and its size.
+pub(super) fn put(
+    topic: &Bound<'_, PyAny>,
+    body: &Bound<'_, PyAny>,
+    headers: &Bound<'_, PyAny>,
+    max_message_bytes: u64,
+) -> PyResult<(Put, usize)> {
+    let headers: Vec<Header> = self::headers(headers)?;
+    if let Some((key, _)) = headers.iter().find(|(key, _)| !key.starts_with(b"X-")) {
+        let key = String::from_utf8_lossy(key);
+        let text = format!("headers of yours begin with X-, and {key:?} does not: all others are reserved");
+        return Err(LocalProtocolError::new_err(text));
+    }
+    let topic = bytes("topic", topic)?;
+    let body = frames::one_or_more("body", body)?.into_vec();
+    let of_headers = headers.iter().flat_map(|(key, value)| [key, value]);
+    let size = checked(&[&topic].into_iter().chain(of_headers).chain(&body).cloned().collect(), max_message_bytes)?;
+    Ok((Put { topic, headers, body }, size))
+}
+
+pub(super) fn settings(ttl_ms: Option<u64>, leading_delimiter: bool) -> ConnectorSettings {
+    let ttl = ttl_ms.map(Duration::from_millis);
+    ConnectorSettings { ttl, leading_delimiter, ..ConnectorSettings::default() }
+}
+
+impl PyConnector {
+    fn call(slf: &Bound<'_, Self>, asked: Asked, bytes: usize, timeout_s: Option<f64>) -> PyResult<Outgoing> {
+        let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
+        Ok(slf.as_super().get().outgoing(|call| ConnectorVerb::Call { call, asked, timeout }, bytes))
+    }
+
+    fn give(&self, letter: &mut Letter) -> bool {
+        let Some(verb) = letter.verb.take() else { return true };
+        match self.reader.handle.offer(verb, letter.bytes) {
+            Offered::Taken => true,
+            Offered::Full(verb) | Offered::Over(verb) => {
+                letter.verb = Some(verb);
+                false
+            }
+        }
+    }
+
+    /// The next message without a wait. `None` when there is none now.
+    fn take(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+        loop {
+            match slf.get().reader.next() {
+                Next::Event(ConnectorEvent::Message { frames, layout }) => {
+                    return Ok(Some(Message::of(frames, layout)));
+                }
+                Next::Event(ConnectorEvent::Lost) => return Err(lost()),
+                // Notices are told apart, and calls have their own outcomes.
+                Next::Event(_) | Next::Trouble(_) => {}
+                Next::Nothing => return Ok(None),
+                Next::Over => return Err(slf.as_super().as_super().get().ended()),
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyConnector {
+    #[new]
+    #[pyo3(signature = (options, *, ttl_ms, leading_delimiter, max_message_bytes))]
+    fn new(
+        py: Python<'_>,
+        options: RoleOptions,
+        ttl_ms: Option<u64>,
+        leading_delimiter: bool,
+        max_message_bytes: u64,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let (connect, socket) = (options.connect.clone(), options.socket.clone());
+        let settings = ConnectorSettings { connect, options: socket, ..settings(ttl_ms, leading_delimiter) };
+        let (replies, notices) = (Arc::new(Replies::new(options.bounds)?), Arc::new(Notices::new()?));
+        let sink = Aside::new(Arc::clone(&notices), Answering::new(Arc::clone(&replies)));
+        let machine = Connector::new(Nanos::default(), settings, seed()?);
+        let (handle, role) = start(py, machine, sink, options, Framing::Mc0, "trunkline-mc0-connector")?;
+        let caller = Caller::new(handle.clone(), replies);
+        let told = Py::new(py, PyTold::new(handle.clone(), notices, told))?;
+        let connector = Self { reader: Reader::new(handle), told, max_message_bytes };
+        Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(connector))
+    }
+
+    /// The notices, for those who tell them.
+    #[getter]
+    fn told(&self, py: Python<'_>) -> Py<PyTold> {
+        self.told.clone_ref(py)
+    }
+
+    /// A call that subscribes.
+    fn subscribe(slf: &Bound<'_, Self>, topics: &Bound<'_, PyAny>, timeout_s: Option<f64>) -> PyResult<Outgoing> {
+        let (topics, bytes) = self::topics(topics, slf.get().max_message_bytes)?;
+        Self::call(slf, Asked::Subscribe(topics), bytes, timeout_s)
+    }
+
+    /// A call that unsubscribes.
+    fn unsubscribe(slf: &Bound<'_, Self>, topics: &Bound<'_, PyAny>, timeout_s: Option<f64>) -> PyResult<Outgoing> {
+        let (topics, bytes) = self::topics(topics, slf.get().max_message_bytes)?;
+        Self::call(slf, Asked::Unsubscribe(topics), bytes, timeout_s)
+    }
+
+    /// A call that puts.
+    fn submit(
+        slf: &Bound<'_, Self>,
+        topic: &Bound<'_, PyAny>,
+        body: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+        timeout_s: Option<f64>,
+    ) -> PyResult<Outgoing> {
+        let (put, bytes) = put(topic, body, headers, slf.get().max_message_bytes)?;
+        Self::call(slf, Asked::Put(put), bytes, timeout_s)
+    }
+
+    /// A call that asks for a sign of life.
+    fn ping(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Outgoing> {
+        Self::call(slf, Asked::Ping, 0, timeout_s)
+    }
+
+    /// A message that nobody confirms.
+    fn letter(
+        &self,
+        topic: &Bound<'_, PyAny>,
+        body: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+    ) -> PyResult<Letter> {
+        let (put, bytes) = put(topic, body, headers, self.max_message_bytes)?;
+        Ok(Letter { verb: Some(ConnectorVerb::Put(put)), bytes })
+    }
+
+    /// Hands a message to the engine; false when there is no room.
+    fn offer_letter(slf: &Bound<'_, Self>, letter: &mut Letter) -> PyResult<bool> {
+        slf.as_super().as_super().get().offer(|| slf.get().give(letter))
+    }
+
+    /// Hands a message to the engine, waiting for room.
+    #[pyo3(signature = (letter, timeout_s = None))]
+    fn put_letter(slf: &Bound<'_, Self>, letter: &mut Letter, timeout_s: Option<f64>) -> PyResult<()> {
+        slf.as_super().as_super().get().put(slf.py(), timeout_s, || slf.get().give(letter))
+    }
+
+    /// Waits for a message.
+    #[pyo3(signature = (timeout_s = None))]
+    fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Message> {
+        let role = slf.as_super().as_super().get();
+        role.receive(slf.py(), timeout_s, "no message came", || Self::take(slf))
+    }
+
+    /// The next message if there is one now.
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+        slf.as_super().as_super().get().ours()?;
+        Self::take(slf)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// The next message; the iteration ends when the role is closed.
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+        slf.as_super().as_super().get().iterated(slf.py(), Self::receive(slf, None))
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = py.detach(|| this.reader.handle.stats());
+        let stats = counters(py, &snapshot.machine)?;
+        stats.set_item("capture_lost", snapshot.capture_lost)?;
+        Ok(stats)
+    }
+}
+
+/// What is told of an event, `(kind, *details)`.
+pub(super) fn told(py: Python<'_>, event: ConnectorEvent) -> PyResult<Bound<'_, PyTuple>> {
+    let message = |frames: Frames, layout: Layout| Message::of(frames, layout);
+    match event {
+        ConnectorEvent::Ended(call, Outcome::Done) => ("done", call.0).into_pyobject(py),
+        ConnectorEvent::Ended(call, Outcome::Alive(after)) => ("alive", call.0, after.as_secs_f64()).into_pyobject(py),
+        ConnectorEvent::Ended(call, Outcome::Refused { topic, text }) => {
+            ("refused", call.0, refused(py, topic.as_ref(), &text)?.into_value(py)).into_pyobject(py)
+        }
+        ConnectorEvent::Ended(call, Outcome::TimedOut) => ("timed_out", call.0).into_pyobject(py),
+        ConnectorEvent::Ended(call, Outcome::Lost) => ("lost", call.0).into_pyobject(py),
+        ConnectorEvent::Ended(call, Outcome::Unanswered) => ("unanswered", call.0).into_pyobject(py),
+        ConnectorEvent::Message { frames, layout } => ("message", message(frames, layout)).into_pyobject(py),
+        ConnectorEvent::Error { frames, layout } => ("error", message(frames, layout)).into_pyobject(py),
+        ConnectorEvent::Silent => ("silent",).into_pyobject(py),
+        ConnectorEvent::Lost => ("peer_lost",).into_pyobject(py),
+        ConnectorEvent::Dropped(dropped) => self::dropped(py, "mc0", &dropped),
+        ConnectorEvent::Connection(what) => connection(what).into_pyobject(py),
+    }
+}

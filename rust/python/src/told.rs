@@ -1,0 +1,100 @@
+//! The notices of a role whose messages somebody reads, for the thread that tells them.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use trunkline_engine::{Handle, Notice, Notices, Running, Signal};
+use trunkline_wire::Machine;
+
+use crate::errors::ended;
+use crate::role::trouble;
+
+/// What an event is told as.
+type Told<E> = for<'py> fn(Python<'py>, E) -> PyResult<Bound<'py, PyTuple>>;
+
+/// The notices of a role.
+#[pyclass(frozen, module = "trunkline._native", name = "Told")]
+pub(crate) struct PyTold(Box<dyn Telling>);
+
+trait Telling: Send + Sync {
+    fn role(&self) -> &dyn Running;
+    fn signal(&self) -> &Signal;
+    fn is_empty(&self) -> bool;
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>>;
+}
+
+struct Of<M: Machine> {
+    handle: Arc<Handle<M>>,
+    notices: Arc<Notices<M::Event>>,
+    told: Told<M::Event>,
+}
+
+impl<M: Machine + Send + 'static> Telling for Of<M> {
+    fn role(&self) -> &dyn Running {
+        &*self.handle
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.notices.signal
+    }
+
+    fn is_empty(&self) -> bool {
+        self.notices.is_empty()
+    }
+
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let told = |notice| match notice {
+            Notice::Event(event) => (self.told)(py, event),
+            Notice::Trouble(what) => trouble(what).into_pyobject(py),
+        };
+        self.notices.take().into_iter().map(told).collect()
+    }
+}
+
+impl PyTold {
+    pub(crate) fn new<M: Machine + Send + 'static>(
+        handle: Arc<Handle<M>>,
+        notices: Arc<Notices<M::Event>>,
+        told: Told<M::Event>,
+    ) -> Self {
+        Self(Box::new(Of { handle, notices, told }))
+    }
+
+    /// Those of the process this one was forked from are told there.
+    fn ours(&self) -> PyResult<&Signal> {
+        if self.0.role().is_ours() { Ok(self.0.signal()) } else { Err(ended(None)) }
+    }
+}
+
+#[pymethods]
+impl PyTold {
+    /// Whether the role is over.
+    #[getter]
+    fn closed(&self) -> bool {
+        !self.0.role().is_ours() || self.0.role().is_over()
+    }
+
+    /// The descriptor that is readable when there are notices.
+    fn fileno(&self) -> PyResult<c_int> {
+        Ok(self.ours()?.raw_fd())
+    }
+
+    /// Announces a wait on `fileno`; true when there is no reason to wait.
+    fn arm(&self) -> PyResult<bool> {
+        self.ours()?.arm();
+        Ok(!self.0.is_empty() || self.0.role().is_over())
+    }
+
+    /// Ends a wait on `fileno`.
+    fn disarm(&self) -> PyResult<()> {
+        self.ours()?.disarm(true);
+        Ok(())
+    }
+
+    /// Notices since the last call, each `(kind, *details)`.
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        self.0.take(py)
+    }
+}
