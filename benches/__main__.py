@@ -11,6 +11,7 @@ BENCHES = [
     "benches.cdtp.constellation",
     "benches.dcp.broker",
     "benches.dcp.soak",
+    "benches.mc0.bus",
     "benches.spark.decode",
 ]
 

