@@ -1,7 +1,6 @@
 """`trunkline keygen`."""
 
 import json
-import os
 
 import pytest
 import zmq.auth
@@ -12,7 +11,7 @@ from trunkline import Curve
 def test_a_pair_is_made_and_serves(run, tmp_path):
     out, _ = run("keygen", "daq1", "--output", "new/keys")
     shown, hidden = tmp_path / "new/keys/daq1.key", tmp_path / "new/keys/daq1.key_secret"
-    assert os.stat(hidden).st_mode & 0o777 == 0o600
+    assert hidden.stat().st_mode & 0o777 == 0o600
     public, secret = zmq.auth.load_certificate(hidden)
     assert zmq.auth.load_certificate(shown) == (public, None)
     assert zmq.curve_public(secret) == public

@@ -58,7 +58,7 @@ def test_passes_on_until_it_is_stopped(start, ask, number):
     assert command.end() == ("", "")
 
 
-def test_takes_every_setting(start, ask, dial):
+def test_takes_every_setting(start, ask):
     command = start(
         *MIDDLEWARE,
         *("--bind", "tcp://127.0.0.1:*", "--overflow", "disconnect", "--client-queue-messages", "1"),
