@@ -62,9 +62,13 @@ class Said(NamedTuple):
 
 
 def understood(peer, frames):
-    head = frames[: frames.index(b"", 1)] if b"" in frames[1:] else frames
-    pairs = dict(zip(head[2::2], head[3::2], strict=True))
-    return Said(peer, frames, pairs.get(b"ID"))
+    id_ = None
+    for key, value in zip(frames[2::2], frames[3::2], strict=False):
+        if key == b"":
+            break
+        if key == b"ID":
+            id_ = value
+    return Said(peer, frames, id_)
 
 
 class Middleware:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trunkline._native import __version__
-from trunkline.cli import capture, cdtp, chirp, dcp, demo, keygen, mc0, spark
+from trunkline.cli import capture, cdtp, chirp, dcp, demo, keygen, mc0, middleware, spark
 from trunkline.cli.options import example
 
 __all__ = ["app"]
@@ -27,6 +27,7 @@ app.add_typer(mc0.app, name="mc0")
 app.add_typer(capture.app, name="capture")
 app.add_typer(spark.app, name="spark")
 app.command(epilog=example("trunkline demo --output demo"))(demo.demo)
+mc0.app.command(epilog=middleware.EXAMPLE)(middleware.middleware)
 app.command(epilog=example("trunkline keygen daq1 --output keys"))(keygen.keygen)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -19,6 +17,7 @@ from trunkline import errors
 from trunkline._text import amount, counted, readable
 from trunkline.cli.ending import CUT_OFF, Stopped, Stopping
 from trunkline.cli.groups import Endpoints, Segments, Sockets, Source, grouped
+from trunkline.cli.lines import lines
 from trunkline.cli.options import (
     Chirp,
     ChirpOption,
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="CDTP: one sender streams data to one receiver.", no_args_is_help=True, rich_markup_mode=None)
 
 _LOOK_S = 0.05
-
-# A signal that comes just before a wait of Python's own does not end it.
-_SLICE_S = 0.2
 
 
 class Header(StrEnum):
@@ -167,31 +163,9 @@ def _need_files(files: Sequence[Path]) -> None:
 def _payloads(files: Sequence[Path], pace: Pace) -> Iterator[bytes]:
     for file in files:
         if str(file) == "-":
-            if sys.stdin is not None:
-                yield from _lines(sys.stdin.fileno(), pace)
+            yield from lines(pace)
         else:
             yield file.read_bytes()
-
-
-def _lines(fd: int, pace: Pace) -> Iterator[bytes]:
-    """The lines that come in, while the counters go on being told."""
-    rest = bytearray()
-    while True:
-        ready, _, _ = select.select([fd], [], [], pace.wait_s(_SLICE_S))
-        pace.look_up()
-        if not ready:
-            continue
-        data = os.read(fd, 1 << 16)
-        if not data:
-            break
-        # Only what is new is searched: a line may be as long as it likes.
-        end, *lines = data.split(b"\n")
-        rest += end
-        for line in lines:
-            yield bytes(rest.removesuffix(b"\r"))
-            rest = bytearray(line)
-    if rest:
-        yield bytes(rest)
 
 
 def _tags(given: Sequence[str]) -> dict[str, Any]:

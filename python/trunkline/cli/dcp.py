@@ -26,6 +26,7 @@ import typer
 from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
+from trunkline.cli.latency import Latency
 from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, dials, example, listens, span
 from trunkline.cli.output import Output, plain
 from trunkline.cli.progress import Progress
@@ -340,20 +341,12 @@ class _Programs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Latency:
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    max: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Asked:
     requests: int
     replies: int
     timeouts: int
     rate: float
-    latency_ms: _Latency
+    latency_ms: Latency
 
 
 @app.command(
@@ -460,14 +453,8 @@ class _Asking:
             output.line(" ".join(_shown(part) for part in reply.data))
 
     def _asked(self, count: int, took_s: float) -> _Asked:
-        ordered = sorted(self._latencies_ms)
-
-        def at(share: float) -> float | None:
-            """The latency that so many of the replies did not exceed."""
-            return round(ordered[max(-int(-share * len(ordered) // 1) - 1, 0)], 3) if ordered else None
-
-        latency = _Latency(at(0.5), at(0.9), at(0.99), at(1))
-        return _Asked(count, len(ordered), self._timeouts, round(len(ordered) / took_s, 1), latency)
+        replies = len(self._latencies_ms)
+        return _Asked(count, replies, self._timeouts, round(replies / took_s, 1), Latency.of(self._latencies_ms))
 
 
 def _shown(part: bytes) -> str:
@@ -477,7 +464,4 @@ def _shown(part: bytes) -> str:
 
 def _summary(asked: _Asked) -> str:
     text = f"{asked.replies:,} of {asked.requests:,} replied to, {asked.rate:,.0f} a second"
-    latency = asked.latency_ms
-    if latency.max is None:
-        return text
-    return f"{text}; after {latency.p50} ms (half), {latency.p90} (90 %), {latency.p99} (99 %), {latency.max} at most"
+    return f"{text}; {asked.latency_ms}" if asked.replies else text

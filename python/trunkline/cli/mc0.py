@@ -1,151 +1,390 @@
-"""`trunkline mc0`: pass on, put, subscribe."""
+"""`trunkline mc0`: subscribe to topics, put messages, and see whether the bus is there."""
 
 from __future__ import annotations
 
-import logging
-import signal
-from enum import StrEnum
-from pathlib import Path
+import concurrent.futures
+import itertools
+import os
+import queue
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trunkline import errors
+from trunkline._text import counted
 from trunkline.cli.ending import Stopped, Stopping
-from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
-from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, example, listens
-from trunkline.cli.output import Output
+from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
+from trunkline.cli.latency import Latency
+from trunkline.cli.lines import lines
+from trunkline.cli.options import DrainSeconds, Idle, Json, Pace, StatsInterval, dials, example, span
+from trunkline.cli.output import Output, Reason
+from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from trunkline.mc0 import Middleware
+    from trunkline.mc0 import Connector, Message
 
 app = typer.Typer(
-    help="mc0: a bus of topics, whose middleware passes on what is put to them.",
+    help="mc0: a bus of topics, whose middleware passes on what is put to those who subscribe.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
+# A signal that comes just before a wait of Python's own does not end it.
+_LOOK_S = 0.2
 
-class Overflow(StrEnum):
-    """What a full queue of a client does."""
+# How long what is not confirmed may take to be with the middleware's socket.
+_LINGER_S = 5.0
 
-    DROP_NEWEST = "drop-newest"
-    DROP_OLDEST = "drop-oldest"
-    DISCONNECT = "disconnect"
+Endpoints = Annotated[
+    list[str],
+    typer.Option(
+        "--connect",
+        metavar="ENDPOINT",
+        help="Where the middleware listens, as tcp://127.0.0.1:61616. Repeatable.",
+        callback=dials,
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="S", help="How long each answer may take.", callback=span)
+]
 
 
-@app.command(
-    epilog=example(
-        "trunkline mc0 middleware --bind tcp://0.0.0.0:61616 --curve-secret bus.key_secret --curve-allow keys --policy policy.toml"
-    )
-)
+@app.command(epilog=example("trunkline mc0 subscribe alerts runs --connect tcp://127.0.0.1:61616 --json"))
 @grouped
-def middleware(
+def subscribe(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)],
     *,
-    bind: Annotated[
-        list[str],
-        typer.Option(
-            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
-        ),
-    ],
-    policy: Annotated[
-        Path | None,
-        typer.Option(
-            "--policy",
-            metavar="FILE",
-            help="Who may publish and subscribe to what; SIGHUP reads it again. [default: all]",
-        ),
-    ] = None,
-    overflow: Annotated[
-        Overflow, typer.Option("--overflow", help="What goes when the queue of a client is full.")
-    ] = Overflow.DROP_NEWEST,
-    client_queue_messages: Annotated[
-        int,
-        typer.Option("--client-queue-messages", min=1, metavar="N", help="Messages that may wait for one client."),
+    connect: Endpoints,
+    ttl: Annotated[
+        int, typer.Option("--ttl", min=0, metavar="MS", help="How long either end may be silent; 0 is for ever.")
     ] = 10_000,
-    client_queue_bytes: Annotated[
-        int, typer.Option("--client-queue-bytes", min=1, metavar="N", help="Bytes that may wait for one client.")
-    ] = 16 << 20,
-    max_ttl: Annotated[
-        int,
-        typer.Option(
-            "--max-ttl", min=0, metavar="MS", help="The longest time that a client may be silent and stay one."
-        ),
-    ] = 24 * 60 * 60 * 1000,
-    max_topics: Annotated[
-        int, typer.Option("--max-topics", min=0, metavar="N", help="Topics that may have subscribers at one time.")
-    ] = 100_000,
-    sockets: Sockets,
+    count: Annotated[
+        int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages are printed.")
+    ] = None,
+    idle: Idle = None,
+    sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Passes what is put to a topic on to the clients that are subscribed to it."""
+    """Prints the messages of topics as they come."""
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0
 
     output = Output(json=as_json)
-    reloading = _Reloading()
-    if policy is not None or sockets.curve_allow is not None:
-        signal.signal(signal.SIGHUP, reloading.reload)
+    pace = Pace(lambda: output.stats(connector.stats), stats_interval, idle)
+    reason: Reason = "signal"
     with (
         Stopping() as stopping,
-        mc0.Middleware(
-            bind=bind,
-            raise_file_limit=True,
-            **made,
-            **recorded,
-            policy=policy,
-            overflow=overflow.value,
-            client_queue_messages=client_queue_messages,
-            client_queue_bytes=client_queue_bytes,
-            max_ttl=max_ttl,
-            max_topics=max_topics,
-        ) as role,
+        mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
-        reloading.begin(role)
-        output.ready("mc0.middleware", role.endpoints, "passing on at")
-        pace = Pace(lambda: output.stats(role.stats), stats_interval)
+        printing = _Printing(connector, output, count)
         try:
             with stopping.interrupting():
-                while not _is_over(role, pace.wait_s()):
-                    pace.look_up()
+                connector.subscribe(*topics)
+                output.ready("mc0.connector", connect, f"subscribed to {counted(len(topics), 'topic')} at")
+                pace.saw()
+                reason = printing.run(pace)
         except Stopped:
-            pass
-        role.close(drain_s=drain_seconds)
-        output.stopped("signal", role.stats)
+            printing.drain()
+        connector.close(drain_s=drain_seconds)
+        output.stopped(reason, connector.stats, f"{counted(printing.printed, 'message')} printed")
 
 
-class _Reloading:
-    """What SIGHUP does, once there is anything to do it to."""
+class _Printing:
+    """Messages on their way to standard output."""
 
-    def __init__(self) -> None:
-        self._role: Middleware | None = None
-        self._is_wanted = False
+    def __init__(self, connector: Connector, output: Output, count: int | None) -> None:
+        self._connector = connector
+        self._output = output
+        self._count = count
+        self.printed = 0
 
-    def begin(self, role: Middleware) -> None:
-        self._role = role
-        if self._is_wanted:
-            self.reload()
+    @property
+    def _is_done(self) -> bool:
+        return self._count is not None and self.printed >= self._count
 
-    def reload(self, *_: object) -> None:
-        self._is_wanted = True
-        if self._role is None:
-            return
+    def run(self, pace: Pace) -> Reason:
+        while not self._is_done:
+            try:
+                message = self._connector.receive(timeout_s=pace.wait_s())
+            except errors.TimeoutError:
+                if pace.idle:
+                    return "idle"
+            else:
+                pace.saw()
+                self._print(message)
+            pace.look_up()
+        return "count"
+
+    def drain(self) -> None:
+        """Prints what is here already."""
+        while not self._is_done:
+            try:
+                self._print(self._connector.receive(timeout_s=0))
+            except errors.TimeoutError:
+                return
+
+    def _print(self, message: Message) -> None:
+        if self._output.json:
+            self._output.event("message", topic=message.topic, headers=message.headers, body=message.body)
+        else:
+            self._output.raw(b"".join(message.body))
+        self.printed += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    put: int
+    confirmed: int
+    errors: int
+    timeouts: int
+    rate: float
+    latency_ms: Latency
+
+
+@app.command(
+    epilog=example(
+        "trunkline mc0 publish runs 'run 7 begins' --connect tcp://127.0.0.1:61616 --header X-Origin=daq",
+        "tail -f log | trunkline mc0 publish log - --connect tcp://127.0.0.1:61616 --in-flight 100",
+    )
+)
+@grouped
+def publish(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DATA",
+            help="The frames of the body; - alone is standard input, one message a line.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    connect: Endpoints,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="K=V", help="What goes with it; K begins with X-. Repeatable."),
+    ] = None,
+    no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Do not wait for the middleware's OK.")] = False,
+    timeout: Timeout = 5.0,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, metavar="N", help="How many times to put it. [default: 1]")
+    ] = None,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, metavar="N", help="How many to have unconfirmed at a time.")
+    ] = 1,
+    sockets: DialingSockets,
+    capturing: Capturing,
+    segments: Segments,
+    as_json: Json = False,
+) -> None:
+    """Puts messages for the subscribers of a topic, and says how long it took to confirm them."""
+    frames = [os.fsencode(part) for part in data or []]
+    is_stdin = frames == [b"-"]
+    if b"-" in frames and not is_stdin:
+        message = "- stands alone: it is standard input, one message a line."
+        raise typer.BadParameter(message, param_hint="DATA")
+    if is_stdin and count is not None:
+        message = "--count is for a message that is given: standard input says how many there are."
+        raise typer.BadParameter(message)
+    headers = _headers(header or [])
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
+    from trunkline import mc0
+
+    output = Output(json=as_json)
+    total = None if is_stdin else count or 1
+    bodies = ([line] for line in lines(Pace(lambda: None, None))) if is_stdin else itertools.repeat(frames, total or 1)
+    with (
+        mc0.Connector(connect=connect, **made, **recorded) as connector,
+        Progress(f"putting to {topic}", total) as progress,
+    ):
+        publishing = _Publishing(connector, topic, headers, timeout, output, progress)
+        if no_confirm:
+            publishing.put_all(bodies)
+        else:
+            publishing.confirm_all(bodies, in_flight)
+        published = publishing.published()
+    if as_json:
+        output.stopped("eof" if is_stdin else "count", published)
+    else:
+        output.note(_summary(published, confirmed=not no_confirm))
+    if published.errors or published.timeouts:
+        raise typer.Exit(1)
+
+
+def _headers(given: Sequence[str]) -> list[tuple[str, str]]:
+    headers = []
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.startswith("X-"):
+            message = f"--header takes K=V with a K that begins with X-, not {pair!r}."
+            raise typer.BadParameter(message)
+        headers.append((key, value))
+    return headers
+
+
+class _Publishing:
+    """Messages on their way to a topic."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        topic: str,
+        headers: list[tuple[str, str]],
+        timeout_s: float,
+        output: Output,
+        progress: Progress,
+    ) -> None:
+        self._connector = connector
+        self._topic = topic
+        self._headers = headers
+        self._timeout_s = timeout_s
+        self._output = output
+        self._progress = progress
+        self._done: queue.SimpleQueue[tuple[int, concurrent.futures.Future[None], float]] = queue.SimpleQueue()
+        self._start = time.monotonic()
+        self._put = 0
+        self._ended = 0
+        self._errors = 0
+        self._timeouts = 0
+        self._latencies_ms: list[float] = []
+
+    def put_all(self, bodies: Iterable[list[bytes]]) -> None:
+        """Puts each once, and waits until the middleware's socket has them."""
+        for body in bodies:
+            try:
+                self._connector.put(self._topic, body, headers=self._headers, timeout_s=self._timeout_s)
+            except errors.TimeoutError:
+                self._timed_out(self._put)
+            self._put += 1
+            self._progress.at(self._put)
         try:
-            self._role.reload()
-        except errors.LocalProtocolError as error:
-            logging.getLogger("trunkline").warning("policy and allow-list stay as they were: %s", error)
-        except errors.ClosedError:
-            # It ends.
-            pass
+            self._connector.flush(timeout_s=_LINGER_S)
+        except errors.TimeoutError as error:
+            self._timeouts += error.unsent or 0
+            self._output.note(str(error))
+            # They have had their time.
+            self._connector.close(drain_s=0.0)
+
+    def confirm_all(self, bodies: Iterable[list[bytes]], in_flight: int) -> None:
+        """Puts each until it is confirmed, so many at a time."""
+        for body in bodies:
+            self._submit(self._put, body)
+            self._put += 1
+            while self._put - self._ended >= in_flight or not self._done.empty():
+                self._take()
+        while self._ended < self._put:
+            self._take()
+
+    def _submit(self, index: int, body: list[bytes]) -> None:
+        start = time.perf_counter()
+
+        def done(future: concurrent.futures.Future[None]) -> None:
+            self._done.put((index, future, time.perf_counter() - start))
+
+        submitted = self._connector.submit(self._topic, body, headers=self._headers, timeout_s=self._timeout_s)
+        submitted.add_done_callback(done)
+
+    def _take(self) -> None:
+        """Waits a little for the end of one."""
+        try:
+            index, future, latency_s = self._done.get(timeout=_LOOK_S)
+        except queue.Empty:
+            self._progress.at(self._ended)
+            return
+        self._ended += 1
+        self._progress.at(self._ended)
+        try:
+            future.result()
+        except errors.TimeoutError:
+            self._timed_out(index)
+        except errors.MiddlewareError as error:
+            self._errors += 1
+            if self._output.json:
+                self._output.event("error", index=index, topic=self._topic, text=error.text)
+            else:
+                self._output.note(f"message {index} was refused: {error}")
+        else:
+            self._latencies_ms.append(latency_s * 1000)
+
+    def _timed_out(self, index: int) -> None:
+        self._timeouts += 1
+        if self._output.json:
+            self._output.event("timeout", index=index)
+        else:
+            self._output.note(f"message {index} was not taken within {self._timeout_s:g} s")
+
+    def published(self) -> _Published:
+        rate = round(self._put / (time.monotonic() - self._start), 1)
+        confirmed = len(self._latencies_ms)
+        return _Published(self._put, confirmed, self._errors, self._timeouts, rate, Latency.of(self._latencies_ms))
 
 
-def _is_over(role: Middleware, timeout_s: float | None) -> bool:
-    try:
-        role.wait(timeout_s=timeout_s)
-    except errors.TimeoutError:
-        return False
-    return True
+def _summary(published: _Published, *, confirmed: bool) -> str:
+    text = f"{counted(published.put, 'message')} put, {published.rate:,.0f} a second"
+    if not confirmed:
+        return text
+    text += f"; {published.confirmed:,} confirmed"
+    return f"{text}, {published.latency_ms}" if published.confirmed else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinged:
+    pings: int
+    replies: int
+    timeouts: int
+    latency_ms: Latency
+
+
+@app.command(epilog=example("trunkline mc0 ping --connect tcp://127.0.0.1:61616 --count 10"))
+@grouped
+def ping(
+    *,
+    connect: Endpoints,
+    timeout: Timeout = 5.0,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many times to ask.")] = 1,
+    sockets: DialingSockets,
+    capturing: Capturing,
+    segments: Segments,
+    as_json: Json = False,
+) -> None:
+    """Asks the middleware for a sign of life, and says how long the way there and back takes."""
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
+    from trunkline import mc0
+
+    output = Output(json=as_json)
+    latencies_ms = []
+    with (
+        mc0.Connector(connect=connect, **made, **recorded) as connector,
+        Progress("asking the middleware", count) as progress,
+    ):
+        for index in range(count):
+            try:
+                latency_ms = round(connector.ping(timeout_s=timeout) * 1000, 3)
+            except errors.TimeoutError:
+                if output.json:
+                    output.event("timeout", index=index)
+                else:
+                    output.note(f"ping {index} was not answered within {timeout:g} s")
+            else:
+                latencies_ms.append(latency_ms)
+                if output.json:
+                    output.event("pong", index=index, latency_ms=latency_ms)
+                else:
+                    output.line(f"{latency_ms} ms")
+            progress.at(index + 1)
+    replies = len(latencies_ms)
+    pinged = _Pinged(count, replies, count - replies, Latency.of(latencies_ms))
+    if output.json:
+        output.stopped("count", pinged)
+    else:
+        answers = f"{replies:,} of {count:,} answered"
+        output.note(f"{answers}; {pinged.latency_ms}" if replies else answers)
+    if pinged.timeouts:
+        raise typer.Exit(1)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from trunkline._text import readable
 from trunkline.cli.ending import NO_READER, PipeClosed, tell
 
 __all__ = ["Output", "plain"]
@@ -40,6 +41,13 @@ class Output:
         """Prints a result for people."""
         self._write(text)
 
+    def raw(self, data: bytes) -> None:
+        """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
+        if sys.stdout is not None and sys.stdout.isatty():
+            self.line(readable(data.decode(errors="backslashreplace")))
+        else:
+            self._write(data)
+
     def note(self, text: str) -> None:
         """Tells people what is no result."""
         tell(text)
@@ -66,7 +74,7 @@ class Output:
         else:
             self.note("; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str | bytes) -> None:
         stdout = sys.stdout
         if stdout is None:
             raise PipeClosed
@@ -75,10 +83,11 @@ class Output:
                 descriptor = stdout.fileno()
             except OSError:
                 # Not a file of the system's.
-                stdout.write(text + "\n")
+                stdout.write((text if isinstance(text, str) else text.decode(errors="backslashreplace")) + "\n")
                 stdout.flush()
             else:
-                _write_all(descriptor, f"{text}\n".encode(stdout.encoding, stdout.errors or "strict"))
+                line = text if isinstance(text, bytes) else text.encode(stdout.encoding, stdout.errors or "strict")
+                _write_all(descriptor, line + b"\n")
         except OSError as error:
             if error.errno not in NO_READER:
                 raise

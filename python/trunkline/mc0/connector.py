@@ -19,7 +19,7 @@ from trunkline._native.mc0 import Message
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
 from trunkline._text import readable
-from trunkline.errors import LocalProtocolError
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["AsyncConnector", "Connecting", "Connector", "ConnectorStats"]
@@ -115,6 +115,10 @@ class Connecting(Role):
     def stats(self) -> ConnectorStats:
         """Counters of this moment; the last ones once closed."""
         return ConnectorStats(**self._connector.stats())
+
+    def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
+        unsent = self.stats.queued
+        return TimeoutError(f"{unsent} messages are not sent, or not confirmed, within {timeout_s} s", unsent=unsent)
 
     def _room_s(self, timeout_s: float | None) -> float | None:
         return 0.0 if self._overflow == "raise" else timeout_s
@@ -261,6 +265,21 @@ class Connector(Connecting, BlockingRole):
     def _ask(self, outgoing: Any, timeout_s: float | None) -> Any:
         return self._connector.request(outgoing, room_s=self._room_s(timeout_s), timeout_s=timeout_s)
 
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Waits until the transport has taken all that was put, and what is to be confirmed is.
+
+        Args:
+            timeout_s: How long; None for ever.
+
+        Raises:
+            TimeoutError: It has not; `.unsent` says how many messages are left.
+            ClosedError: The connector is closed.
+        """
+        connector = self._connector
+        connector.check_open()
+        if not connector.wait_drained(timeout_s):
+            raise self._not_flushed(timeout_s)
+
     def receive(self, *, timeout_s: float | None = None) -> Message:
         """Waits for a message of a topic it is subscribed to.
 
@@ -350,6 +369,14 @@ class AsyncConnector(Connecting, AsyncStream[Message]):
 
     async def _ask(self, outgoing: Any, timeout_s: float | None) -> Any:
         return await (await self._calls.put(outgoing, self._room_s(timeout_s), timeout_s))
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """See `Connector.flush`."""
+        connector = self._connector
+        connector.check_open()
+        if not await self._waits.until(lambda: connector.is_drained() or connector.closed, timeout_s):
+            raise self._not_flushed(timeout_s)
+        connector.wait_drained(0)
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """See `Connector.receive`."""

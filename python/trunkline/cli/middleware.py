@@ -1,0 +1,144 @@
+"""`trunkline mc0 middleware`: pass on what is put."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trunkline import errors
+from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
+from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, example, listens
+from trunkline.cli.output import Output
+
+if TYPE_CHECKING:
+    from trunkline.mc0 import Middleware
+
+EXAMPLE = example(
+    "trunkline mc0 middleware --bind tcp://0.0.0.0:61616 --curve-secret bus.key_secret --curve-allow keys --policy policy.toml"
+)
+
+
+class Overflow(StrEnum):
+    """What a full queue of a client does."""
+
+    DROP_NEWEST = "drop-newest"
+    DROP_OLDEST = "drop-oldest"
+    DISCONNECT = "disconnect"
+
+
+@grouped
+def middleware(
+    *,
+    bind: Annotated[
+        list[str],
+        typer.Option(
+            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+        ),
+    ],
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="Who may publish and subscribe to what; SIGHUP reads it again. [default: all]",
+        ),
+    ] = None,
+    overflow: Annotated[
+        Overflow, typer.Option("--overflow", help="What goes when the queue of a client is full.")
+    ] = Overflow.DROP_NEWEST,
+    client_queue_messages: Annotated[
+        int,
+        typer.Option("--client-queue-messages", min=1, metavar="N", help="Messages that may wait for one client."),
+    ] = 10_000,
+    client_queue_bytes: Annotated[
+        int, typer.Option("--client-queue-bytes", min=1, metavar="N", help="Bytes that may wait for one client.")
+    ] = 16 << 20,
+    max_ttl: Annotated[
+        int,
+        typer.Option(
+            "--max-ttl", min=0, metavar="MS", help="The longest time that a client may be silent and stay one."
+        ),
+    ] = 24 * 60 * 60 * 1000,
+    max_topics: Annotated[
+        int, typer.Option("--max-topics", min=0, metavar="N", help="Topics that may have subscribers at one time.")
+    ] = 100_000,
+    sockets: Sockets,
+    capturing: Capturing,
+    segments: Segments,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+    drain_seconds: DrainSeconds = 5.0,
+) -> None:
+    """Passes what is put to a topic on to the clients that are subscribed to it."""
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
+    from trunkline import mc0
+
+    output = Output(json=as_json)
+    reloading = _Reloading()
+    if policy is not None or sockets.curve_allow is not None:
+        signal.signal(signal.SIGHUP, reloading.reload)
+    with (
+        Stopping() as stopping,
+        mc0.Middleware(
+            bind=bind,
+            raise_file_limit=True,
+            **made,
+            **recorded,
+            policy=policy,
+            overflow=overflow.value,
+            client_queue_messages=client_queue_messages,
+            client_queue_bytes=client_queue_bytes,
+            max_ttl=max_ttl,
+            max_topics=max_topics,
+        ) as role,
+    ):
+        reloading.begin(role)
+        output.ready("mc0.middleware", role.endpoints, "passing on at")
+        pace = Pace(lambda: output.stats(role.stats), stats_interval)
+        try:
+            with stopping.interrupting():
+                while not _is_over(role, pace.wait_s()):
+                    pace.look_up()
+        except Stopped:
+            pass
+        role.close(drain_s=drain_seconds)
+        output.stopped("signal", role.stats)
+
+
+class _Reloading:
+    """What SIGHUP does, once there is anything to do it to."""
+
+    def __init__(self) -> None:
+        self._role: Middleware | None = None
+        self._is_wanted = False
+
+    def begin(self, role: Middleware) -> None:
+        self._role = role
+        if self._is_wanted:
+            self.reload()
+
+    def reload(self, *_: object) -> None:
+        self._is_wanted = True
+        if self._role is None:
+            return
+        try:
+            self._role.reload()
+        except errors.LocalProtocolError as error:
+            logging.getLogger("trunkline").warning("policy and allow-list stay as they were: %s", error)
+        except errors.ClosedError:
+            # It ends.
+            pass
+
+
+def _is_over(role: Middleware, timeout_s: float | None) -> bool:
+    try:
+        role.wait(timeout_s=timeout_s)
+    except errors.TimeoutError:
+        return False
+    return True
