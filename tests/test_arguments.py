@@ -25,6 +25,7 @@ ROLES = {
     "Worker": lambda _tmp, **given: dcp.Worker(**{"service": b"echo", "connect": THERE, **given}),
     "Client": lambda _tmp, **given: dcp.Client(**{"connect": THERE, **given}),
     "Connector": lambda _tmp, **given: mc0.Connector(**{"connect": THERE, **given}),
+    "Middleware": lambda _tmp, **given: mc0.Middleware(**{"bind": WHERE, **given}),
 }
 
 NUMBER = "takes a whole number"
@@ -177,6 +178,19 @@ OWN = {
         ("overflow", "drop", "is 'block' or 'raise', not 'drop'"),
         ("on_drop", 1, FUNCTION),
         *HEARTBEAT,
+        *ROLE_CAPTURE,
+    ],
+    "Middleware": [
+        ("policy", 7, "takes a path"),
+        ("overflow", "block", "is 'drop-newest', 'drop-oldest' or 'disconnect', not 'block'"),
+        ("client_queue_messages", 0, BELOW),
+        ("client_queue_messages", None, NUMBER),
+        ("client_queue_bytes", 0, BELOW),
+        ("client_queue_bytes", 1.5, NUMBER),
+        ("max_ttl", -1, BELOW),
+        ("max_ttl", "1 h", NUMBER),
+        ("max_topics", -1, BELOW),
+        ("on_drop", 1, FUNCTION),
         *ROLE_CAPTURE,
     ],
     "Connector": [

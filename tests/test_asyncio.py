@@ -25,6 +25,7 @@ ROLES = {
     "Worker": lambda _path: dcp.AsyncWorker(b"echo", connect="tcp://127.0.0.1:9"),
     "Client": lambda _path: dcp.AsyncClient(connect="tcp://127.0.0.1:9"),
     "Connector": lambda _path: mc0.AsyncConnector(connect="tcp://127.0.0.1:9"),
+    "Middleware": lambda _path: mc0.AsyncMiddleware(bind=ANY),
     "Beacon": lambda _path: chirp.AsyncBeacon("group", "host", port=0),
 }
 
@@ -43,6 +44,7 @@ WAITS = {
     "Connector.put": lambda connector: connector.put("runs", b"x", confirm=True),
     "Connector.submit": lambda connector: connector.submit("runs", b"x"),
     "Connector.ping": lambda connector: connector.ping(),
+    "Middleware.wait": lambda middleware: middleware.wait(),
     "Beacon.receive": lambda beacon: beacon.receive(),
 }
 
@@ -64,7 +66,7 @@ async def test_waits_end_with_the_role(what, tmp_path):
         else:
             await role.close()
         ends = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 20)
-    if what == "Broker.wait":
+    if what in ("Broker.wait", "Middleware.wait"):
         assert ends == [None] * 3
     elif what == "Sender.send":
         # One found room in the queue.

@@ -10,6 +10,7 @@ import zmq
 
 from peers import cdtp as wire
 from peers import dcp as packed
+from peers import mc0 as bus
 from peers.waiting import until
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import LocalProtocolError
@@ -102,7 +103,7 @@ SLACK = 48 << 20
 
 GROWTH = """
 import os, sys, zmq
-from trunkline import cdtp, dcp
+from trunkline import cdtp, dcp, mc0
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -203,3 +204,45 @@ def test_peers_that_take_nothing_cost_no_more_than_they_may_together(open_socket
     until(lambda: "peer_full" in role.look()[1])
     assert clients * replies * size > 6 * bound
     assert role.growth() < bound + clients * 4 * size + SLACK
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.req("MC0-30", "MC0-34")
+def test_subscribers_that_do_not_read_cost_no_more_than_they_may_together(open_socket, measure):
+    bound, subscribers, puts, size = 32 << 20, 40, 40, 1 << 17
+    role = measure(
+        f'mc0.Middleware(bind="tcp://127.0.0.1:*", outbox_bytes={bound}, options={{zmq.SNDHWM: 2, zmq.SNDBUF: 1 << 16}})'
+    )
+    deaf = [open_socket(zmq.DEALER, connect=role.endpoint, rcvhwm=1, rcvbuf=1 << 16) for _ in range(subscribers)]
+    for number, subscriber in enumerate(deaf):
+        subscriber.send_multipart(bus.sub(b"%d" % number, id_=b"1"))
+        assert subscriber.recv_multipart() == bus.ok(b"1")
+    publisher = open_socket(zmq.DEALER, connect=role.endpoint, sndhwm=10)
+    body = bytes(size)
+    for number in range(puts * subscribers):
+        publisher.send_multipart(bus.put(b"%d" % (number % subscribers), body))
+    publisher.send_multipart(bus.noop(b"2"))
+    assert publisher.recv_multipart() == bus.ok(b"2")
+    assert "peer_full" in role.look()[1]
+    assert subscribers * puts * size > 6 * bound
+    # What waits here, what waits for the transport, and what it holds.
+    assert role.growth() < 2 * bound + subscribers * 4 * size + SLACK
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.req("MC0-28")
+def test_peers_cost_a_middleware_no_more_than_it_lets_them_have(open_socket, measure):
+    role = measure('mc0.Middleware(bind="tcp://127.0.0.1:*", max_topics=2000)')
+    peers = [open_socket(zmq.DEALER, connect=role.endpoint, sndhwm=0) for _ in range(20)]
+    for peer in peers:
+        for topic in range(20_000):
+            peer.send_multipart(bus.sub(b"%d" % topic * 20))
+        peer.send_multipart(bus.noop(b"last"))
+    for peer in peers:
+        # Errors come at a rate, and the answer after them.
+        while peer.recv_multipart() != bus.ok(b"last"):
+            pass
+    _, stats = role.look()
+    assert "subscriptions=40000" in stats
+    assert f"'too_many_topics': {20 * 18_000}" in stats
+    assert role.growth() < SLACK

@@ -18,6 +18,7 @@ ROLES = {
     "Worker": lambda _path, **options: dcp.Worker(b"echo", **options),
     "Client": lambda _path, **options: dcp.Client(**options),
     "Connector": lambda _path, **options: mc0.Connector(**options),
+    "Middleware": lambda _path, **options: mc0.Middleware(**options),
 }
 
 KINDS = {
@@ -28,6 +29,7 @@ KINDS = {
     "Worker": "DEALER",
     "Client": "DEALER",
     "Connector": "DEALER",
+    "Middleware": "ROUTER",
 }
 
 
@@ -56,7 +58,7 @@ def test_the_endpoint_of_a_socket_is_that_of_its_role(open_socket):
 @pytest.mark.parametrize("bound", ["queue_messages", "queue_bytes"])
 @pytest.mark.parametrize("role", ROLES)
 def test_a_queue_without_room_is_refused(role, bound, tmp_path):
-    where = "bind" if role == "Broker" else "connect"
+    where = "bind" if role in ("Broker", "Middleware") else "connect"
     for size in (0, -1):
         with pytest.raises(LocalProtocolError, match=f"{bound} is at least 1"):
             ROLES[role](tmp_path, **{where: "tcp://127.0.0.1:9", bound: size})
@@ -64,7 +66,13 @@ def test_a_queue_without_room_is_refused(role, bound, tmp_path):
 
 # A broker listens, those who need one dial it.
 SIDES = [(role, side) for role in ROLES for side in ("bind", "connect")]
-ONE_SIDED = {("Broker", "connect"), ("Worker", "bind"), ("Client", "bind"), ("Connector", "bind")}
+ONE_SIDED = {
+    ("Broker", "connect"),
+    ("Middleware", "connect"),
+    ("Worker", "bind"),
+    ("Client", "bind"),
+    ("Connector", "bind"),
+}
 SIDES = [pair for pair in SIDES if pair not in ONE_SIDED]
 
 WRONG_ENDPOINTS = [
@@ -107,13 +115,14 @@ def test_what_zeromq_cannot_do_with_an_endpoint_is_said_in_words():
 UNCHANGED = """
 import resource, signal
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
-from trunkline import cdtp, chirp, dcp
+from trunkline import cdtp, chirp, dcp, mc0
 where = "tcp://127.0.0.1:*"
 with (
     cdtp.Sender("Det", bind=where, group="lab", chirp_port=PORT),
     cdtp.Receiver(group="lab", chirp_port=PORT),
     chirp.Beacon("lab", "Det", port=PORT),
     dcp.Broker(bind=where),
+    mc0.Middleware(bind=where),
 ):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (64, 128)

@@ -44,7 +44,7 @@ def test_passes_on_until_it_is_stopped(start, ask, number):
         "received": 2,
         "sent": 2,
         "dropped": {},
-        "bytes": 18,
+        "bytes": 17,
         "peers": 1,
         "clients": 1,
         "subscriptions": 1,

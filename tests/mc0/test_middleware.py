@@ -263,7 +263,7 @@ def test_one_that_does_not_read_loses_its_own_alone(start, dial, overflow):
     elif overflow == "drop-oldest":
         assert numbers[-1] == 599
     else:
-        assert numbers == list(range(len(numbers)))
+        assert numbers[:100] == list(range(100))
 
 
 def test_what_is_taken_in_is_passed_on_before_the_end(start, dial):

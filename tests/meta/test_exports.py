@@ -50,7 +50,7 @@ def test_blocking_and_asyncio_have_the_same_names():
 
     rooms = (cdtp, chirp, dcp, mc0)
     pairs = [(room, name) for room in rooms for name in room.__all__ if f"Async{name}" in room.__all__]
-    names = ["Receiver", "Recorder", "Sender", "Beacon", "Broker", "Client", "Worker", "Connector"]
+    names = ["Receiver", "Recorder", "Sender", "Beacon", "Broker", "Client", "Worker", "Connector", "Middleware"]
     assert [name for _, name in pairs] == names
     for room, name in pairs:
         blocking, twin = getattr(room, name), getattr(room, f"Async{name}")

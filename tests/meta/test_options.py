@@ -32,6 +32,8 @@ TAKERS = [
     (dcp.AsyncClient, ALL - {"bind"}),
     (mc0.Connector, ALL - {"bind"}),
     (mc0.AsyncConnector, ALL - {"bind"}),
+    (mc0.Middleware, ALL - {"connect"}),
+    (mc0.AsyncMiddleware, ALL - {"connect"}),
     (replay, ALL),
 ]
 

@@ -22,6 +22,7 @@ def names(stats):
         (lambda: dcp.Client(connect=NOWHERE), dcp.ClientStats),
         (lambda: dcp.Worker(b"echo", connect=NOWHERE), dcp.WorkerStats),
         (lambda: mc0.Connector(connect=NOWHERE), mc0.ConnectorStats),
+        (lambda: mc0.Middleware(bind=ANY), mc0.MiddlewareStats),
         (lambda: chirp.Beacon("lab", port=0), chirp.BeaconStats),
     ],
 )
@@ -49,3 +50,10 @@ def test_the_counters_of_a_service_are_those_it_shows():
         worker.receive(timeout_s=20).reply(b"y")
         (service,) = broker._native.stats()["services"]
         assert set(service) == names(dcp.ServiceStats)
+
+
+def test_the_counters_of_a_topic_are_those_it_shows():
+    with mc0.Middleware(bind=ANY) as bus, mc0.Connector(connect=bus.endpoints) as connector:
+        connector.subscribe("t", timeout_s=20)
+        (topic,) = bus._native.stats()["topics"]
+        assert set(topic) == names(mc0.TopicStats)

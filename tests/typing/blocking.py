@@ -68,6 +68,13 @@ def announces() -> None:
     beacon.offer("data", 1)  # type: ignore[arg-type]
 
 
+def passes_on(endpoint: str) -> None:
+    with mc0.Middleware(bind=endpoint, policy="policy.toml", overflow="disconnect") as bus:
+        assert_type(bus.stats.topics, Sequence[mc0.TopicStats])
+        bus.reload()
+    mc0.Middleware(bind=endpoint, overflow="block")  # type: ignore[arg-type]
+
+
 def serves(endpoint: str) -> None:
     with dcp.Broker(bind=endpoint, overflow="drop-oldest", allowed_services=[b"echo"]) as broker:
         assert_type(broker.services(), Sequence[dcp.ServiceStats])
