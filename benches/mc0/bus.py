@@ -19,6 +19,7 @@ import zmq
 from benches.measure import cpu_s, environment, machine, native, save
 
 PROXY = "zmq.proxy, XPUB and XSUB"
+BARE = "zmq.proxy, two frames a message"
 OURS = "trunkline mc0 middleware"
 LEAST = "the least on libzmq"
 NATS = "nats-server"
@@ -69,7 +70,7 @@ class Load:
     def rivals(self) -> list[str]:
         """Who is put under this load; the others have no CURVE."""
         here = [name for name, (program, _) in PROGRAMS.items() if shutil.which(program)]
-        return [PROXY, OURS, *([] if self.curve else [LEAST, *here])]
+        return [PROXY, OURS, *([] if self.curve else [LEAST, BARE, *here])]
 
 
 def _bytes(size: int) -> str:
@@ -116,15 +117,17 @@ def free_endpoint() -> str:
 def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, str]]:
     """A bus in a process of its own: its number, and where publishers and subscribers dial."""
     front = free_endpoint()
-    back = free_endpoint() if name == PROXY else front
+    back = free_endpoint() if name in (PROXY, BARE) else front
     port = front.rpartition(":")[2]
     with tempfile.TemporaryDirectory() as folder:
         key, settings = Path(folder, "bus.key_secret"), Path(folder, "mosquitto.conf")
         key.write_bytes(secret or b"")
         settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
         ours = [sys.executable, "-m", "trunkline", "mc0", "middleware", "--bind", front, "--json"]
+        proxy = [sys.executable, "-c", _PROXY, front, back, *([secret.decode()] if secret else [])]
         commands = {
-            PROXY: [sys.executable, "-c", _PROXY, front, back, *([secret.decode()] if secret else [])],
+            PROXY: proxy,
+            BARE: proxy,
             OURS: [*ours, *(["--curve-secret", str(key)] if secret else [])],
             LEAST: [str(native("least_bus")), front],
             NATS: ["nats-server", "--addr", "127.0.0.1", "--port", port],
@@ -147,7 +150,7 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, 
 def measure(name: str, load: Load, count: int, into: Measured) -> None:
     """One round."""
     public, secret = zmq.curve_keypair() if load.curve else (b"", None)
-    protocol = {PROXY: "pubsub", NATS: "nats", MOSQUITTO: "mqtt"}.get(name, "mc0")
+    protocol = {PROXY: "frames", BARE: "pubsub", NATS: "nats", MOSQUITTO: "mqtt"}.get(name, "mc0")
     with running(name, secret) as (process, front, back):
         numbers = (load.publishers, load.subscribers, load.window, count, load.size)
         before = cpu_s(process)
@@ -161,10 +164,10 @@ def measure(name: str, load: Load, count: int, into: Measured) -> None:
         into.p99_us.append(p99)
 
 
-def main(*, fast: bool, rounds: int) -> None:
+def main(*, fast: bool, aims_alone: bool, rounds: int) -> None:
     """Runs the cases in turn, several rounds, and writes what came out."""
     head = machine()
-    loads = [Load(1, 2, 32)] if fast else LOADS
+    loads = [Load(1, 2, 32)] if fast else AIMS if aims_alone else LOADS
     results = {load: {name: Measured() for name in load.rivals} for load in loads}
     for load in loads:
         for _ in range(1 if fast else rounds):
@@ -173,8 +176,8 @@ def main(*, fast: bool, rounds: int) -> None:
     missing = [f"{name} ({how})" for name, (program, how) in PROGRAMS.items() if not shutil.which(program)]
     method = (
         "Native publishers and subscribers of one topic in one process, over loopback TCP, with a window of deliveries on "
-        "their way at one time; a delivery is one message to one subscriber. The proxy passes on two frames a message and "
-        "knows topics alone; the least on libzmq is a ROUTER with topics in a hundred lines of native code, without limits, "
+        "their way at one time; a delivery is one message to one subscriber. The proxy passes on as many frames as a PUT has, "
+        "or two, the topic and the body; the least on libzmq is a ROUTER with topics in a hundred lines of native code, without limits, "
         "liveness or counters; NATS and MQTT (quality 0) are spoken by the least of clients over TCP. CPU is that of the bus. "
         f"{rounds} rounds, the cases in turn; medians." + (f" Not here: {', '.join(missing)}." if missing else "")
     )
@@ -183,7 +186,8 @@ def main(*, fast: bool, rounds: int) -> None:
         "| load | bus | deliveries/s | to the proxy | CPU µs a delivery | to the proxy | p50 µs | p99 µs |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    data, aims = {}, []
+    data: dict[str, object] = {}
+    aims = []
     for load, by_name in results.items():
         base_rate, base_cpu = by_name[PROXY].medians()[:2]
         for name, measured in by_name.items():
@@ -201,12 +205,16 @@ def main(*, fast: bool, rounds: int) -> None:
             "",
             f"1 → 1 and 1 → 10 with 32 B and 1 KiB, medians: {rate:.2f} of the proxy's deliveries at {cpu:.2f} of its CPU.",
         ]
-        save("mc0", lines, {"machine": head, "loads": data})
+        if aims_alone:
+            print("\n".join(lines))
+        else:
+            save("mc0", lines, {"machine": head, "loads": data})
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--aims", action="store_true", help="what the aim is about alone; writes nothing")
     given = parser.parse_args()
-    main(fast=given.fast, rounds=given.rounds)
+    main(fast=given.fast, aims_alone=given.aims, rounds=given.rounds)

@@ -1,6 +1,6 @@
 //! Load for the benches of buses: publishers and subscribers of one topic, on raw sockets.
 //!
-//! `topics mc0|pubsub|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
+//! `topics mc0|pubsub|frames|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
 //! the library. Publishers dial FRONT and subscribers BACK. So many deliveries as WINDOW are on their way at one time, of
 //! COUNT in all. Prints deliveries a second, and how long they took in microseconds: median, 99th percentile, longest.
 
@@ -28,6 +28,8 @@ enum Protocol {
     Mc0,
     /// The topic and the body over PUB and SUB.
     PubSub,
+    /// As many frames as a PUT has, over PUB and SUB.
+    Frames,
     Wire(wires::Protocol),
 }
 
@@ -44,8 +46,8 @@ impl Links {
             let mut zmq = Zmq::new();
             for _ in 0..count {
                 let kind = match (protocol, subscribe) {
-                    (Protocol::PubSub, true) => SUB,
-                    (Protocol::PubSub, false) => PUB,
+                    (Protocol::PubSub | Protocol::Frames, true) => SUB,
+                    (Protocol::PubSub | Protocol::Frames, false) => PUB,
                     _ => DEALER,
                 };
                 let socket = zmq.open(kind, key);
@@ -54,7 +56,7 @@ impl Links {
                 }
                 zmq.connect(socket, endpoint);
                 match (protocol, subscribe) {
-                    (Protocol::PubSub, true) => zmq.subscribe(socket, TOPIC),
+                    (Protocol::PubSub | Protocol::Frames, true) => zmq.subscribe(socket, TOPIC),
                     (Protocol::Mc0, true) => zmq.send(socket, &[b"", b"SUB", b"", TOPIC]),
                     _ => {}
                 }
@@ -71,6 +73,7 @@ impl Links {
     fn put(&mut self, protocol: Protocol, at: usize, body: &[u8]) {
         match self {
             Self::Zmq(zmq) if protocol == Protocol::PubSub => zmq.send(at, &[TOPIC, body]),
+            Self::Zmq(zmq) if protocol == Protocol::Frames => zmq.send(at, &[TOPIC, b"", b"PUT", b"TOPIC", b"", body]),
             Self::Zmq(zmq) => zmq.send(at, &[b"", b"PUT", b"TOPIC", TOPIC, b"", body]),
             Self::Wires(wires) => wires.put(at, TOPIC, body),
         }
@@ -163,6 +166,7 @@ fn main() {
     let key = rest.get(5).map(String::as_str);
     let protocol = match protocol.as_str() {
         "mc0" => Protocol::Mc0,
+        "frames" => Protocol::Frames,
         "nats" => Protocol::Wire(wires::Protocol::Nats),
         "mqtt" => Protocol::Wire(wires::Protocol::Mqtt),
         _ => Protocol::PubSub,
