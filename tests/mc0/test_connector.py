@@ -14,6 +14,7 @@ from peers.dcp import bound_again
 from peers.mc0 import ANY, Middleware, connect, error, message, noop, ok, pack, put, sub, unsub
 from peers.waiting import until
 from trunkline import Curve, capture, mc0
+from trunkline.driver import Driver, Open
 from trunkline.errors import (
     ClosedError,
     LocalProtocolError,
@@ -455,6 +456,7 @@ def test_a_silent_middleware_on_a_socket_of_the_user_is_told_of(bus, open_socket
         ):
             with pytest.raises(PeerLostError):
                 call()
+        until(lambda: _is_refused(lambda: connector.put("runs", b"x")))
         # It is asked again and again, on the same connection, and heard of again.
         while (said := bus.hears()).verb != b"CONNECT":
             pass
@@ -466,6 +468,52 @@ def test_a_silent_middleware_on_a_socket_of_the_user_is_told_of(bus, open_socket
             pass
         bus.say(peer, ok(said.id))
         assert ping.result(PATIENCE_S) < PATIENCE_S
+        until(lambda: not _is_refused(lambda: connector.put("runs", b"x")))
+
+
+def _is_refused(call):
+    try:
+        call()
+    except PeerLostError:
+        return True
+    return False
+
+
+def test_is_driven_by_hand():
+    driver = Driver(mc0.Connector, connect="tcp://bus:1", ttl_ms=1000, seed=7)
+    assert driver.poll_output(0) == Open(socket=0, kind="DEALER", bind=(), connect=("tcp://bus:1",))
+    hello = driver.poll_output(0)
+    assert list(hello.frames) == connect(1000)
+    driver.handle_socket(0, 0, "sent", send=hello.id)
+    driver.ask(0, "subscribe", call=1, topics=["a"], timeout_s=2)
+    driver.ask(0, "put", topic="runs", body=b"x", headers=())
+    driver.ask(0, "submit", call=2, topic="runs", body=b"y", headers={"X-A": "1"}, timeout_s=None)
+    driver.ask(0, "ping", call=3)
+    sent = [driver.poll_output(0) for _ in range(4)]
+    ids = [one.frames[3] for one in sent if one.frames[2] == b"ID"]
+    assert [list(one.frames) for one in sent] == [
+        sub(b"a", id_=ids[0]),
+        put(b"runs", b"x"),
+        put(b"runs", b"y", id_=ids[1], headers=[(b"X-A", b"1")]),
+        noop(ids[2]),
+    ]
+    for one in sent:
+        driver.handle_socket(0, 0, "sent", send=one.id)
+    for frames in [ok(ids[0]), error(b"no", ids[1]), ok(ids[2]), message(b"a", b"z"), error(b"told")]:
+        driver.handle_message(1_000_000, 0, frames)
+    events = [driver.poll_event(1_000_000) for _ in range(5)]
+    assert [event[0] for event in events] == ["done", "refused", "alive", "message", "error"]
+    assert events[1][1:] == (2, events[1][2])
+    assert (events[1][2].topic, events[1][2].text) == ("runs", "no")
+    assert events[2] == ("alive", 3, 0.001)
+    assert events[3][1].body == (b"z",)
+    # Nobody is heard of: it hangs up at 1.05 times the TTL, having said at 0.95 that it is there.
+    assert driver.timeout_ns == 950_000_000
+    driver.handle_timeout(950_000_000)
+    assert list(driver.poll_output(950_000_000).frames) == noop()
+    assert driver.timeout_ns == 1_051_000_000
+    driver.handle_timeout(1_051_000_000)
+    assert driver.poll_event(1_051_000_000) == ("silent",)
 
 
 @pytest.mark.req("MC0-03")

@@ -149,10 +149,7 @@ class _Published:
 
 
 @app.command(
-    epilog=example(
-        "trunkline mc0 publish runs 'run 7 begins' --connect tcp://127.0.0.1:61616 --header X-Origin=daq",
-        "tail -f log | trunkline mc0 publish log - --connect tcp://127.0.0.1:61616 --in-flight 100",
-    )
+    epilog=example("trunkline mc0 publish runs 'run 7 begins' --connect tcp://127.0.0.1:61616 --header X-Origin=daq")
 )
 @grouped
 def publish(

@@ -15,18 +15,19 @@ from trunkline._calls import AsyncCalls, Calls
 from trunkline._frames import Parts
 from trunkline._native import Told
 from trunkline._native.mc0 import Connector as _Connector
-from trunkline._native.mc0 import Message
+from trunkline._native.mc0 import Letter, Message
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
 from trunkline._text import readable
-from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import LocalProtocolError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
-__all__ = ["AsyncConnector", "Connecting", "Connector", "ConnectorStats"]
+__all__ = ["AsyncConnector", "Connecting", "Connector", "ConnectorStats", "Headers", "Text", "tell"]
 
 _DRAIN_S = 5.0
 
 Text: TypeAlias = "str | bytes"
+OnError: TypeAlias = "Callable[[Message], object]"
 Headers: TypeAlias = "Mapping[str, Text] | Mapping[bytes, Text] | Iterable[tuple[Text, Text]]"
 
 
@@ -75,7 +76,7 @@ class Connecting(Role):
         ttl_ms: int | None = 10_000,
         leading_delimiter: bool = True,
         overflow: Overflow = "block",
-        on_error: Callable[[Message], object] | None = None,
+        on_error: OnError | None = None,
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
@@ -102,8 +103,9 @@ class Connecting(Role):
         options = native_options(self._options, grace_s=0.0)
         native = _Connector(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
         notices = Notices("mc0", "connector", self._on_drop)
-        told, on_error = native.told, self._on_error
-        _notices.watch(told, lambda: _tell(told, notices, on_error))
+        self._link = _Link(is_ours=self._options.get("socket") is None)
+        told, link, on_error = native.told, self._link, self._on_error
+        _notices.watch(told, lambda: _tell_all(told, notices, link, on_error))
         self._native = opened(native, self._options, notices)
 
     @property
@@ -123,21 +125,43 @@ class Connecting(Role):
     def _room_s(self, timeout_s: float | None) -> float | None:
         return 0.0 if self._overflow == "raise" else timeout_s
 
+    def _letter(self, topic: Text, body: Parts, headers: Headers) -> Letter:
+        if self._link.is_lost:
+            message = "the middleware is silent, and a socket of yours is not connected anew: see to it"
+            raise PeerLostError(message)
+        return self._connector.letter(topic, body, headers)
+
     def _let_go(self, native: Any) -> None:
         _notices.unwatch(native.told)
 
 
-def _tell(told: Told, notices: Notices, on_error: Callable[[Message], object] | None) -> None:
-    """Tells what a connector's engine has to say that is no message of a topic."""
+class _Link:
+    """What is known of a connection where nobody asks the engine."""
+
+    def __init__(self, *, is_ours: bool) -> None:
+        self.is_ours = is_ours
+        self.is_lost = False
+
+
+def _tell_all(told: Told, notices: Notices, link: _Link, on_error: OnError | None) -> None:
     for kind, *details in told.read():
-        if kind == "error":
-            (message,) = details
-            notices.log(logging.WARNING, kind, f"the middleware says: {readable(message.text or '')[:200]}")
-            notices.call("on_error", on_error, message)
-        elif kind == "silent":
-            notices.log(logging.WARNING, kind, "the middleware is silent, and connected to anew")
-        else:
-            notices.tell(kind, *details)
+        if kind in ("silent", "found"):
+            link.is_lost = kind == "silent" and not link.is_ours
+        tell(notices, on_error, kind, *details)
+
+
+def tell(notices: Notices, on_error: OnError | None, kind: str, *details: Any) -> None:
+    """Tells what a connector's engine has to say that is no message of a topic."""
+    if kind == "error":
+        (message,) = details
+        notices.log(logging.WARNING, kind, f"the middleware says: {readable(message.text or '')[:200]}")
+        notices.call("on_error", on_error, message)
+    elif kind == "silent":
+        notices.log(logging.WARNING, kind, "the middleware is silent, and connected to anew")
+    elif kind == "found":
+        notices.log(logging.INFO, kind, "the middleware is heard of again")
+    else:
+        notices.tell(kind, *details)
 
 
 class Connector(Connecting, BlockingRole):
@@ -221,14 +245,14 @@ class Connector(Connecting, BlockingRole):
             MiddlewareError: The middleware refuses it.
             TimeoutError: It does not answer, or the queue had no room.
             LocalProtocolError: A header is reserved, or a frame is larger than ``max_message_bytes``.
-            PeerLostError: It is to confirm it and is silent, and the ``socket`` is yours.
+            PeerLostError: It is silent, and the ``socket`` is yours.
             ClosedError: The connector is, or was, closed.
         """
         connector = self._connector
         if confirm:
             self._ask(connector.submit(topic, body, headers, timeout_s), timeout_s)
         else:
-            connector.put_letter(connector.letter(topic, body, headers), self._room_s(timeout_s))
+            connector.put_letter(self._letter(topic, body, headers), self._room_s(timeout_s))
 
     def submit(
         self, topic: Text, body: Parts, *, headers: Headers = (), timeout_s: float | None = None
@@ -353,7 +377,7 @@ class AsyncConnector(Connecting, AsyncStream[Message]):
         if confirm:
             await self._ask(connector.submit(topic, body, headers, timeout_s), timeout_s)
             return
-        letter = connector.letter(topic, body, headers)
+        letter = self._letter(topic, body, headers)
         await self._waits.room(lambda: connector.offer_letter(letter), self._room_s(timeout_s))
 
     def submit(

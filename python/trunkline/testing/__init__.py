@@ -17,9 +17,23 @@ What happens depends on nothing but the seed and your calls: a test that fails o
 the ``with`` bears the seed and the time as a note.
 """
 
+from trunkline.testing._calls import Future
 from trunkline.testing._cdtp import Receiver, Sender
-from trunkline.testing._dcp import Broker, Client, Future, Worker, echo
+from trunkline.testing._dcp import Broker, Client, Worker, echo
+from trunkline.testing._mc0 import Connector
 from trunkline.testing._simulation import Simulation, pair
 from trunkline.testing._world import Peer
 
-__all__ = ["Broker", "Client", "Future", "Peer", "Receiver", "Sender", "Simulation", "Worker", "echo", "pair"]
+__all__ = [
+    "Broker",
+    "Client",
+    "Connector",
+    "Future",
+    "Peer",
+    "Receiver",
+    "Sender",
+    "Simulation",
+    "Worker",
+    "echo",
+    "pair",
+]

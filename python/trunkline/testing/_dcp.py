@@ -2,103 +2,27 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
-import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from trunkline._frames import Frame, Parts
-from trunkline._native import Simulated
 from trunkline._native.dcp import Reply, Request
 from trunkline.dcp import broker as _broker
 from trunkline.dcp import client as _client
 from trunkline.dcp import worker as _worker
 from trunkline.dcp.worker import Handler, OnError
-from trunkline.errors import ClosedError, TimeoutError  # noqa: A004 - trunkline's
-from trunkline.testing._world import Member, SimulatedNotices, World, need_open
+from trunkline.testing._calls import Calls, Future
+from trunkline.testing._world import Member, SimulatedNotices, World
 
-__all__ = ["Broker", "Client", "Future", "Worker", "echo"]
+__all__ = ["Broker", "Client", "Worker", "echo"]
 
 # Where the broker listens.
 ENDPOINT = "tcp://broker:1"
 
 # What is told of a call, which is for its future.
 _OUTCOMES = frozenset({"reply", "timed_out", "unanswered"})
-
-
-class Future(concurrent.futures.Future[Reply]):
-    """A reply to come. To wait for it is to move the clock."""
-
-    def __init__(self, wait: Callable[[Callable[[], object], float | None], bool], forget: Callable[[], None]) -> None:
-        super().__init__()
-        self._wait = wait
-        self._forget = forget
-
-    def cancel(self) -> bool:
-        """Waits for the reply no more; the request is not sent any more if that has not been done."""
-        cancelled = super().cancel()
-        if cancelled:
-            self._forget()
-        return cancelled
-
-    def result(self, timeout: float | None = None) -> Reply:
-        """Moves the clock until the reply is there, or so far; see `concurrent.futures.Future.result`."""
-        self._wait(self.done, timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Moves the clock as `result` does; see `concurrent.futures.Future.exception`."""
-        self._wait(self.done, timeout)
-        return super().exception(0)
-
-
-class _Calls:
-    """The futures of one role."""
-
-    def __init__(self, world: World, engine: Simulated) -> None:
-        self._world = world
-        self._engine = engine
-        self._futures: dict[int, tuple[Future, float | None]] = {}
-        self._numbers = itertools.count()
-
-    def put(
-        self, service: bytes, data: Parts, metadata: Sequence[Frame], timeout_s: float | None, retries: int
-    ) -> Future:
-        need_open(self._engine)
-        call = next(self._numbers)
-        self._engine.ask(
-            "request",
-            call=call,
-            service=service,
-            data=data,
-            metadata=metadata,
-            timeout_s=timeout_s,
-            retries=retries,
-        )
-        future = Future(self._world.until, functools.partial(self._cancel, call))
-        self._futures[call] = future, timeout_s
-        return future
-
-    def complete(self, kind: str, call: int, reply: Reply | None = None) -> None:
-        future, timeout_s = self._futures.pop(call, (None, None))
-        if future is None or not future.set_running_or_notify_cancel():
-            return
-        if reply is not None:
-            future.set_result(reply)
-        elif kind == "timed_out":
-            future.set_exception(TimeoutError(f"no reply came within {timeout_s} s"))
-        else:
-            future.set_exception(ClosedError("this role is closed"))
-
-    def lose(self) -> None:
-        for call in list(self._futures):
-            self.complete("unanswered", call)
-
-    def _cancel(self, call: int) -> None:
-        self._futures.pop(call, None)
-        self._engine.ask("cancel", call=call)
 
 
 class Broker(Member, _broker.Brokering):
@@ -149,7 +73,7 @@ class Worker(Member, _worker.Working):
     def _open(self) -> None:
         self._notices = SimulatedNotices("dcp", self._who, self._on_drop)
         engine = self._world.add(*self._machine(), bind=(), connect=[ENDPOINT])
-        self._calls = _Calls(self._world, engine)
+        self._calls: Calls[Reply] = Calls(self._world, engine)
         self._native = self._world.join(self, engine, self._tell, self._lose)
 
     def _tell(self, kind: str, *details: Any) -> None:
@@ -176,7 +100,8 @@ class Worker(Member, _worker.Working):
 
         From inside a handler as well: everybody else goes on meanwhile.
         """
-        return self._calls.put(service, data, metadata, timeout_s, 0).result()
+        asked = {"service": service, "data": data, "metadata": metadata, "retries": 0}
+        return self._calls.put("request", timeout_s, **asked).result()
 
     def receive(self, *, timeout_s: float | None = None) -> Request:
         """Moves the clock until a request comes.
@@ -214,7 +139,7 @@ class Client(Member, _client.Asking):
     def _open(self) -> None:
         self._notices = SimulatedNotices("dcp", "client", self._on_drop)
         engine = self._world.add(*self._machine(), bind=(), connect=[ENDPOINT])
-        self._calls = _Calls(self._world, engine)
+        self._calls: Calls[Reply] = Calls(self._world, engine)
         self._native = self._world.join(self, engine, self._tell, self._calls.lose)
 
     def _tell(self, kind: str, *details: Any) -> None:
@@ -249,9 +174,10 @@ class Client(Member, _client.Asking):
         metadata: Sequence[Frame] = (),
         timeout_s: float | None = None,
         retries: int = 0,
-    ) -> Future:
+    ) -> Future[Reply]:
         """Asks a service and leaves the clock alone; see `trunkline.dcp.Client.submit`."""
-        return self._calls.put(service, data, metadata, timeout_s, retries)
+        asked = {"service": service, "data": data, "metadata": metadata, "retries": retries}
+        return self._calls.put("request", timeout_s, **asked)
 
     def close(self, *, drain_s: float = 5.0) -> None:
         """See `trunkline.dcp.Client.close`; moves the clock until it has ended."""

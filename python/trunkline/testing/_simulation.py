@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
-from trunkline import cdtp, dcp
+from trunkline import cdtp, dcp, mc0
 from trunkline.dcp.worker import Handler, OnError
 from trunkline.errors import LocalProtocolError
 from trunkline.testing._cdtp import Receiver, Sender
 from trunkline.testing._dcp import ENDPOINT, Broker, Client, Worker, echo
+from trunkline.testing._mc0 import Connector
 from trunkline.testing._world import Peer, World
 
 __all__ = ["Simulation", "pair"]
@@ -19,9 +20,9 @@ _S = 1_000_000_000
 
 Kind = TypeVar("Kind")
 
-Who: TypeAlias = "Broker | Client | Peer | Receiver | Sender | Worker"
+Who: TypeAlias = "Broker | Client | Connector | Peer | Receiver | Sender | Worker"
 SocketKind: TypeAlias = Literal["DEALER", "PULL", "PUSH", "REQ", "ROUTER"]
-Role: TypeAlias = "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker]"
+Role: TypeAlias = "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker | mc0.Connector]"
 
 # What stands for each role.
 _SIMULATED: dict[type, type] = {
@@ -30,6 +31,7 @@ _SIMULATED: dict[type, type] = {
     dcp.Broker: Broker,
     dcp.Client: Client,
     dcp.Worker: Worker,
+    mc0.Connector: Connector,
 }
 
 
@@ -39,10 +41,10 @@ class Simulation:
     Time stands still unless you move it: by `advance`, `until`, or whatever of the roles waits. Roles that are busy take no
     time: a handler answers in the moment it is asked, unless its worker has ``work_s``.
 
-    The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of CDTP senders to the
-    receiver, unless they have endpoints of their own or find each other in a group. A connection ends when either side crashes
-    or ends, and what was on its way with it; it comes back by itself when both are there again, and a broker then knows the
-    peer by another address, as with ZeroMQ.
+    The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of mc0 connectors to who
+    listens at ``tcp://middleware:1``, of CDTP senders to the receiver, unless they have endpoints of their own or find each
+    other in a group. A connection ends when either side crashes or ends, and what was on its way with it; it comes back by
+    itself when both are there again, and a broker then knows the peer by another address, as with ZeroMQ.
 
     Args:
         seed: What chance is made of, the same each time.
@@ -118,11 +120,13 @@ class Simulation:
         work_s: float = 0.0,
         **settings: Any,
     ) -> Worker: ...
+    @overload
+    def add(self, role: type[mc0.Connector], /, **settings: Any) -> Connector: ...
     def add(self, role: Role, /, *given: Any, **settings: Any) -> Any:
         """Puts somebody in, who is there at once.
 
         Args:
-            role: A class of `trunkline.cdtp` or `trunkline.dcp`, of those that block. There is one broker (DCP-01).
+            role: A class of `trunkline.cdtp`, `trunkline.dcp` or `trunkline.mc0`, of those that block. There is one broker (DCP-01).
             *given: Of a sender, its name. Of a worker, its service and its handler, as `trunkline.dcp.Worker.serve` takes it.
             **settings: What the role takes, without the options of sockets but for CDTP's ``bind`` and ``connect``; of a
                 worker also ``on_error``, as ``serve`` takes it, and ``work_s``, how long its handler takes to begin.
@@ -158,6 +162,11 @@ class Simulation:
     def worker(self) -> Worker:
         """The worker that was put in first."""
         return self._first(Worker)
+
+    @property
+    def connector(self) -> Connector:
+        """The connector that was put in first."""
+        return self._first(Connector)
 
     @property
     def sender(self) -> Sender:

@@ -545,6 +545,7 @@ fn a_silent_middleware_on_a_socket_of_the_user_ends_calls_until_it_is_heard_of()
     bench.pass_by_and_by(5 * TTL);
     assert_eq!(bench.events.iter().filter(|event| **event == ConnectorEvent::Lost).count(), 1);
     bench.noop();
+    assert_eq!(bench.events.last(), Some(&ConnectorEvent::Found));
     let heard = bench.call(Asked::Ping, None);
     bench.sent();
     bench.confirm();

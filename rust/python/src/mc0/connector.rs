@@ -271,6 +271,7 @@ pub(super) fn told(py: Python<'_>, event: ConnectorEvent) -> PyResult<Bound<'_, 
         ConnectorEvent::Error { frames, layout } => ("error", message(frames, layout)).into_pyobject(py),
         ConnectorEvent::Silent => ("silent",).into_pyobject(py),
         ConnectorEvent::Lost => ("peer_lost",).into_pyobject(py),
+        ConnectorEvent::Found => ("found",).into_pyobject(py),
         ConnectorEvent::Dropped(dropped) => self::dropped(py, "mc0", &dropped),
         ConnectorEvent::Connection(what) => connection(what).into_pyobject(py),
     }

@@ -286,7 +286,9 @@ impl Machine for Connector {
         self.stats.received += 1;
         self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         self.heard = self.heard.map(|_| now);
-        self.is_lost = false;
+        if std::mem::take(&mut self.is_lost) {
+            self.events.push_back(ConnectorEvent::Found);
+        }
         self.backoff.reset();
         let layout = match decode(&frames, Settings { max_ttl_ms: u64::MAX }) {
             Ok(layout) => layout,

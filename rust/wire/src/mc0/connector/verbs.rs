@@ -97,6 +97,8 @@ pub enum ConnectorEvent {
     Silent,
     /// It is silent, and the socket is the user's: calls end with [`Outcome::Lost`] until it is heard of again.
     Lost,
+    /// It is heard of again.
+    Found,
     /// Bytes that are no message, or a message that a connector is never sent.
     Dropped(Dropped),
     /// What became of a connection.
@@ -111,7 +113,7 @@ impl Event for ConnectorEvent {
             Self::Lost => Weight::Lossless(0),
             Self::Error { frames, .. } => Weight::Notice(cost(frames)),
             Self::Dropped(dropped) => dropped.weight(),
-            Self::Silent | Self::Connection(_) => Weight::Notice(0),
+            Self::Silent | Self::Found | Self::Connection(_) => Weight::Notice(0),
         }
     }
 }
@@ -126,6 +128,7 @@ impl Calling for Connector {
             | ConnectorEvent::Error { .. }
             | ConnectorEvent::Silent
             | ConnectorEvent::Lost
+            | ConnectorEvent::Found
             | ConnectorEvent::Dropped(_)
             | ConnectorEvent::Connection(_) => Err(event),
         }
