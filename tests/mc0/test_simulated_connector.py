@@ -106,3 +106,45 @@ def test_a_crash_ends_what_it_asked(sim):
     with pytest.raises(LocalProtocolError, match="no broker"):
         _ = sim.broker
     assert sim.add(dcp.Broker).closed is False
+
+
+def test_a_bus_in_a_simulation(tmp_path):
+    policy = tmp_path / "policy.toml"
+    with testing.pair(mc0.Middleware, mc0.Connector, mc0.Connector, latency_s=0.01) as sim:
+        subscriber = sim.connector
+        publisher = sim.add(mc0.Connector)
+        subscriber.subscribe("t")
+        publisher.put("t", b"1", confirm=True)
+        assert subscriber.receive().body == (b"1",)
+        assert sim.middleware.stats.topics == (mc0.TopicStats(topic="t", subscribers=1, puts=1, messages=1, bytes=1),)
+        sim.crash(sim.middleware)
+        waits = publisher.submit("t", b"2")
+        sim.advance(5)
+        assert not waits.done()
+        sim.restart(sim.middleware)
+        assert waits.result() is None
+        sim.until(lambda: sim.middleware.stats.subscriptions == 1)
+        publisher.put("t", b"3", confirm=True)
+        assert subscriber.receive().body[0] in (b"2", b"3")
+        with pytest.raises(LocalProtocolError, match="there is a middleware already"):
+            sim.add(mc0.Middleware)
+        policy.write_text("")
+        assert sim.middleware.stats.clients == 3
+        sim.middleware.close()
+        with pytest.raises(ClosedError):
+            sim.middleware.reload()
+
+
+def test_a_policy_in_a_simulation(tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[allow]]\nclient = "*"\nsubscribe = ["t"]\n')
+    with testing.Simulation() as sim:
+        bus = sim.add(mc0.Middleware, policy=policy)
+        connector = sim.add(mc0.Connector)
+        connector.subscribe("t")
+        with pytest.raises(MiddlewareError, match="may not put"):
+            connector.put("t", b"x", confirm=True)
+        policy.write_text('[[allow]]\nclient = "*"\npublish = ["t"]\n')
+        bus.reload()
+        connector.put("t", b"x", confirm=True)
+        assert bus.stats.subscriptions == 0

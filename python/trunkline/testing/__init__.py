@@ -20,7 +20,7 @@ the ``with`` bears the seed and the time as a note.
 from trunkline.testing._calls import Future
 from trunkline.testing._cdtp import Receiver, Sender
 from trunkline.testing._dcp import Broker, Client, Worker, echo
-from trunkline.testing._mc0 import Connector
+from trunkline.testing._mc0 import Connector, Middleware
 from trunkline.testing._simulation import Simulation, pair
 from trunkline.testing._world import Peer
 
@@ -29,6 +29,7 @@ __all__ = [
     "Client",
     "Connector",
     "Future",
+    "Middleware",
     "Peer",
     "Receiver",
     "Sender",

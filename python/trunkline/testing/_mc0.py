@@ -8,17 +8,44 @@ from typing import Any
 from trunkline._frames import Parts
 from trunkline._native.mc0 import Message
 from trunkline.mc0 import connector as _connector
+from trunkline.mc0 import middleware as _middleware
 from trunkline.mc0.connector import Headers, Text
 from trunkline.testing._calls import Calls, Future
 from trunkline.testing._world import Member, SimulatedNotices, World, need_open
 
-__all__ = ["ENDPOINT", "Connector"]
+__all__ = ["ENDPOINT", "Connector", "Middleware"]
 
 # Where the middleware listens.
 ENDPOINT = "tcp://middleware:1"
 
 # What is told of a call, which is for its future.
 _OUTCOMES = frozenset({"done", "alive", "refused", "timed_out", "lost", "unanswered"})
+
+
+class Middleware(Member, _middleware.Passing):
+    """A simulated `trunkline.mc0.Middleware`: the same keywords, without those of sockets, and the same counters."""
+
+    def __init__(self, world: World, /, **settings: Any) -> None:
+        self._world = world
+        super().__init__(**settings)
+
+    def _open(self) -> None:
+        self._notices = SimulatedNotices("mc0", "middleware", self._on_drop)
+        engine = self._world.add(*self._machine(), bind=[ENDPOINT], connect=())
+        self._native = self._world.join(self, engine, self._tell, lambda: None)
+
+    def _tell(self, kind: str, *details: Any) -> None:
+        _middleware.tell(self._notices, kind, *details)
+
+    def reload(self) -> None:
+        """See `trunkline.mc0.Middleware.reload`."""
+        need_open(self._native)
+        self._native.ask("enforce", policy=self._entries())
+
+    def close(self, *, drain_s: float = 5.0) -> None:
+        """See `trunkline.mc0.Middleware.close`; moves the clock until it has ended."""
+        self._native.close(drain_s)
+        self._world.until(lambda: self.closed)
 
 
 class Connector(Member, _connector.Connecting):

@@ -11,7 +11,7 @@ from trunkline.dcp.worker import Handler, OnError
 from trunkline.errors import LocalProtocolError
 from trunkline.testing._cdtp import Receiver, Sender
 from trunkline.testing._dcp import ENDPOINT, Broker, Client, Worker, echo
-from trunkline.testing._mc0 import Connector
+from trunkline.testing._mc0 import Connector, Middleware
 from trunkline.testing._world import Peer, World
 
 __all__ = ["Simulation", "pair"]
@@ -20,9 +20,11 @@ _S = 1_000_000_000
 
 Kind = TypeVar("Kind")
 
-Who: TypeAlias = "Broker | Client | Connector | Peer | Receiver | Sender | Worker"
+Who: TypeAlias = "Broker | Client | Connector | Middleware | Peer | Receiver | Sender | Worker"
 SocketKind: TypeAlias = Literal["DEALER", "PULL", "PUSH", "REQ", "ROUTER"]
-Role: TypeAlias = "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker | mc0.Connector]"
+Role: TypeAlias = (
+    "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker | mc0.Connector | mc0.Middleware]"
+)
 
 # What stands for each role.
 _SIMULATED: dict[type, type] = {
@@ -32,6 +34,7 @@ _SIMULATED: dict[type, type] = {
     dcp.Client: Client,
     dcp.Worker: Worker,
     mc0.Connector: Connector,
+    mc0.Middleware: Middleware,
 }
 
 
@@ -41,8 +44,8 @@ class Simulation:
     Time stands still unless you move it: by `advance`, `until`, or whatever of the roles waits. Roles that are busy take no
     time: a handler answers in the moment it is asked, unless its worker has ``work_s``.
 
-    The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of mc0 connectors to who
-    listens at ``tcp://middleware:1``, of CDTP senders to the receiver, unless they have endpoints of their own or find each
+    The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of mc0 connectors to the
+    middleware at ``tcp://middleware:1``, of CDTP senders to the receiver, unless they have endpoints of their own or find each
     other in a group. A connection ends when either side crashes or ends, and what was on its way with it; it comes back by
     itself when both are there again, and a broker then knows the peer by another address, as with ZeroMQ.
 
@@ -122,22 +125,26 @@ class Simulation:
     ) -> Worker: ...
     @overload
     def add(self, role: type[mc0.Connector], /, **settings: Any) -> Connector: ...
+    @overload
+    def add(self, role: type[mc0.Middleware], /, **settings: Any) -> Middleware: ...
     def add(self, role: Role, /, *given: Any, **settings: Any) -> Any:
         """Puts somebody in, who is there at once.
 
         Args:
-            role: A class of `trunkline.cdtp`, `trunkline.dcp` or `trunkline.mc0`, of those that block. There is one broker (DCP-01).
+            role: A class of `trunkline.cdtp`, `trunkline.dcp` or `trunkline.mc0`, of those that block. There is one
+                broker (DCP-01) and one middleware.
             *given: Of a sender, its name. Of a worker, its service and its handler, as `trunkline.dcp.Worker.serve` takes it.
             **settings: What the role takes, without the options of sockets but for CDTP's ``bind`` and ``connect``; of a
                 worker also ``on_error``, as ``serve`` takes it, and ``work_s``, how long its handler takes to begin.
 
         Raises:
-            LocalProtocolError: There is a broker already, an option is one of sockets, or the role is not simulated.
+            LocalProtocolError: There is a broker or a middleware already, an option is one of sockets, or the role is not simulated.
         """
         kind = _simulated(role)
-        if kind is Broker and self._world.first(Broker) is not None:
-            message = "there is a broker already"
-            raise LocalProtocolError(message)
+        for only, name in ((Broker, "broker"), (Middleware, "middleware")):
+            if kind is only and self._world.first(only) is not None:
+                message = f"there is a {name} already"
+                raise LocalProtocolError(message)
         return kind(self._world, *given, **settings)
 
     def peer(
@@ -167,6 +174,11 @@ class Simulation:
     def connector(self) -> Connector:
         """The connector that was put in first."""
         return self._first(Connector)
+
+    @property
+    def middleware(self) -> Middleware:
+        """The middleware."""
+        return self._first(Middleware)
 
     @property
     def sender(self) -> Sender:
