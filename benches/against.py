@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benches.cdtp.live import receiver, recorder
-from benches.dcp.broker import OURS, Load, Measured, measure
-from benches.measure import ROOT, machine, save
+from benches.dcp.broker import OURS, Load, measure
+from benches.measure import ROOT, Measured, machine, save
 from trunkline import _native, cdtp, dcp
 
 ANY = "tcp://127.0.0.1:*"

@@ -11,10 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+
+import zmq
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benches" / "results"
@@ -43,6 +45,27 @@ class Case:
     def cpu(self) -> float:
         """The median of the rounds."""
         return statistics.median(self.cpu_us)
+
+
+@dataclass
+class Measured:
+    """Rounds of one server under one load."""
+
+    rates: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    p50_us: list[float] = field(default_factory=list)
+    p99_us: list[float] = field(default_factory=list)
+
+    def medians(self) -> tuple[float, float, float, float]:
+        """How many a second, CPU microseconds each, latencies."""
+        rate, cpu, p50, p99 = map(statistics.median, (self.rates, self.cpu_us, self.p50_us, self.p99_us))
+        return rate, cpu, p50, p99
+
+
+def free_endpoint() -> str:
+    """Where nobody listens now."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as probe:
+        return f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
 
 
 def cpu_s(process: int) -> float:

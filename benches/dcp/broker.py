@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import zmq
 
-from benches.measure import cpu_s, environment, machine, native, save
+from benches.measure import Measured, cpu_s, environment, free_endpoint, machine, native, save
 
 PROXY = "zmq.proxy"
 OURS = "trunkline dcp broker"
@@ -76,27 +75,6 @@ LOADS = [
     Load(256, curve=True),
     Load(256, size=1024, curve=True),
 ]
-
-
-@dataclass
-class Measured:
-    """Rounds of one broker under one load."""
-
-    rates: list[float] = field(default_factory=list)
-    cpu_us: list[float] = field(default_factory=list)
-    p50_us: list[float] = field(default_factory=list)
-    p99_us: list[float] = field(default_factory=list)
-
-    def medians(self) -> tuple[float, float, float, float]:
-        """Requests a second, CPU microseconds a request, latencies."""
-        rate, cpu, p50, p99 = map(statistics.median, (self.rates, self.cpu_us, self.p50_us, self.p99_us))
-        return rate, cpu, p50, p99
-
-
-def free_endpoint() -> str:
-    """Where nobody listens now."""
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as probe:
-        return f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
 
 
 @contextmanager

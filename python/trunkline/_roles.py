@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncRole",
+    "AsyncService",
     "AsyncStream",
     "BlockingRole",
+    "BlockingService",
     "Role",
 ]
 
@@ -49,6 +51,9 @@ _CURVE_HANDSHAKE_BYTES = 547
 
 # How long an engine that is to end at once may take.
 _PARTING_S = 1.0
+
+# How long a service finishes what it has, unless it is told.
+_DRAIN_S = 5.0
 
 
 _ready = threading.Lock()
@@ -392,3 +397,61 @@ class AsyncStream(AsyncRole, Generic[Received]):
         except ClosedError:
             self._role.raise_failure()
             raise StopAsyncIteration from None
+
+
+def _still_runs(role: Role, timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"{role!r} still runs after {timeout_s} s")
+
+
+class BlockingService(BlockingRole):
+    """A role that needs nobody to run."""
+
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until it is closed, by another thread: it needs nobody to run.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: It still runs.
+            ClosedError: It has ended by itself, as when its ZeroMQ context was terminated.
+        """
+        if not self._role.join(timeout_s):
+            raise _still_runs(self, timeout_s)
+        self._role.raise_failure()
+
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Takes on nothing new, finishes what it has with those who take part, at most for `drain_s`, and ends.
+
+        What is left by then is dropped; `stats.queued` says how much that was.
+        """
+        self._role.close(drain_s)
+        self._role.join()
+        _notices.unwatch(self._role)
+        self._role.raise_failure()
+
+    def _abandon(self) -> None:
+        self.close(drain_s=0.0)
+
+
+class AsyncService(AsyncRole):
+    """A role that needs nobody to run, for asyncio."""
+
+    async def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until it is closed, by another task; see the blocking class."""
+        role = self._role
+        if not await self._waits.until(lambda: role.closed, timeout_s):
+            raise _still_runs(self, timeout_s)
+        role.raise_failure()
+
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Takes on nothing new, finishes what it has, at most for `drain_s`, and ends; see the blocking class."""
+        if self._native is None:
+            return
+        self._native.close(drain_s)
+        await self._join()
+        _notices.unwatch(self._native)
+        self._native.raise_failure()
+
+    async def _abandon(self) -> None:
+        await self.close(drain_s=0.0)

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from trunkline import errors
-from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli import running
+from trunkline.cli.ending import Stopping
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, dials, example, listens, span
@@ -132,7 +133,6 @@ def broker(
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import dcp
 
-    output = Output(json=as_json)
     with (
         Stopping() as stopping,
         dcp.Broker(
@@ -153,30 +153,21 @@ def broker(
             allowed_services=None if allow_service is None else map(os.fsencode, allow_service),
         ) as role,
     ):
-        output.ready("dcp.broker", role.endpoints, "brokering at")
-        pace = Pace(lambda: output.stats(role.stats), stats_interval)
-        try:
-            with stopping.interrupting():
-                while not _is_over(lambda: role.wait(timeout_s=pace.wait_s())):
-                    pace.look_up()
-        except Stopped:
-            pass
-        role.close(drain_s=drain_seconds)
-        output.stopped("signal", role.stats)
+        running.run(
+            role,
+            stopping,
+            Output(json=as_json),
+            name="dcp.broker",
+            doing="brokering at",
+            stats_interval=stats_interval,
+            drain_s=drain_seconds,
+        )
 
 
 def _need_heartbeat(interval_s: float, liveness: int) -> None:
     if interval_s * liveness > _LONGEST_SILENCE_S:
         message = f"--heartbeat-interval times --liveness is {_LONGEST_SILENCE_S:,} seconds at most."
         raise typer.BadParameter(message)
-
-
-def _is_over(wait: Callable[[], object]) -> bool:
-    try:
-        wait()
-    except errors.TimeoutError:
-        return False
-    return True
 
 
 @app.command(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trunkline import errors
-from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli import running
+from trunkline.cli.ending import Stopping
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
-from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, example, listens
+from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example, listens
 from trunkline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -79,7 +80,6 @@ def middleware(
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0
 
-    output = Output(json=as_json)
     reloading = _Reloading()
     if policy is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
@@ -99,16 +99,15 @@ def middleware(
         ) as role,
     ):
         reloading.begin(role)
-        output.ready("mc0.middleware", role.endpoints, "passing on at")
-        pace = Pace(lambda: output.stats(role.stats), stats_interval)
-        try:
-            with stopping.interrupting():
-                while not _is_over(role, pace.wait_s()):
-                    pace.look_up()
-        except Stopped:
-            pass
-        role.close(drain_s=drain_seconds)
-        output.stopped("signal", role.stats)
+        running.run(
+            role,
+            stopping,
+            Output(json=as_json),
+            name="mc0.middleware",
+            doing="passing on at",
+            stats_interval=stats_interval,
+            drain_s=drain_seconds,
+        )
 
 
 class _Reloading:
@@ -134,11 +133,3 @@ class _Reloading:
         except errors.ClosedError:
             # It ends.
             pass
-
-
-def _is_over(role: Middleware, timeout_s: float | None) -> bool:
-    try:
-        role.wait(timeout_s=timeout_s)
-    except errors.TimeoutError:
-        return False
-    return True

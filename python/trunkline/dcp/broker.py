@@ -20,8 +20,8 @@ from trunkline._arguments import (
 )
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
-from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
+from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
 __all__ = [
@@ -37,8 +37,6 @@ __all__ = [
 
 QueueOverflow = Literal["reject-newest", "drop-oldest"]
 ClientAddress = Literal["any", "workers-only"]
-
-_DRAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +194,11 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         notices.tell(kind, *details)
 
 
-def _still_runs(timeout_s: float | None) -> TimeoutError:
-    return TimeoutError(f"the broker still runs after {timeout_s} s")
-
-
 def _shown(service: bytes) -> str:
     return repr(service[:200])
 
 
-class Broker(Brokering, BlockingRole):
+class Broker(Brokering, BlockingService):
     """Keeps a queue for each service and gives it to the workers that are free, the oldest of both first (DCP-29).
 
     It runs on a thread of its own until it is closed. What it cannot use, and what it has to drop, is silent on the wire
@@ -241,52 +235,6 @@ class Broker(Brokering, BlockingRole):
     ```
     """
 
-    def wait(self, *, timeout_s: float | None = None) -> None:
-        """Waits until the broker is closed, by another thread: it needs nobody to run.
 
-        Args:
-            timeout_s: How long; None for ever, 0 not at all.
-
-        Raises:
-            TimeoutError: It still runs.
-            ClosedError: It has ended by itself, as when its ZeroMQ context was terminated.
-        """
-        if not self._broker.join(timeout_s):
-            raise _still_runs(timeout_s)
-        self._broker.raise_failure()
-
-    def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Gives out nothing more, waits for the replies of what workers have in hand, at most for `drain_s`, and ends.
-
-        What is queued is dropped; `stats.queued` says how much that was.
-        """
-        self._broker.close(drain_s)
-        self._broker.join()
-        _notices.unwatch(self._broker)
-        self._broker.raise_failure()
-
-    def _abandon(self) -> None:
-        self.close(drain_s=0.0)
-
-
-class AsyncBroker(Brokering, AsyncRole):
+class AsyncBroker(Brokering, AsyncService):
     """`Broker` for asyncio: opened by ``async with``."""
-
-    async def wait(self, *, timeout_s: float | None = None) -> None:
-        """See `Broker.wait`."""
-        broker = self._broker
-        if not await self._waits.until(lambda: broker.closed, timeout_s):
-            raise _still_runs(timeout_s)
-        broker.raise_failure()
-
-    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """See `Broker.close`."""
-        if self._native is None:
-            return
-        self._native.close(drain_s)
-        await self._join()
-        _notices.unwatch(self._native)
-        self._native.raise_failure()
-
-    async def _abandon(self) -> None:
-        await self.close(drain_s=0.0)

@@ -12,8 +12,8 @@ from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_number, need_path
 from trunkline._native.mc0 import Middleware as _Middleware
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
-from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
+from trunkline.errors import LocalProtocolError
 from trunkline.mc0.policy import Entry, read_policy
 from trunkline.options import RoleOptions, spelled_out
 
@@ -21,7 +21,6 @@ __all__ = ["AsyncMiddleware", "Middleware", "MiddlewareStats", "Passing", "Topic
 
 ClientOverflow = Literal["drop-newest", "drop-oldest", "disconnect"]
 
-_DRAIN_S = 5.0
 _DAY_MS = 24 * 60 * 60 * 1000
 
 _FAREWELLS = {
@@ -207,11 +206,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         notices.tell(kind, *details)
 
 
-def _still_runs(timeout_s: float | None) -> TimeoutError:
-    return TimeoutError(f"the middleware still runs after {timeout_s} s")
-
-
-class Middleware(Passing, BlockingRole):
+class Middleware(Passing, BlockingService):
     """Passes what is put to a topic on to the clients that are subscribed to it (MC0-30).
 
     It runs on a thread of its own until it is closed. Each client has a queue of its own: one that does not read costs the
@@ -248,52 +243,6 @@ class Middleware(Passing, BlockingRole):
     ```
     """
 
-    def wait(self, *, timeout_s: float | None = None) -> None:
-        """Waits until the middleware is closed, by another thread: it needs nobody to run.
 
-        Args:
-            timeout_s: How long; None for ever, 0 not at all.
-
-        Raises:
-            TimeoutError: It still runs.
-            ClosedError: It has ended by itself, as when its ZeroMQ context was terminated.
-        """
-        if not self._middleware.join(timeout_s):
-            raise _still_runs(timeout_s)
-        self._middleware.raise_failure()
-
-    def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Takes nothing more, passes on what it has to those who read, at most for `drain_s`, and ends.
-
-        What is left by then is dropped; `stats.queued` says how much that was.
-        """
-        self._middleware.close(drain_s)
-        self._middleware.join()
-        _notices.unwatch(self._middleware)
-        self._middleware.raise_failure()
-
-    def _abandon(self) -> None:
-        self.close(drain_s=0.0)
-
-
-class AsyncMiddleware(Passing, AsyncRole):
+class AsyncMiddleware(Passing, AsyncService):
     """`Middleware` for asyncio: opened by ``async with``."""
-
-    async def wait(self, *, timeout_s: float | None = None) -> None:
-        """See `Middleware.wait`."""
-        middleware = self._middleware
-        if not await self._waits.until(lambda: middleware.closed, timeout_s):
-            raise _still_runs(timeout_s)
-        middleware.raise_failure()
-
-    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """See `Middleware.close`."""
-        if self._native is None:
-            return
-        self._native.close(drain_s)
-        await self._join()
-        _notices.unwatch(self._native)
-        self._native.raise_failure()
-
-    async def _abandon(self) -> None:
-        await self.close(drain_s=0.0)

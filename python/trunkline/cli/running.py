@@ -1,0 +1,62 @@
+"""Roles that run on until a signal ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from trunkline import errors
+from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.options import Pace
+from trunkline.cli.output import Output
+
+__all__ = ["Service", "run"]
+
+
+class Service(Protocol):
+    """A role that needs nobody to run."""
+
+    @property
+    def endpoints(self) -> Sequence[str]:
+        """Where it listens."""
+
+    @property
+    def stats(self) -> Any:
+        """Its counters."""
+
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until it is closed."""
+
+    def close(self, *, drain_s: float = ...) -> None:
+        """Ends it."""
+
+
+def run(
+    role: Service,
+    stopping: Stopping,
+    output: Output,
+    *,
+    name: str,
+    doing: str,
+    stats_interval: float | None,
+    drain_s: float,
+) -> None:
+    """Says that a role runs, tells its counters now and then, and ends it with the first signal."""
+    output.ready(name, role.endpoints, doing)
+    pace = Pace(lambda: output.stats(role.stats), stats_interval)
+    try:
+        with stopping.interrupting():
+            while not _is_over(role, pace.wait_s()):
+                pace.look_up()
+    except Stopped:
+        pass
+    role.close(drain_s=drain_s)
+    output.stopped("signal", role.stats)
+
+
+def _is_over(role: Service, timeout_s: float | None) -> bool:
+    try:
+        role.wait(timeout_s=timeout_s)
+    except errors.TimeoutError:
+        return False
+    return True
