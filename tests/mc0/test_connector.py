@@ -228,13 +228,14 @@ def test_a_connector_answers_nothing(bus):
 
 @pytest.mark.req("MC0-25")
 def test_says_something_within_the_ttl(bus):
-    with connected(bus, ttl_ms=400) as (connector, peer):
+    with connected(bus, ttl_ms=500) as (connector, peer):
         before = time.monotonic()
         for _ in range(4):
-            assert bus.hears().frames == noop()
+            assert bus.is_silent(200)
             bus.say(peer, noop())
+            assert bus.hears().frames == noop()
             now = time.monotonic()
-            assert 0.3 < now - before < 0.6
+            assert 0.4 < now - before < 2
             before = now
         assert connector.stats.reconnects == 0
 
@@ -360,6 +361,28 @@ def test_closing_waits_for_answers_and_leaves(bus, threads):
     assert connector.stats.confirmed == 1
 
 
+def test_flushing_waits_until_all_is_sent_and_confirmed(bus, threads):
+    with mc0.Connector(connect="tcp://127.0.0.1:9") as alone:
+        alone.flush(timeout_s=0)
+        alone.put("runs", b"x")
+        with pytest.raises(TimeoutError, match=r"1 messages are not sent, or not confirmed, within 0\.1 s") as caught:
+            alone.flush(timeout_s=0.1)
+        assert caught.value.unsent == 1
+        alone.close(drain_s=0)
+    with connected(bus) as (connector, peer):
+        connector.put("runs", b"x")
+        connector.submit("runs", b"y")
+        bus.hears(b"PUT")
+        said = bus.hears(b"PUT")
+        flushing = threads(connector.flush)
+        assert bus.is_silent(100)
+        assert not flushing.done()
+        bus.say(peer, ok(said.id))
+        flushing.result(PATIENCE_S)
+    with pytest.raises(ClosedError):
+        connector.flush()
+
+
 def test_what_is_not_confirmed_when_it_closes_says_so(bus):
     connector = mc0.Connector(connect=bus.endpoint)
     bus.hears(b"CONNECT")
@@ -441,7 +464,7 @@ def test_a_socket_of_the_user_begins_again_after_a_break(bus, open_socket, threa
 @pytest.mark.req("MC0-26")
 def test_a_silent_middleware_on_a_socket_of_the_user_is_told_of(bus, open_socket, threads):
     dealer = open_socket(zmq.DEALER, connect=bus.endpoint)
-    with mc0.Connector(socket=dealer, ttl_ms=200) as connector:
+    with mc0.Connector(socket=dealer, ttl_ms=1000) as connector:
         waiting = threads(connector.ping)
         receiving = threads(connector.receive)
         peer = bus.hears(b"CONNECT").peer
@@ -607,6 +630,7 @@ def test_asyncio_does_the_same(bus):
             assert done[1:] == [None] * 9
             assert isinstance(done[0], MiddlewareError)
             assert done[0].topic == "runs"
+            await connector.flush(timeout_s=PATIENCE_S)
             with pytest.raises(TimeoutError):
                 await connector.subscribe("late", timeout_s=0.05)
             bus.say(peer, message(b"a", b"1"))

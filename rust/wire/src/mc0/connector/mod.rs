@@ -270,7 +270,9 @@ impl Connector {
             });
         }
         self.outputs.push_back(Output::Close { socket: Bus, linger });
+        // Whatever happens from now on, nothing comes of it.
         (self.link, self.is_begun) = (Link::Lost, false);
+        (self.heard, self.patience, self.noop_at) = (None, None, None);
     }
 }
 
