@@ -15,6 +15,7 @@ __all__ = [
     "Role",
     "Simulated",
     "Simulation",
+    "Told",
     "__version__",
     "build_profile",
     "capture",

@@ -46,7 +46,10 @@ impl Message {
 #[pymethods]
 impl Message {
     #[new]
-    #[pyo3(signature = (verb, headers = None, positional = None, *, leading_delimiter = true))]
+    #[pyo3(
+        signature = (verb, headers = None, positional = None, *, leading_delimiter = true),
+        text_signature = "(verb, headers=(), positional=(), *, leading_delimiter=True)"
+    )]
     fn new(
         verb: &str,
         headers: Option<&Bound<'_, PyAny>>,
