@@ -276,6 +276,10 @@ impl Middleware {
     }
 
     fn enforce(&mut self, policy: Option<super::Policy>) {
+        // Whoever reloads all the time is not to have every subscription looked at each time.
+        if self.settings.policy == policy {
+            return;
+        }
         self.settings.policy = policy;
         let Some(policy) = self.settings.policy.take() else { return };
         let clients: Vec<_> = self.peers.clients().collect();
