@@ -12,6 +12,7 @@ BENCHES = [
     "benches.dcp.broker",
     "benches.dcp.soak",
     "benches.mc0.bus",
+    "benches.mc0.soak",
     "benches.spark.decode",
 ]
 

@@ -8,91 +8,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import json
 import multiprocessing
 import random
-import resource
-import signal
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
-from typing import Any, TypeVar
 
 import zmq
 
+from benches.bystanders import PATIENCE_S, dealers, kinds, listening, percentile, processes, table
 from benches.measure import cpu_s, machine, save
 
 HEAD = [b"", b"DGBX\x01"]
 REGISTER, PING, PONG, REQUEST, REPLY = (bytes([number]) for number in range(1, 6))
 ECHO = b"echo"
-
-PATIENCE_S = 60
-PATIENCE_MS = PATIENCE_S * 1000
-
-Result = TypeVar("Result")
-
-
-class Broker:
-    """A broker's process, and what it says of itself.
-
-    Attributes:
-        pid: Its process.
-        endpoint: Where it listens.
-        stats: What it said last.
-    """
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        self._lines = process.stdout
-        self.pid = process.pid
-        self.endpoint: str = json.loads(self._lines.readline())["endpoints"][0]
-        self.stats: dict[str, Any] = {}
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def _read(self) -> None:
-        for line in self._lines:
-            self.stats = json.loads(line)["stats"]
-
-    def rss_mib(self) -> float:
-        """Its memory."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-    def until(self, ready: Callable[[dict[str, Any]], object]) -> None:
-        """Waits for what it says of itself."""
-        end = time.monotonic() + PATIENCE_S
-        while not self.stats or not ready(self.stats):
-            assert time.monotonic() < end, self.stats
-            time.sleep(0.02)
-
-    def end(self) -> None:
-        """Waits for its last words."""
-        self._reading.join(PATIENCE_S)
-
-
-@contextlib.contextmanager
-def broker(*options: str) -> Iterator[Broker]:
-    """Runs one; it ends well, or this fails."""
-    command = [sys.executable, "-m", "trunkline", "dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--json"]
-    command += ["--stats-interval", "0.2", "--drain-seconds", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            running = Broker(process)
-            yield running
-            assert process.poll() is None, "the broker has ended"
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_S) == 0
-            running.end()
-        finally:
-            process.kill()
 
 
 @contextlib.contextmanager
@@ -110,33 +45,6 @@ def workers(endpoint: str, count: int = 2) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes for peers, which know nothing of this one."""
-    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield pool
-
-
-@contextlib.contextmanager
-def dealers(endpoint: str, names: Sequence[bytes], **options: int) -> Iterator[list[zmq.Socket[bytes]]]:
-    """Connected DEALERs with these routing ids."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    context = zmq.Context()
-    context.set(zmq.MAX_SOCKETS, len(names) + 10)
-    sockets = []
-    try:
-        for name in names:
-            sockets.append(context.socket(zmq.DEALER))
-            for option, value in {"linger": 0, "rcvtimeo": PATIENCE_MS, "sndtimeo": PATIENCE_MS, **options}.items():
-                setattr(sockets[-1], option, value)
-            sockets[-1].routing_id = name
-            sockets[-1].connect(endpoint)
-        yield sockets
-    finally:
-        context.destroy(linger=0)
-
-
 def request(service: bytes, number: int, data: bytes) -> list[bytes]:
     """A request; its number comes back with the reply."""
     return [*HEAD, REQUEST, service, b"", b"%d" % number, b"", data]
@@ -147,11 +55,6 @@ def answered(socket: zmq.Socket[bytes]) -> int:
     while (frames := socket.recv_multipart())[2] != REPLY:
         pass
     return int(frames[5])
-
-
-def percentile(times: Sequence[float], share: float) -> float:
-    """Of these times, in milliseconds."""
-    return sorted(times)[min(len(times) - 1, int(len(times) * share))] * 1000
 
 
 # Bad messages.
@@ -254,7 +157,7 @@ class Storm:
 def storm(count: int, attackers: int = 2) -> Storm:
     """So many bad and good messages, while clients and workers go on."""
     limits = ("--max-queue", "1000", "--max-queue-bytes", str(16 << 20), "--queue-ttl", "2")
-    with broker(*limits) as running, workers(running.endpoint), processes(attackers) as pool:
+    with listening("dcp", "broker", *limits) as running, workers(running.endpoint), processes(attackers) as pool:
         over = threading.Event()
         times: list[list[float]] = []
         clients = [
@@ -346,7 +249,7 @@ def crowd(clients: int, working: int, rounds: int, parts: int = 4) -> Crowd:
     requests = share * parts * rounds
     # Workers that are there wait in silence until all are.
     with (
-        broker("--heartbeat-interval", "60") as running,
+        listening("dcp", "broker", "--heartbeat-interval", "60") as running,
         multiprocessing.get_context("spawn").Manager() as manager,
         processes(parts + 1) as pool,
     ):
@@ -394,7 +297,7 @@ def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
     """One among so many does not read while its replies pile up; the others ask in turn."""
     names = [b"p%d" % number for number in range(peers - 1)]
     without, with_it = [], []
-    with broker() as running, workers(running.endpoint), dealers(running.endpoint, names) as sockets:
+    with listening("dcp", "broker") as running, workers(running.endpoint), dealers(running.endpoint, names) as sockets:
         ask_in_turn(sockets, len(sockets))
         rss_without = running.rss_mib()
         # In turn, since the machine is never quite quiet.
@@ -428,7 +331,11 @@ class Large:
 
 def large(size_mib: int, count: int) -> Large:
     """Requests of this size, one after the other, and as large replies."""
-    with broker() as running, workers(running.endpoint, 1), dealers(running.endpoint, [b"large"]) as (socket,):
+    with (
+        listening("dcp", "broker") as running,
+        workers(running.endpoint, 1),
+        dealers(running.endpoint, [b"large"]) as (socket,),
+    ):
         data, rss = bytes(size_mib << 20), []
         start = time.monotonic()
         for number in range(count):
@@ -438,16 +345,6 @@ def large(size_mib: int, count: int) -> Large:
         seconds = (time.monotonic() - start) / count
         assert running.stats["dropped"] == {}
     return Large(size_mib, count, seconds, rss)
-
-
-def table(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """What was looked at, and what was seen."""
-    return ["| what | seen |", "|---|---|", *(f"| {what} | {seen} |" for what, seen in rows), ""]
-
-
-def kinds(dropped: dict[str, int]) -> str:
-    """Drops by kind."""
-    return ", ".join(f"{kind} {count:,}" for kind, count in sorted(dropped.items())) or "none"
 
 
 def report(bad: Storm, many: Crowd, deaf: Stalled, big: Large) -> list[str]:

@@ -232,10 +232,11 @@ impl Middleware {
         self.events.push_back(MiddlewareEvent::Dropped(dropped));
     }
 
-    /// Counts so many messages to a peer as lost, and tells of one.
+    /// Counts so many messages to a peer as lost, and tells of one; of a peer that is full, of the first since it took any.
     fn lost(&mut self, kind: DropKind, peer: Slot, count: u64) {
-        if count > 0 {
-            *self.stats.dropped.entry(kind.slug()).or_default() += count - 1;
+        let told = kind != DropKind::PeerFull || self.peers.begins_to_lose(peer, count);
+        *self.stats.dropped.entry(kind.slug()).or_default() += count - u64::from(told);
+        if told {
             self.drop(kind.into(), Some(self.peers.get(peer).address.clone()), Frames::new());
         }
     }
@@ -257,7 +258,9 @@ impl Middleware {
     /// The same, with what waits for it.
     fn forget_all(&mut self, peer: Slot, why: Farewell, kind: DropKind) {
         let lost = self.peers.clear(peer);
-        self.lost(kind, peer, lost);
+        if lost > 0 {
+            self.lost(kind, peer, lost);
+        }
         self.forget(peer, why);
     }
 
@@ -273,6 +276,10 @@ impl Middleware {
     }
 
     fn enforce(&mut self, policy: Option<super::Policy>) {
+        // Whoever reloads all the time is not to have every subscription looked at each time.
+        if self.settings.policy == policy {
+            return;
+        }
         self.settings.policy = policy;
         let Some(policy) = self.settings.policy.take() else { return };
         let clients: Vec<_> = self.peers.clients().collect();

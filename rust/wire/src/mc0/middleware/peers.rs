@@ -57,6 +57,8 @@ pub(super) struct Peer {
     is_touched: bool,
     /// The bytes it stands under among those who do not read.
     weighed: usize,
+    /// The messages it has lost since the transport took one for it.
+    lost: u64,
 }
 
 impl Peer {
@@ -193,6 +195,7 @@ impl Peers {
             is_ready: false,
             is_touched: false,
             weighed: 0,
+            lost: 0,
         });
         self.by_address.insert(address, slot);
         slot
@@ -301,6 +304,7 @@ impl Peers {
         self.waiting -= 1;
         if is_sent {
             peer.spoke = now;
+            peer.lost = 0;
         }
         if peer.offered == 0 {
             peer.offered_bytes = 0;
@@ -338,6 +342,13 @@ impl Peers {
         self.lose(slot, bounds.overflow);
         self.weigh(slot);
         Some(Excess::Lost(slot, 1))
+    }
+
+    /// Counts messages as lost for a peer. Whether they are the first since the transport took one for it.
+    pub(super) fn begins_to_lose(&mut self, slot: Slot, count: u64) -> bool {
+        let lost = &mut self.all[slot].lost;
+        *lost += count;
+        *lost == count
     }
 
     fn is_over(&self, slot: Slot, bounds: &Bounds) -> bool {

@@ -1,0 +1,120 @@
+"""What the soaks share: a role in a process of its own, looked at from outside, and bare sockets at it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+PATIENCE_S = 60
+PATIENCE_MS = PATIENCE_S * 1000
+
+
+class Running:
+    """A role's process, and what it says of itself.
+
+    Attributes:
+        pid: Its process.
+        endpoint: Where it listens.
+        stats: What it said last.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self._lines = process.stdout
+        self.pid = process.pid
+        self.endpoint: str = json.loads(self._lines.readline())["endpoints"][0]
+        self.stats: dict[str, Any] = {}
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        for line in self._lines:
+            self.stats = json.loads(line)["stats"]
+
+    def rss_mib(self) -> float:
+        """Its memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def until(self, ready: Callable[[dict[str, Any]], object]) -> None:
+        """Waits for what it says of itself."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.stats or not ready(self.stats):
+            assert time.monotonic() < end, self.stats
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """Waits for its last words."""
+        self._reading.join(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def listening(*command: str, interval_s: float = 0.2) -> Iterator[Running]:
+    """Runs `trunkline COMMAND`, which listens; it ends well, or this fails."""
+    whole = [sys.executable, "-m", "trunkline", *command, "--bind", "tcp://127.0.0.1:*", "--json"]
+    whole += ["--stats-interval", str(interval_s), "--drain-seconds", "0"]
+    with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            running = Running(process)
+            yield running
+            assert process.poll() is None, f"{' '.join(command)} has ended"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+            running.end()
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes for peers, which know nothing of this one."""
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+@contextlib.contextmanager
+def dealers(endpoint: str, names: Sequence[bytes], **options: int) -> Iterator[list[zmq.Socket[bytes]]]:
+    """Connected DEALERs with these routing ids."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, len(names) + 10)
+    sockets = []
+    try:
+        for name in names:
+            sockets.append(context.socket(zmq.DEALER))
+            for option, value in {"linger": 0, "rcvtimeo": PATIENCE_MS, "sndtimeo": PATIENCE_MS, **options}.items():
+                setattr(sockets[-1], option, value)
+            sockets[-1].routing_id = name
+            sockets[-1].connect(endpoint)
+        yield sockets
+    finally:
+        context.destroy(linger=0)
+
+
+def percentile(times: Sequence[float], share: float) -> float:
+    """Of these times, in milliseconds."""
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))] * 1000
+
+
+def table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """What was looked at, and what was seen."""
+    return ["| what | seen |", "|---|---|", *(f"| {what} | {seen} |" for what, seen in rows), ""]
+
+
+def kinds(dropped: dict[str, int]) -> str:
+    """Drops by kind."""
+    return ", ".join(f"{kind} {count:,}" for kind, count in sorted(dropped.items())) or "none"
