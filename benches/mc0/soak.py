@@ -239,9 +239,10 @@ def crowd(clients: int, topics: int, each: int, rounds: int = 3, parts: int = 4,
                 running.until(lambda stats: stats["subscriptions"] == 0)
                 rss_without = running.rss_mib()
                 there.wait(PATIENCE_S)
-        finally:
-            # Whoever still waits there has nothing to wait for.
+        except BaseException:
+            # Whoever waits there has nothing to wait for any more.
             there.abort()
+            raise
         for one in crowds:
             one.result()
     return Crowd(share * parts, topics, subscriptions, rss, rss_without, cpu * 1e6, idle)
