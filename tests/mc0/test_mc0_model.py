@@ -7,7 +7,7 @@ import pytest
 import zmq
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
 from peers.mc0 import ANY, connect, message, noop, ok, pack, put, sub, unsub
@@ -17,8 +17,9 @@ TOPICS = [b"a", b"b", b"", b"\xff"]
 MAX_TOPICS = 3
 
 ALL = '[[allow]]\nclient = "*"\npublish = ["*"]\nsubscribe = ["*"]\n'
+EVERYTHING = "everything"
 POLICIES = {
-    "everything": (ALL, set(TOPICS), set(TOPICS)),
+    EVERYTHING: (ALL, set(TOPICS), set(TOPICS)),
     "only a": (ALL.replace("*", "a").replace('client = "a"', 'client = "*"'), {b"a"}, {b"a"}),
     "no subscriptions": ('[[allow]]\nclient = "*"\npublish = ["*"]\n', set(TOPICS), set()),
     "nothing": ("", set(), set()),
@@ -35,6 +36,7 @@ BAD = {
     "missing_id": pack(b"OK"),
 }
 
+peers = st.integers(0, 2)
 topics = st.lists(st.sampled_from(TOPICS), max_size=3)
 ids = st.none() | st.sampled_from([b"", b"1", b"\xff\x00"])
 
@@ -60,8 +62,6 @@ class Peer:
 class Bus(RuleBasedStateMachine):
     """Bare peers, and one middleware. A peer's answers, and what others put, come in one order: that of the requests."""
 
-    peers = Bundle("peers")
-
     folder = None
 
     @initialize()
@@ -72,7 +72,7 @@ class Bus(RuleBasedStateMachine):
         self.policy.write_text(ALL)
         self.bus = mc0.Middleware(bind=ANY, policy=self.policy, max_topics=MAX_TOPICS)
         self.stack.callback(lambda: self.bus.close(drain_s=0))
-        self.all = []
+        self.all = [self.come() for _ in range(3)]
         self.may_publish = self.may_subscribe = set(TOPICS)
         self.dropped = Counter()
 
@@ -80,14 +80,12 @@ class Bus(RuleBasedStateMachine):
         if hasattr(self, "stack"):
             self.stack.close()
 
-    @rule(target=peers)
     def come(self):
         socket = self.stack.enter_context(self.context.socket(zmq.DEALER))
         socket.linger = 0
         socket.rcvtimeo = 20_000
         socket.connect(self.bus.endpoints[0])
-        self.all.append(Peer(socket))
-        return self.all[-1]
+        return Peer(socket)
 
     def say(self, peer, frames, has_lead):
         peer.has_lead = has_lead
@@ -121,8 +119,9 @@ class Bus(RuleBasedStateMachine):
             assert not peer.socket.poll(0)
             peer.due.clear()
 
-    @rule(peer=peers, ttl=st.sampled_from([None, 0, 60_000]), id_=ids, has_lead=st.booleans())
-    def connect(self, peer, ttl, id_, has_lead):
+    @rule(at=peers, ttl=st.sampled_from([None, 0, 60_000]), id_=ids, has_lead=st.booleans())
+    def connect(self, at, ttl, id_, has_lead):
+        peer = self.all[at]
         # The ID may stand anywhere among the headers.
         frames = connect(ttl)
         self.say(peer, frames if id_ is None else [*frames[:2], b"ID", id_, *frames[2:]], has_lead)
@@ -130,16 +129,18 @@ class Bus(RuleBasedStateMachine):
         self.confirm(peer, id_)
         self.hear(peer)
 
-    @rule(peer=peers, id_=ids, has_lead=st.booleans())
-    def disconnect(self, peer, id_, has_lead):
+    @rule(at=peers, id_=ids, has_lead=st.booleans())
+    def disconnect(self, at, id_, has_lead):
+        peer = self.all[at]
         self.say(peer, pack(b"DISCONNECT", *([] if id_ is None else [(b"ID", id_)])), has_lead)
         peer.is_connected = False
         peer.subscriptions.clear()
         self.confirm(peer, id_)
         self.hear(peer)
 
-    @rule(peer=peers, topics=topics, id_=ids, has_lead=st.booleans())
-    def subscribe(self, peer, topics, id_, has_lead):
+    @rule(at=peers, topics=topics, id_=ids, has_lead=st.booleans())
+    def subscribe(self, at, topics, id_, has_lead):
+        peer = self.all[at]
         self.say(peer, sub(*topics, id_=id_), has_lead)
         known = set().union(*(one.subscriptions for one in self.all))
         if not set(topics) <= self.may_subscribe:
@@ -151,15 +152,16 @@ class Bus(RuleBasedStateMachine):
             self.confirm(peer, id_)
         self.hear(peer)
 
-    @rule(peer=peers, topics=topics, id_=ids, has_lead=st.booleans())
-    def unsubscribe(self, peer, topics, id_, has_lead):
+    @rule(at=peers, topics=topics, id_=ids, has_lead=st.booleans())
+    def unsubscribe(self, at, topics, id_, has_lead):
+        peer = self.all[at]
         self.say(peer, unsub(*topics, id_=id_), has_lead)
         peer.subscriptions -= set(topics)
         self.confirm(peer, id_)
         self.hear(peer)
 
     @rule(
-        peer=peers,
+        at=peers,
         topic=st.sampled_from(TOPICS),
         body=st.lists(st.sampled_from([b"", b"x", b"TOPIC"]), max_size=3),
         headers=st.lists(
@@ -168,7 +170,8 @@ class Bus(RuleBasedStateMachine):
         id_=ids,
         has_lead=st.booleans(),
     )
-    def put(self, peer, topic, body, headers, id_, has_lead):
+    def put(self, at, topic, body, headers, id_, has_lead):
+        peer = self.all[at]
         self.say(peer, put(topic, *body, id_=id_, headers=headers), has_lead)
         if topic in self.may_publish:
             for subscriber in self.all:
@@ -179,8 +182,9 @@ class Bus(RuleBasedStateMachine):
             self.refuse(peer, "forbidden", id_)
         self.hear(peer)
 
-    @rule(peer=peers, kind=st.sampled_from(sorted(BAD)), has_lead=st.booleans())
-    def err(self, peer, kind, has_lead):
+    @rule(at=peers, kind=st.sampled_from(sorted(BAD)), has_lead=st.booleans())
+    def err(self, at, kind, has_lead):
+        peer = self.all[at]
         self.say(peer, BAD[kind], has_lead)
         if kind == "missing_id":
             # Nobody answers an answer.
@@ -189,7 +193,7 @@ class Bus(RuleBasedStateMachine):
             self.refuse(peer, kind, None)
         self.hear(peer)
 
-    @rule(name=st.sampled_from(sorted(POLICIES)))
+    @rule(name=st.sampled_from([*POLICIES, *[EVERYTHING] * 5]))
     def enforce(self, name):
         text, self.may_publish, self.may_subscribe = POLICIES[name]
         self.policy.write_text(text)
@@ -216,4 +220,4 @@ class Bus(RuleBasedStateMachine):
 @pytest.mark.req("MC0-07", "MC0-12", "MC0-14", "MC0-27", "MC0-28", "MC0-29", "MC0-30", "MC0-31", "MC0-33", "MC0-34")
 def test_the_middleware_does_what_the_model_does(tmp_path):
     machine = type("Live", (Bus,), {"folder": tmp_path})
-    run(machine, settings=settings(max_examples=60, stateful_step_count=30, print_blob=True))
+    run(machine, settings=settings(max_examples=150, stateful_step_count=40, print_blob=True))
