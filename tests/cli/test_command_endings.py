@@ -107,6 +107,15 @@ def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
         assert ended(code, cwd=tmp_path) == (130, "imported\n", "")
 
 
+def test_a_signal_that_comes_in_the_last_import_stops_the_role_that_begins_then(tmp_path):
+    (tmp_path / "module.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    code = "import signal, sys; from trunkline.cli import ending\ndef command():\n    import module\n"
+    code += "    try:\n        with ending.Stopping() as stopping, stopping.interrupting(): signal.pause()\n"
+    code += "    except ending.Stopped: print('stopped')\n"
+    code += "sys.exit(ending.guarded(command))"
+    assert ended(code, cwd=tmp_path) == (0, "stopped\n", "")
+
+
 IN_FINALIZERS = {
     "del": "class Finalized:\n    def __del__(self): terminate()\nFinalized()",
     "weakref": "class Finalized: pass\none = Finalized(); kept = weakref.ref(one, lambda _: terminate()); del one",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 SCRIPT = """if True:
     import signal
@@ -32,3 +33,46 @@ def test_a_signal_takes_nothing_from_a_long_line():
         lines += process.stdout
         disturbing.join()
     assert [json.loads(line)["number"] for line in lines] == list(range(100))
+
+
+BESIDE_A_BAR = """if True:
+    import logging
+    from trunkline.cli.ending import guarded
+    from trunkline.cli.output import Output
+    from trunkline.cli.progress import Progress
+    def command():
+        with Progress("doing", 2) as progress:
+            Output(json=False).line("a result")
+            progress.at(1)
+            logging.getLogger("trunkline").warning("look out")
+    guarded(command)
+"""
+
+
+def shown(stdout=None):
+    """What a terminal shows of a command, as lines; its standard output may go elsewhere."""
+    main, terminal = os.openpty()
+    command = [sys.executable, "-c", BESIDE_A_BAR]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(command, stdout=stdout or terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        text = b""
+        with suppress(OSError):
+            while read := os.read(main, 1000):
+                text += read
+        os.close(main)
+    assert process.returncode == 0
+    return [line.rsplit("\x1b[2K", 1)[-1] for line in text.decode().replace("\r", "").split("\n")]
+
+
+def test_results_and_warnings_stand_above_a_bar():
+    lines = shown()
+    assert "a result" in lines
+    assert "trunkline: WARNING: look out" in lines
+
+
+def test_results_that_go_elsewhere_are_none_of_the_bars(tmp_path):
+    with (tmp_path / "out").open("w") as out:
+        lines = shown(out)
+    assert (tmp_path / "out").read_text() == "a result\n"
+    assert "a result" not in lines

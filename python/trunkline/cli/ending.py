@@ -89,7 +89,9 @@ class Stopping:
         self._interrupting = False
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._handle) for number in _ending_signals()}
+        # The alarm: one that came during an import comes again now, and stops the role instead of cutting it off.
+        numbers = (*_ending_signals(), signal.SIGALRM)
+        self._before = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -208,11 +210,21 @@ def _fill_closed_streams() -> None:
 
 def _log_to_stderr() -> None:
     """Shows what we log. What others do would be the traceback of something that is told in one line."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Telling()
     if os.environ.get("TRUNKLINE_DEBUG") != "1":
         handler.addFilter(logging.Filter("trunkline"))
         handler.addFilter(_without_traceback)
-    logging.basicConfig(format="trunkline: %(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
+
+
+class _Telling(logging.Handler):
+    """Tells what is logged, where standard error is at that time: above a bar, if one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            tell(self.format(record))
+        except Exception:  # noqa: BLE001 - as every handler does
+            self.handleError(record)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from trunkline._text import readable
 from trunkline.cli.ending import NO_READER, PipeClosed, tell
@@ -79,10 +79,8 @@ class Output:
         if stdout is None:
             raise PipeClosed
         try:
-            try:
-                descriptor = stdout.fileno()
-            except OSError:
-                # Not a file of the system's.
+            descriptor = _descriptor(stdout)
+            if descriptor is None:
                 stdout.write((text if isinstance(text, str) else text.decode(errors="backslashreplace")) + "\n")
                 stdout.flush()
             else:
@@ -92,6 +90,14 @@ class Output:
             if error.errno not in NO_READER:
                 raise
             raise PipeClosed from None
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """Where it writes to; None if that is no file of the system's, or a terminal above whose bar Rich prints."""
+    try:
+        return stream.fileno() if stream.encoding else None
+    except OSError:
+        return None
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

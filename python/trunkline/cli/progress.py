@@ -32,7 +32,9 @@ class Progress:
             from rich.progress import Progress as Bar
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            # What goes to a terminal is printed above the bar; what goes elsewhere is none of the bar's.
+            above = sys.stdout is not None and sys.stdout.isatty()
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=above)
             self._task = self._bar.add_task(self._doing, total=self._total)
             self._bar.start()
         return self
