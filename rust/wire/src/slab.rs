@@ -42,6 +42,14 @@ impl<T> Slab<T> {
         self.entries.get_mut(slot as usize)?.as_mut()
     }
 
+    /// The next that is used, after all the first again; looks at so many.
+    pub(crate) fn after(&self, slot: Slot, most: usize) -> Option<Slot> {
+        let count = self.entries.len();
+        let places = (1..=most.min(count)).map(|step| (slot as usize + step) % count);
+        let used = places.filter(|place| self.entries[*place].is_some());
+        used.map(|place| Slot::try_from(place).expect("it is a slot")).next()
+    }
+
     pub(crate) const fn len(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }

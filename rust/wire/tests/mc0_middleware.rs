@@ -486,6 +486,40 @@ fn an_undeliverable_message_forgets_the_client() {
 }
 
 #[test]
+fn those_who_leave_in_silence_are_not_remembered_for_ever() {
+    let mut bus = bus();
+    let mut most = 0;
+    for number in 0..20_000 {
+        let connected = SocketEvent::Connected("tcp://127.0.0.1:1".to_owned());
+        bus.machine.handle_socket(bus.now, Front, connected);
+        let (peer, topic) = (format!("gone-{number}"), number.to_string());
+        bus.say(&peer, &["CONNECT", "TTL", "86400000"]);
+        bus.say(&peer, &["SUB", "", &topic]);
+        let gone = SocketEvent::Disconnected("tcp://127.0.0.1:1".to_owned());
+        bus.machine.handle_socket(bus.now, Front, gone);
+        while let Some(output) = bus.machine.poll_output() {
+            let Output::Send { id: Some(id), .. } = output else { continue };
+            bus.machine.handle_socket(bus.now, Front, SocketEvent::Unsent(id, Unsent::Unreachable));
+        }
+        most = most.max(bus.machine.stats().clients);
+    }
+    assert!(most <= 1010, "{most}");
+}
+
+// req: MC0-23, MC0-24
+#[test]
+fn few_clients_without_a_ttl_are_never_greeted() {
+    let mut bus = bus();
+    for number in 0..900 {
+        bus.say(&format!("here-{number}"), &["SUB", "", "t"]);
+    }
+    for _ in 0..2000 {
+        bus.machine.handle_socket(bus.now, Front, SocketEvent::Disconnected("tcp://127.0.0.1:1".to_owned()));
+        assert_eq!(bus.drain(), NONE);
+    }
+}
+
+#[test]
 fn who_only_puts_is_not_remembered() {
     let mut bus = bus();
     for number in 0..1000 {

@@ -29,6 +29,12 @@ use crate::{
 /// Topics that are listed among the counters.
 const LISTED: usize = 1000;
 
+/// Clients beyond two for each connection that are remembered before it is asked which of them are gone.
+const GHOSTS: u64 = 1000;
+
+/// Clients that are asked for each connection that ends then: more than can leave with it.
+const ASKED: usize = 2;
+
 /// The longest topic, in bytes.
 const TOPIC_BYTES: usize = 64 << 10;
 
@@ -330,6 +336,18 @@ impl Middleware {
         }
     }
 
+    /// A connection that ends does not say whose it was, and a client without TTL that is sent nothing would be remembered
+    /// for ever: where many more are than there can be, each in its turn is sent a NOOP, which those who are gone cannot have.
+    fn seek_ghosts(&mut self) {
+        if self.stats.clients > GHOSTS + 2 * self.stats.peers {
+            for _ in 0..ASKED {
+                if let Some(peer) = self.peers.seek() {
+                    self.peers.send(peer, &Letter::noop());
+                }
+            }
+        }
+    }
+
     fn close_if_done(&mut self, now: Nanos) {
         if let Some(linger) = self.state.close(now, self.peers.waiting == 0) {
             self.outputs.push_back(Output::Close { socket: Front, linger });
@@ -377,7 +395,10 @@ impl Machine for Middleware {
         let peer = |send: SendId| Slot::try_from(send.0 & !IS_MESSAGE).unwrap_or(Slot::MAX);
         match event {
             SocketEvent::Connected(_) => self.stats.peers += 1,
-            SocketEvent::Disconnected(_) => self.stats.peers = self.stats.peers.saturating_sub(1),
+            SocketEvent::Disconnected(_) => {
+                self.stats.peers = self.stats.peers.saturating_sub(1);
+                self.seek_ghosts();
+            }
             SocketEvent::Sent(send) => {
                 if self.peers.settle(now, peer(send), true) {
                     self.stats.sent += 1;

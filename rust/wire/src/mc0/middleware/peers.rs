@@ -19,6 +19,9 @@ const BATCH: u32 = 64;
 /// Bytes after which a batch ends too.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// Places that are looked at for one client.
+const LOOKED_AT: usize = 64;
+
 /// What a peer is to the middleware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -131,6 +134,8 @@ pub(super) struct Peers {
     pub(super) waiting: usize,
     /// The bytes of the letters in all queues, each counted once.
     held: usize,
+    /// Who was looked for last.
+    sought: Slot,
 }
 
 impl Peers {
@@ -144,6 +149,7 @@ impl Peers {
             by_bytes: BTreeSet::new(),
             waiting: 0,
             held: 0,
+            sought: 0,
         }
     }
 
@@ -153,6 +159,13 @@ impl Peers {
 
     pub(super) fn get_mut(&mut self, peer: Slot) -> &mut Peer {
         &mut self.all[peer]
+    }
+
+    /// Clients that may be gone, in their turn: those that nothing waits for.
+    pub(super) fn seek(&mut self) -> Option<Slot> {
+        self.sought = self.all.after(self.sought, LOOKED_AT)?;
+        let peer = &self.all[self.sought];
+        (peer.is_client() && peer.is_served()).then_some(self.sought)
     }
 
     /// The address of a peer, while it is remembered.
