@@ -207,7 +207,7 @@ def test_publish_to_nobody_is_a_time_out(run):
     assert out == ""
     assert "message 0 was not taken within 0.1 s" in err
     out, err = run("mc0", "publish", "runs", "x", "--no-confirm", "--connect", NOBODY, "--json", returncode=1)
-    assert "1 messages are not sent" in err
+    assert "not sent, or not confirmed, within 5.0 s: 1 message" in err
     (stopped,) = events(out)
     assert stopped["stats"]["timeouts"] == 1
 
@@ -227,6 +227,12 @@ def test_publish_wrongly_used_exits_with_2(run, arguments, what):
     out, err = run("mc0", "publish", "runs", *arguments, "--connect", NOBODY, returncode=2)
     assert out == ""
     assert what in err
+
+
+def test_subscribe_is_idle_from_its_start(run):
+    out, _ = run("mc0", "subscribe", "runs", "--idle", "0.1", "--json", "--connect", NOBODY)
+    (stopped,) = events(out)
+    assert (stopped["event"], stopped["reason"]) == ("stopped", "idle")
 
 
 @pytest.mark.req("MC0-18")

@@ -105,7 +105,7 @@ def test_sighup_reads_the_policy_again(start, ask, tmp_path):
     assert command.event("stopped")["stats"]["subscriptions"] == 0
 
 
-@pytest.mark.parametrize(("name", "said"), [("none.toml", "No such file"), ("bad.toml", "line 1")])
+@pytest.mark.parametrize(("name", "said"), [("none.toml", "error: none.toml: No such file"), ("bad.toml", "line 1")])
 def test_a_faulty_policy_is_one_line(run, tmp_path, name, said):
     (tmp_path / "bad.toml").write_text("allow = 1\n")
     _, err = run(*MIDDLEWARE, "--policy", name, returncode=1)

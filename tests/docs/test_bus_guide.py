@@ -51,7 +51,7 @@ def said(process):
 
 
 def test_the_commands_do_what_the_guide_says(commands, start):
-    *preparing, middleware, subscribe, publish, forbidden = commands
+    *preparing, middleware, subscribe, publish, forbidden, ping = commands
     for command in preparing:
         assert start(command).wait(timeout=60) == 0, command
     bus = start(middleware)
@@ -65,3 +65,4 @@ def test_the_commands_do_what_the_guide_says(commands, start):
     assert refused.returncode == 1
     assert "may not" in err
     assert out == ""
+    assert start(ping).communicate(timeout=60)[0].endswith(" ms\n")

@@ -433,7 +433,7 @@ def test_a_reload_ends_what_is_not_allowed_any_more(guarded, policy, keys, caplo
     assert daq.recv_multipart() == message(b"a", b"x")
     assert ask(dial(third), put(b"a", b"x", id_=b"1")) == ok(b"1")
     assert bus.stats.clients == 1
-    until(lambda: "lost 1 subscriptions" in caplog.text)
+    until(lambda: "lost 1 subscription to" in caplog.text)
 
 
 FAULTS = {
@@ -471,6 +471,14 @@ def test_a_faulty_allow_list_changes_nothing(guarded, policy, keys):
     (keys / "new.key").unlink()
     bus.reload()
     assert ask(dial(CLIENT), put(b"runs.1", b"x", id_=b"1"))[1] == b"ERROR"
+
+
+def test_a_middleware_that_is_closed_reads_nothing_again(guarded, policy):
+    bus, _ = guarded(policy(POLICY))
+    bus.close()
+    policy("faulty")
+    with pytest.raises(ClosedError):
+        bus.reload()
 
 
 def test_a_policy_that_is_not_there(tmp_path):

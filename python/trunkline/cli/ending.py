@@ -326,8 +326,10 @@ def _explain(error: BaseException) -> str:
     if isinstance(error, TrunklineError | ImportError):
         return str(error)
     if isinstance(error, OSError):
-        # Without a file name, str() of an OSError starts with its number, which tells a user nothing.
-        text = str(error) if error.filename is not None else error.strerror or str(error)
+        # str() of an OSError starts with its number, which tells a user nothing.
+        text = error.strerror or str(error)
+        if error.strerror and error.filename is not None:
+            text = f"{os.fsdecode(error.filename)}: {text}"
         advice = None if error.errno is None else _ADVICE.get(error.errno)
         return f"{text}: {advice}" if advice else text
     try:

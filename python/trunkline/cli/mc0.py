@@ -55,7 +55,7 @@ Timeout = Annotated[
 @app.command(epilog=example("trunkline mc0 subscribe alerts runs --connect tcp://127.0.0.1:61616 --json"))
 @grouped
 def subscribe(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", show_default=False)],
     *,
     connect: Endpoints,
     ttl: Annotated[
@@ -86,10 +86,12 @@ def subscribe(
         printing = _Printing(connector, output, count)
         try:
             with stopping.interrupting():
-                connector.subscribe(*topics)
+                connector.subscribe(*topics, timeout_s=idle)
                 output.ready("mc0.connector", connect, f"subscribed to {counted(len(topics), 'topic')} at")
                 pace.saw()
                 reason = printing.run(pace)
+        except errors.TimeoutError:
+            reason = "idle"
         except Stopped:
             printing.drain()
         connector.close(drain_s=drain_seconds)

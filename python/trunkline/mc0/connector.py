@@ -18,7 +18,7 @@ from trunkline._native.mc0 import Connector as _Connector
 from trunkline._native.mc0 import Letter, Message
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
-from trunkline._text import readable
+from trunkline._text import counted, readable
 from trunkline.errors import LocalProtocolError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
@@ -120,7 +120,9 @@ class Connecting(Role):
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
         unsent = self.stats.queued
-        return TimeoutError(f"{unsent} messages are not sent, or not confirmed, within {timeout_s} s", unsent=unsent)
+        return TimeoutError(
+            f"not sent, or not confirmed, within {timeout_s} s: {counted(unsent, 'message')}", unsent=unsent
+        )
 
     def _room_s(self, timeout_s: float | None) -> float | None:
         return 0.0 if self._overflow == "raise" else timeout_s
@@ -181,7 +183,7 @@ class Connector(Connecting, BlockingRole):
 
     Args:
         ttl_ms: How long either end may be silent (MC0-21, MC0-26). None or 0: for ever; a middleware that hangs is not
-            noticed then, only a connection that breaks.
+            noticed then, only a connection that breaks. So it is, too, if the middleware refuses as long a time: an ERROR says so.
         leading_delimiter: Whether what it sends begins with an empty frame (MC0-07).
         overflow: What a full queue does to what is sent: it waits, or it raises at once.
         on_error: Called with each ERROR, a `Message`, that answers nothing of this connector, in the thread

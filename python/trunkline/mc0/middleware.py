@@ -13,6 +13,7 @@ from trunkline._arguments import need_callable, need_choice, need_number, need_p
 from trunkline._native.mc0 import Middleware as _Middleware
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
+from trunkline._text import counted
 from trunkline.errors import LocalProtocolError
 from trunkline.mc0.policy import Entry, read_policy
 from trunkline.options import RoleOptions, spelled_out
@@ -173,6 +174,7 @@ class Passing(Role):
             ClosedError: The middleware is closed.
         """
         native, curve = self._middleware, self._options.get("curve")
+        native.check_open()
         try:
             allowed = None if curve is None else curve.read()
             entries = self._entries(allowed if isinstance(allowed, dict) else None)
@@ -200,7 +202,9 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     elif kind == "curtailed":
         client, count = details
         notices.log(
-            logging.WARNING, kind, f"client {client.hex()} lost {count} subscriptions to a change of the policy"
+            logging.WARNING,
+            kind,
+            f"client {client.hex()} lost {counted(count, 'subscription')} to a change of the policy",
         )
     else:
         notices.tell(kind, *details)

@@ -46,7 +46,7 @@ kinds! {
     BadPayloadCount "bad_payload_count" "not the number of payload frames this type of message has",
     BadHeader "bad_header" "not the row of MessagePack objects a header is",
     BadProtocol "bad_protocol" "another protocol, or none",
-    UnsupportedVersion "unsupported_version" "a version or variant nobody asked for, such as CDTP2 where only CDTP1 is accepted",
+    UnsupportedVersion "unsupported_version" "a version or variant that is not accepted",
     BadUtf8 "bad_utf8" "a string that is not UTF-8",
     BadTimestamp "bad_timestamp" "not a MessagePack timestamp",
     BadType "bad_type" "not the number of a message type",

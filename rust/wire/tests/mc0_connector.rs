@@ -396,6 +396,16 @@ fn without_a_ttl_silence_is_nothing() {
     assert!(bench.done.is_empty());
 }
 
+// req: MC0-24
+#[test]
+fn a_middleware_that_refuses_the_ttl_may_be_silent() {
+    let mut bench = Bench::connected();
+    bench.error("bad_ttl in frame 5: it is longer than is allowed", None);
+    bench.pass_by_and_by(100 * TTL);
+    assert!(bench.done.is_empty());
+    assert!(matches!(bench.events[..], [ConnectorEvent::Error { .. }]));
+}
+
 // req: MC0-26
 #[test]
 fn a_new_connection_has_the_topics_then_what_is_not_confirmed_then_the_rest() {

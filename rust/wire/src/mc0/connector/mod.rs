@@ -17,8 +17,8 @@ pub use self::verbs::{Asked, ConnectorEvent, ConnectorVerb, Outcome, Put};
 use super::{Header, Layout, Settings, TTL, VERSION, Verb, decode, encode};
 use crate::backoff::Backoff;
 use crate::{
-    Backlog, CallId, DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos, Open,
-    Output, SocketEvent, SocketKind, SocketOptions, Verdict,
+    Backlog, CallId, DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos,
+    Open, Output, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
 /// The version we speak (MC0-20).
@@ -238,7 +238,12 @@ impl Connector {
             }
             return;
         }
-        let is_forgotten = layout.text.is_some_and(|at| frames[at].starts_with(DISCONNECTED));
+        let begins = |with: &[u8]| layout.text.is_some_and(|at| frames[at].starts_with(with));
+        let is_forgotten = begins(DISCONNECTED);
+        if begins(ErrorKind::BadTtl.slug().as_bytes()) {
+            // Only our CONNECT has a TTL: it is not applied, and nothing need come from now on.
+            self.heard = None;
+        }
         self.events.push_back(ConnectorEvent::Error { frames, layout });
         if is_forgotten && self.link == Link::Up {
             self.hang_up(now);
