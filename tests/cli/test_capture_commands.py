@@ -353,7 +353,7 @@ def test_decode_says_what_else_there_is(run, tmp_path):
 def test_decode_says_where_it_cannot_write(run, recorded):
     _, err = run("capture", "decode", recorded, "/proc/nowhere/out.parquet", returncode=1)
     (line,) = err.splitlines()
-    assert "'/proc/nowhere': check the name" in line
+    assert "/proc/nowhere: No such file or directory: check the name" in line
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def written(release, tmp_path):
 
 
 @pytest.mark.req("CDTP-15", "CHIRP-03")
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("release", RELEASES)
 def test_our_sender_is_written_down_by_theirs(release, satellite, group, tmp_path):
     payloads = [bytes(range(at, at + 8)) for at in range(40)]

@@ -142,7 +142,7 @@ def test_an_error_says_what_its_kind_means() -> None:
     with pytest.raises(DecodeError) as raised:
         cdtp.decode([bytes.fromhex("a54344545002 a144 00 90")], accept="S")
     assert "unsupported_version in frame 0 at byte 0 of a CDTP message" in str(raised.value)
-    assert "CDTP2" in str(raised.value)
+    assert "that is not accepted" in str(raised.value)
     again = pickle.loads(pickle.dumps(raised.value))
     assert (str(again), again.args) == (str(raised.value), raised.value.args)
     by_hand = DecodeError("cdtp", "bad_type", 0, 7)

@@ -454,6 +454,33 @@ fn all_queues_together_are_bounded_and_a_message_counts_once() {
 }
 
 #[test]
+fn who_has_read_all_pays_for_nobody_else() {
+    for overflow in [Overflow::DropNewest, Overflow::DropOldest, Overflow::Disconnect] {
+        let settings = MiddlewareSettings { overflow, queue_bytes: 100_000, ..MiddlewareSettings::default() };
+        let mut bus = Bus::new(settings);
+        bus.say("a", &["SUB", "", "t"]);
+        bus.say("b", &["SUB", "", "u"]);
+        bus.say("c", &["SUB", "", "v"]);
+        let body = "x".repeat(20_000);
+        bus.deaf.insert("a");
+        for _ in 0..5 {
+            bus.say("p", &["PUT", "TOPIC", "t", "", &body]);
+        }
+        assert_eq!(bus.hear("a").len(), 4);
+        // Each of these has less waiting than that one had.
+        for number in 0..8 {
+            let (name, topic) = if number % 2 == 0 { ("b", "u") } else { ("c", "v") };
+            bus.deaf.insert(name);
+            bus.say("p", &["PUT", "TOPIC", topic, "", &body]);
+        }
+        assert_eq!(bus.dropped("peer_full"), if overflow == Overflow::Disconnect { 3 } else { 2 }, "{overflow:?}");
+        assert_eq!(bus.say("p", &["PUT", "TOPIC", "t", "", "x"]), ["a: MESSAGE·TOPIC·t··x"]);
+        let expected: &[Farewell] = if overflow == Overflow::Disconnect { &[Farewell::Full] } else { &[] };
+        assert_eq!(bus.forgotten(), expected);
+    }
+}
+
+#[test]
 fn answers_of_one_who_does_not_read_are_bounded_too() {
     for overflow in [Overflow::DropNewest, Overflow::DropOldest, Overflow::Disconnect] {
         let mut bus = queue(overflow, 50);

@@ -240,6 +240,9 @@ impl Middleware {
 
     /// Counts so many messages to a peer as lost, and tells of one; of a peer that is full, of the first since it took any.
     fn lost(&mut self, kind: DropKind, peer: Slot, count: u64) {
+        if count == 0 {
+            return;
+        }
         let told = kind != DropKind::PeerFull || self.peers.begins_to_lose(peer, count);
         *self.stats.dropped.entry(kind.slug()).or_default() += count - u64::from(told);
         if told {
@@ -264,9 +267,7 @@ impl Middleware {
     /// The same, with what waits for it.
     fn forget_all(&mut self, peer: Slot, why: Farewell, kind: DropKind) {
         let lost = self.peers.clear(peer);
-        if lost > 0 {
-            self.lost(kind, peer, lost);
-        }
+        self.lost(kind, peer, lost);
         self.forget(peer, why);
     }
 

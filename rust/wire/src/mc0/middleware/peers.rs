@@ -348,7 +348,14 @@ impl Peers {
                 return Some(Excess::Lost(slot, lost));
             }
         }
-        let (_, slot) = self.by_bytes.last().copied().filter(|_| self.held > bounds.bytes)?;
+        let slot = loop {
+            let (_, slot) = self.by_bytes.last().copied().filter(|_| self.held > bounds.bytes)?;
+            if self.all[slot].weighed == self.all[slot].queue_bytes {
+                break slot;
+            }
+            // It has read since it was weighed.
+            self.weigh(slot);
+        };
         if bounds.overflow == Overflow::Disconnect && self.all[slot].is_client() {
             return Some(Excess::Disconnect(slot));
         }
