@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
+import random
 import resource
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,93 @@ def dealers(endpoint: str, names: Sequence[bytes], **options: int) -> Iterator[l
         yield sockets
     finally:
         context.destroy(linger=0)
+
+
+def attack_with(
+    endpoint: str,
+    count: int,
+    names_of: Callable[[int], list[bytes]],
+    bad: Callable[[list[bytes]], list[bytes]],
+    last: list[bytes],
+    answers_last: Callable[[list[bytes]], bool],
+    chance: random.Random,
+) -> int:
+    """Sends so many messages from ever new peers, which read now and then; gives the number of peers."""
+    sent, peers, lives = 0, 0, 0
+    while sent < count:
+        names = names_of(lives)
+        lives += 1
+        peers += len(names)
+        with dealers(endpoint, names) as sockets:
+            for _ in range(min(count - sent, 20_000)):
+                socket = chance.choice(sockets)
+                socket.send_multipart(bad(names))
+                sent += 1
+                if chance.random() < 0.1:
+                    with contextlib.suppress(zmq.Again):
+                        while True:
+                            socket.recv_multipart(zmq.NOBLOCK)
+            # What is on its way when a socket closes need not arrive: the last of each is answered.
+            for socket in sockets:
+                socket.send_multipart(last)
+            for socket in sockets:
+                while not answers_last(socket.recv_multipart()):
+                    pass
+    return peers
+
+
+@dataclass
+class Withstood:
+    """What an attack was.
+
+    Attributes:
+        peers: Those that attacked.
+        seconds: How long it took.
+        times: How long each message of those took who behaved, in seconds.
+        rss_mib: The memory of who was attacked, from a tenth of the messages on.
+    """
+
+    peers: int
+    seconds: float
+    times: list[float]
+    rss_mib: list[float]
+
+
+def withstand(
+    running: Running,
+    attack: Callable[[str, int, int], int],
+    behave: Callable[[str, bytes, threading.Event], list[float]],
+    count: int,
+    attackers: int,
+) -> Withstood:
+    """Attacks a role by so many messages from so many processes, while two others behave."""
+    with processes(attackers) as pool:
+        over = threading.Event()
+        times: list[list[float]] = []
+        friends = [
+            threading.Thread(target=lambda name=name: times.append(behave(running.endpoint, name, over)))
+            for name in (b"one", b"two")
+        ]
+        for friend in friends:
+            friend.start()
+        start = time.monotonic()
+        share = count // attackers
+        attacks = [pool.submit(attack, running.endpoint, seed, share) for seed in range(attackers)]
+        rss = []
+        try:
+            running.until(lambda stats: stats["received"] > count / 10)
+            while not all(one.done() for one in attacks):
+                rss.append(running.rss_mib())
+                time.sleep(0.2)
+            peers = sum(one.result() for one in attacks)
+        finally:
+            over.set()
+            for friend in friends:
+                friend.join(PATIENCE_S)
+        assert len(times) == len(friends), "one who behaves was not answered"
+        seconds = time.monotonic() - start
+        rss.append(running.rss_mib())
+    return Withstood(peers, seconds, [one for friend in times for one in friend], rss)
 
 
 def percentile(times: Sequence[float], share: float) -> float:

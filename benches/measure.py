@@ -68,6 +68,27 @@ def free_endpoint() -> str:
         return f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
 
 
+_PROXY = """
+import sys, zmq
+kinds, front, back, *secret = sys.argv[1:]
+context = zmq.Context()
+sockets = []
+for kind, endpoint in zip(kinds.split(), (front, back)):
+    socket = context.socket(getattr(zmq, kind))
+    socket.hwm = 0  # else it drops what it has no room for
+    if secret:
+        socket.curve_secretkey, socket.curve_server = secret[0].encode(), True
+    socket.bind(endpoint)
+    sockets.append(socket)
+zmq.proxy(*sockets)
+"""
+
+
+def proxy(kinds: str, front: str, back: str, secret: bytes | None) -> list[str]:
+    """The command of a `zmq.proxy` between sockets of two kinds, as ``"ROUTER DEALER"``."""
+    return [sys.executable, "-c", _PROXY, kinds, front, back, *([secret.decode()] if secret else [])]
+
+
 def cpu_s(process: int) -> float:
     """The CPU seconds that a process has taken so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()

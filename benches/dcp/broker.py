@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from benches.measure import Measured, cpu_s, environment, free_endpoint, machine, native, save
+from benches.measure import Measured, cpu_s, environment, free_endpoint, machine, native, proxy, save
 
 PROXY = "zmq.proxy"
 OURS = "trunkline dcp broker"
@@ -21,18 +21,6 @@ LEAST = "the least on libzmq"
 PLAIN = "100 lines of pyzmq"
 MAJORTOMO = "majortomo"
 CREDIT = 64
-
-_PROXY = """
-import sys, zmq
-context = zmq.Context()
-front, back = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
-for socket, endpoint in (front, sys.argv[1]), (back, sys.argv[2]):
-    socket.hwm = 0  # else it drops what it has no room for
-    if sys.argv[3:]:
-        socket.curve_secretkey, socket.curve_server = sys.argv[3].encode(), True
-    socket.bind(endpoint)
-zmq.proxy(front, back)
-"""
 
 
 @dataclass(frozen=True)
@@ -85,14 +73,14 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[subprocess
     with tempfile.NamedTemporaryFile(suffix=".key_secret") as key:
         key.write(secret or b"")
         key.flush()
-        python = {
-            PROXY: ["-c", _PROXY, front, back, *([secret.decode()] if secret else [])],
-            PLAIN: ["-m", "benches.dcp.plain_broker", front],
-            MAJORTOMO: ["-m", "majortomo.broker", "--bind-url", front],
-            OURS: ["-m", "trunkline", "dcp", "broker", "--bind", front, "--json"]
-            + (["--curve-secret", key.name] if secret else []),
+        ours = [sys.executable, "-m", "trunkline", "dcp", "broker", "--bind", front, "--json"]
+        commands = {
+            PROXY: proxy("ROUTER DEALER", front, back, secret),
+            PLAIN: [sys.executable, "-m", "benches.dcp.plain_broker", front],
+            MAJORTOMO: [sys.executable, "-m", "majortomo.broker", "--bind-url", front],
+            OURS: [*ours, *(["--curve-secret", key.name] if secret else [])],
         }
-        command = [str(native("least_broker")), front] if name == LEAST else [sys.executable, *python[name]]
+        command = [str(native("least_broker")), front] if name == LEAST else commands[name]
         with _started(name, command) as process:
             yield process, front, back
 

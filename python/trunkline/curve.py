@@ -181,14 +181,16 @@ def _from_file(path: Path, *, secret: bool) -> bytes:
     return _checked((private or b"") if secret else public, str(path))
 
 
-def _checked(letters: bytes, what: str) -> bytes:
-    from zmq.utils import z85
-
+def key_of(letters: bytes) -> bytes | None:
+    """The 32 bytes of a key in Z85; None of what is none."""
     try:
-        is_key = len(letters) == _Z85_LETTERS and len(z85.decode(letters)) == _BYTES
+        return _decoded(letters) if len(letters) == _Z85_LETTERS else None
     except (KeyError, ValueError, struct.error):
-        is_key = False
-    if not is_key:
+        return None
+
+
+def _checked(letters: bytes, what: str) -> bytes:
+    if key_of(letters) is None:
         message = f"{what} is no CURVE key: 40 letters of Z85 are"
         raise LocalProtocolError(message)
     return letters

@@ -409,6 +409,12 @@ def test_the_policy_knows_clients_by_their_keys_literally(guarded, policy, keys,
     assert ask(dial(OTHER), put(b"t", b"x", id_=b"1"))[1] == b"ERROR"
 
 
+def test_forty_letters_that_are_no_key_are_a_pattern(guarded, policy):
+    # As many as a key has, and all of them letters of Z85; but no 32 bytes are written so.
+    _, dial = guarded(policy(f'[[allow]]\nclient = "{"#" * 40}"\n\n[[allow]]\nclient = "daq1"\npublish = ["t"]\n'))
+    assert ask(dial(CLIENT), put(b"t", b"x", id_=b"1")) == ok(b"1")
+
+
 def test_a_peer_without_a_key_is_everybody(start, dial, policy, place):
     if "curve" in place[0]:
         pytest.skip("it has a key")

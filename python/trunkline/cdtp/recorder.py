@@ -313,9 +313,4 @@ class AsyncRecorder(_Recording, AsyncRole):
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Recorder.close`."""
-        if self._native is None:
-            return
-        self._native.close(drain_s)
-        await self._join()
-        _notices.unwatch(self._native)
-        self._native.raise_failure()
+        await self._finish(drain_s)

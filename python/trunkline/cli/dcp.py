@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import inspect
 import os
-import queue
 import shlex
 import shutil
 import signal
@@ -26,6 +25,7 @@ import typer
 from trunkline import errors
 from trunkline.cli import running
 from trunkline.cli.ending import Stopping
+from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, dials, example, listens, span
@@ -395,7 +395,7 @@ class _Asking:
         self._data = [os.fsencode(part) for part in data]
         self._timeout_s = timeout_s
         self._retries = retries
-        self._done: queue.SimpleQueue[tuple[int, concurrent.futures.Future[Reply], float]] = queue.SimpleQueue()
+        self._flight: Flight[Reply] = Flight()
         self._latencies_ms: list[float] = []
         self._timeouts = 0
 
@@ -403,27 +403,18 @@ class _Asking:
         begun, ended, start = 0, 0, time.monotonic()
         while ended < count:
             while begun < count and begun - ended < in_flight:
-                self._ask(client, begun)
+                self._flight.submit(begun, lambda: self._ask(client))
                 begun += 1
-            try:
-                index, future, latency_s = self._done.get(timeout=_LOOK_S)
-            except queue.Empty:
-                progress.at(ended)
-                continue
-            ended += 1
-            self._tell(index, future, latency_s * 1000, output)
+            landed = self._flight.landed()
+            if landed is not None:
+                ended += 1
+                self._tell(*landed, output)
             progress.at(ended)
         took_s = time.monotonic() - start
         return self._asked(count, took_s)
 
-    def _ask(self, client: Client, index: int) -> None:
-        start = time.perf_counter()
-
-        def done(future: concurrent.futures.Future[Reply]) -> None:
-            self._done.put((index, future, time.perf_counter() - start))
-
-        asked = client.submit(self._service, self._data, timeout_s=self._timeout_s, retries=self._retries)
-        asked.add_done_callback(done)
+    def _ask(self, client: Client) -> concurrent.futures.Future[Reply]:
+        return client.submit(self._service, self._data, timeout_s=self._timeout_s, retries=self._retries)
 
     def _tell(self, index: int, future: concurrent.futures.Future[Reply], latency_ms: float, output: Output) -> None:
         try:

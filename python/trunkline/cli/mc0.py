@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
 import os
-import queue
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ import typer
 from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.lines import lines
@@ -31,9 +32,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-# A signal that comes just before a wait of Python's own does not end it.
-_LOOK_S = 0.2
 
 # How long what is not confirmed may take to be with the middleware's socket.
 _LINGER_S = 5.0
@@ -246,7 +244,7 @@ class _Publishing:
         self._timeout_s = timeout_s
         self._output = output
         self._progress = progress
-        self._done: queue.SimpleQueue[tuple[int, concurrent.futures.Future[None], float]] = queue.SimpleQueue()
+        self._flight: Flight[None] = Flight()
         self._start = time.monotonic()
         self._put = 0
         self._ended = 0
@@ -274,31 +272,24 @@ class _Publishing:
     def confirm_all(self, bodies: Iterable[list[bytes]], in_flight: int) -> None:
         """Puts each until it is confirmed, so many at a time."""
         for body in bodies:
-            self._submit(self._put, body)
+            self._flight.submit(self._put, functools.partial(self._submit, body))
             self._put += 1
-            while self._put - self._ended >= in_flight or not self._done.empty():
+            while self._put - self._ended >= in_flight or not self._flight.is_empty:
                 self._take()
         while self._ended < self._put:
             self._take()
 
-    def _submit(self, index: int, body: list[bytes]) -> None:
-        start = time.perf_counter()
-
-        def done(future: concurrent.futures.Future[None]) -> None:
-            self._done.put((index, future, time.perf_counter() - start))
-
-        submitted = self._connector.submit(self._topic, body, headers=self._headers, timeout_s=self._timeout_s)
-        submitted.add_done_callback(done)
+    def _submit(self, body: list[bytes]) -> concurrent.futures.Future[None]:
+        return self._connector.submit(self._topic, body, headers=self._headers, timeout_s=self._timeout_s)
 
     def _take(self) -> None:
         """Waits a little for the end of one."""
-        try:
-            index, future, latency_s = self._done.get(timeout=_LOOK_S)
-        except queue.Empty:
-            self._progress.at(self._ended)
-            return
-        self._ended += 1
+        landed = self._flight.landed()
+        self._ended += landed is not None
         self._progress.at(self._ended)
+        if landed is None:
+            return
+        index, future, latency_ms = landed
         try:
             future.result()
         except errors.TimeoutError:
@@ -310,7 +301,7 @@ class _Publishing:
             else:
                 self._output.note(f"message {index} was refused: {error}")
         else:
-            self._latencies_ms.append(latency_s * 1000)
+            self._latencies_ms.append(latency_ms)
 
     def _timed_out(self, index: int) -> None:
         self._timeouts += 1

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from trunkline.curve import key_of
 from trunkline.errors import LocalProtocolError
 
 __all__ = ["Entry", "read_policy"]
@@ -16,7 +17,6 @@ __all__ = ["Entry", "read_policy"]
 # The client, whether that is a name and no pattern, the topics it may publish and those it may subscribe to.
 Entry: TypeAlias = tuple[bytes, bool, list[bytes], list[bytes]]
 
-_Z85_LETTERS = 40
 _LISTS = ("publish", "subscribe")
 
 
@@ -88,15 +88,8 @@ class _Reader:
 
 def _named(client: str, names: Mapping[bytes, str]) -> tuple[str, bool]:
     """Whom an entry is about: a key is never a pattern, although `*` and `?` are letters of Z85."""
-    if len(client) != _Z85_LETTERS:
-        return client, False
-    from zmq.utils import z85
-
-    try:
-        key = bytes(z85.decode(client.encode()))
-    except (KeyError, ValueError):
-        return client, False
-    return names.get(key, client), True
+    key = key_of(client.encode())
+    return (client, False) if key is None else (names.get(key, client), True)
 
 
 def _line(lines: list[str], pattern: str) -> int:

@@ -11,6 +11,7 @@ use trunkline_wire::dcp::{Dcp, Layout, Settings};
 
 use crate::{
     Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
+    faults::Faults,
     output::{Bytes, BytesLists, Numbers, Slugs, list_type},
 };
 
@@ -65,8 +66,7 @@ pub struct Messages {
     data_parts: Numbers<Int32Type>,
     data_bytes: Numbers<Int64Type>,
     data: Option<BytesLists>,
-    error: Slugs,
-    corrupt_record: Option<BytesLists>,
+    faults: Faults,
 }
 
 impl Builder<Dcp> for Messages {
@@ -83,10 +83,7 @@ impl Builder<Dcp> for Messages {
         if options.payload {
             fields.push(Field::new("data", frames(), true));
         }
-        fields.push(Field::new("error", DataType::Utf8, true));
-        if options.mode == Mode::Permissive {
-            fields.push(Field::new("_corrupt_record", frames(), true));
-        }
+        fields.extend(Faults::fields(options.mode));
         fields.into()
     }
 
@@ -99,20 +96,19 @@ impl Builder<Dcp> for Messages {
             data_parts: Numbers::default(),
             data_bytes: Numbers::default(),
             data: options.payload.then(BytesLists::default),
-            error: Slugs::default(),
-            corrupt_record: (options.mode == Mode::Permissive).then(BytesLists::default),
+            faults: Faults::new(options.mode),
         }
     }
 
     fn bytes(&self) -> usize {
-        let lists = [Some(&self.metadata), self.data.as_ref(), self.corrupt_record.as_ref()];
+        let lists = [Some(&self.metadata), self.data.as_ref()];
         self.message_type.bytes()
             + self.service.bytes()
             + self.client.bytes()
             + self.data_parts.bytes()
             + self.data_bytes.bytes()
             + lists.into_iter().flatten().map(BytesLists::bytes).sum::<usize>()
-            + self.error.bytes()
+            + self.faults.bytes()
     }
 
     #[inline]
@@ -134,17 +130,17 @@ impl Builder<Dcp> for Messages {
         } else {
             self.skip_body()?;
         }
-        self.end(None, None)
+        self.faults.push(None, None)
     }
 
     fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
         self.skip()?;
-        self.end(Some(kind), frames)
+        self.faults.push(Some(kind), frames)
     }
 
     fn push_null(&mut self) -> Result<(), ColumnError> {
         self.skip()?;
-        self.end(None, None)
+        self.faults.push(None, None)
     }
 
     fn finish(mut self, _: &Options) -> Result<Vec<ArrayRef>, ColumnError> {
@@ -159,10 +155,7 @@ impl Builder<Dcp> for Messages {
         if let Some(column) = &mut self.data {
             columns.push(column.finish()?);
         }
-        columns.push(Arc::new(self.error.finish()?));
-        if let Some(column) = &mut self.corrupt_record {
-            columns.push(column.finish()?);
-        }
+        columns.extend(self.faults.finish()?);
         Ok(columns)
     }
 }
@@ -180,15 +173,5 @@ impl Messages {
         self.data_parts.push(None);
         self.data_bytes.push(None);
         self.data.as_mut().map_or(Ok(()), BytesLists::push_null)
-    }
-
-    #[inline]
-    fn end(&mut self, error: Option<&'static str>, corrupt_record: Option<&[&[u8]]>) -> Result<(), ColumnError> {
-        self.error.push(error);
-        match (&mut self.corrupt_record, corrupt_record) {
-            (Some(column), Some(frames)) => column.push(frames.iter().copied()),
-            (Some(column), None) => column.push_null(),
-            (None, _) => Ok(()),
-        }
     }
 }

@@ -5,6 +5,7 @@ pub mod cdtp;
 pub mod dcp;
 mod ddl;
 mod error;
+mod faults;
 mod input;
 mod json;
 pub mod mc0;

@@ -7,15 +7,13 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use arrow_schema::{DataType, Field, Fields};
-use trunkline_wire::mc0::{Layout, Mc0, Settings, Verb};
+use trunkline_wire::mc0::{Layout, Mc0, OWN, Settings, Verb};
 
 use crate::{
     Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
+    faults::Faults,
     output::{Bytes, BytesLists, Numbers, Slugs, TextMaps, list_type, map_type},
 };
-
-/// How the name of a header begins that is not the protocol's own (MC0-10).
-const OWN: &[u8] = b"X-";
 
 /// What is to be decoded, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,8 +69,7 @@ pub struct Messages {
     body_frames: Numbers<Int32Type>,
     body_bytes: Numbers<Int64Type>,
     body: Option<BytesLists>,
-    error: Slugs,
-    corrupt_record: Option<BytesLists>,
+    faults: Faults,
 }
 
 impl Builder<Mc0> for Messages {
@@ -94,10 +91,7 @@ impl Builder<Mc0> for Messages {
         if options.payload {
             fields.push(Field::new("body", frames(), true));
         }
-        fields.push(text("error"));
-        if options.mode == Mode::Permissive {
-            fields.push(Field::new("_corrupt_record", frames(), true));
-        }
+        fields.extend(Faults::fields(options.mode));
         fields.into()
     }
 
@@ -114,14 +108,13 @@ impl Builder<Mc0> for Messages {
             body_frames: Numbers::default(),
             body_bytes: Numbers::default(),
             body: options.payload.then(BytesLists::default),
-            error: Slugs::default(),
-            corrupt_record: (options.mode == Mode::Permissive).then(BytesLists::default),
+            faults: Faults::new(options.mode),
         }
     }
 
     fn bytes(&self) -> usize {
         let texts = [&self.topic, &self.id, &self.version, &self.text];
-        let lists = [Some(&self.topics), self.body.as_ref(), self.corrupt_record.as_ref()];
+        let lists = [Some(&self.topics), self.body.as_ref()];
         self.verb.bytes()
             + texts.into_iter().map(Bytes::bytes).sum::<usize>()
             + self.ttl_ms.bytes()
@@ -129,7 +122,7 @@ impl Builder<Mc0> for Messages {
             + self.body_frames.bytes()
             + self.body_bytes.bytes()
             + lists.into_iter().flatten().map(BytesLists::bytes).sum::<usize>()
-            + self.error.bytes()
+            + self.faults.bytes()
     }
 
     #[inline]
@@ -163,17 +156,17 @@ impl Builder<Mc0> for Messages {
         } else {
             self.skip_body()?;
         }
-        self.end(None, None)
+        self.faults.push(None, None)
     }
 
     fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
         self.skip()?;
-        self.end(Some(kind), frames)
+        self.faults.push(Some(kind), frames)
     }
 
     fn push_null(&mut self) -> Result<(), ColumnError> {
         self.skip()?;
-        self.end(None, None)
+        self.faults.push(None, None)
     }
 
     fn finish(mut self, _: &Options) -> Result<Vec<ArrayRef>, ColumnError> {
@@ -192,10 +185,7 @@ impl Builder<Mc0> for Messages {
         if let Some(column) = &mut self.body {
             columns.push(column.finish()?);
         }
-        columns.push(Arc::new(self.error.finish()?));
-        if let Some(column) = &mut self.corrupt_record {
-            columns.push(column.finish()?);
-        }
+        columns.extend(self.faults.finish()?);
         Ok(columns)
     }
 }
@@ -230,15 +220,5 @@ impl Messages {
         self.body_frames.push(None);
         self.body_bytes.push(None);
         self.body.as_mut().map_or(Ok(()), BytesLists::push_null)
-    }
-
-    #[inline]
-    fn end(&mut self, error: Option<&'static str>, corrupt_record: Option<&[&[u8]]>) -> Result<(), ColumnError> {
-        self.error.push(error);
-        match (&mut self.corrupt_record, corrupt_record) {
-            (Some(column), Some(frames)) => column.push(frames.iter().copied()),
-            (Some(column), None) => column.push_null(),
-            (None, _) => Ok(()),
-        }
     }
 }

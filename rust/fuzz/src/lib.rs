@@ -3,6 +3,7 @@
 
 pub mod captures;
 pub mod messages;
+pub mod rows;
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -4,12 +4,12 @@
 //! what to tell the user and when to wake it; whoever owns the sockets drives it.
 #![forbid(unsafe_code)]
 
-mod backoff;
 mod calling;
 pub mod cdt;
 pub mod cdtp;
 pub mod chirp;
 pub mod dcp;
+mod dialling;
 mod dropped;
 pub mod erased;
 mod error;

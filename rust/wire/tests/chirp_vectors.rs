@@ -1,30 +1,17 @@
 //! The vectors of `tests/vectors/chirp`, which Python reads as well, and the laws of the codec.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
-use std::{collections::BTreeSet, fs, path::Path};
+mod written;
 
-use bytes::Bytes;
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
-use serde_json::{Map, Value as Json, json};
-use trunkline_wire::Frames;
+use serde_json::{Value as Json, json};
 use trunkline_wire::chirp::{Datagram, Id, Kind, LENGTH, Service, decode};
-
-type Vector = Map<String, Json>;
+use written::{Vector, frames, unhex};
 
 fn vectors() -> Vec<Vector> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/chirp");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.iter().flat_map(|file| serde_json::from_slice::<Vec<Vector>>(&fs::read(file).unwrap()).unwrap()).collect()
-}
-
-fn unhex(hex: &Json) -> Bytes {
-    let hex = hex.as_str().unwrap();
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-}
-
-fn frames(vector: &Vector) -> Frames {
-    vector["frames"].as_array().unwrap().iter().map(unhex).collect()
+    written::vectors("chirp")
 }
 
 fn describe(datagram: &Datagram) -> Json {

@@ -1,37 +1,22 @@
 //! The vectors in `tests/vectors/dcp`, which Python reads as well.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
-use std::{collections::BTreeSet, fs, path::Path};
+mod written;
+
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use trunkline_wire::dcp::{
     Dcp, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
     encode_request,
 };
 use trunkline_wire::{Frames, Protocol as _};
-
-type Vector = Map<String, Json>;
+use written::{Vector, frames, hex};
 
 fn vectors() -> Vec<Vector> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/dcp");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.iter().flat_map(|file| serde_json::from_slice::<Vec<Vector>>(&fs::read(file).unwrap()).unwrap()).collect()
-}
-
-fn unhex(hex: &Json) -> Bytes {
-    let hex = hex.as_str().unwrap();
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
-}
-
-fn frames(vector: &Vector) -> Frames {
-    vector["frames"].as_array().unwrap().iter().map(unhex).collect()
+    written::vectors("dcp")
 }
 
 fn settings(vector: &Vector) -> Settings {

@@ -1,39 +1,21 @@
 //! The vectors in `tests/vectors/cdtp`, which Python reads as well.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
-use std::{collections::BTreeSet, fs, path::Path};
+mod written;
 
-use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use serde_json::{Value as Json, json};
 use trunkline_wire::{
     ErrorKind, Protocol,
     cdtp::{Accept, Cdtp, Head, Layout, MessageType, Settings, Variant, decode, encode_batch, encode_header},
     msgpack::{Reader, Timestamp, Value},
 };
-
-type Vector = Map<String, Json>;
+use written::{Vector, frames, hex};
 
 fn vectors() -> Vec<Vector> {
-    vectors_of("cdtp")
-}
-
-fn vectors_of(protocol: &str) -> Vec<Vector> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(protocol);
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files.iter().flat_map(|file| serde_json::from_slice::<Vec<Vector>>(&fs::read(file).unwrap()).unwrap()).collect()
-}
-
-fn unhex(hex: &Json) -> Vec<u8> {
-    let hex = hex.as_str().unwrap();
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
-}
-
-fn frames(vector: &Vector) -> Vec<Vec<u8>> {
-    vector["frames"].as_array().unwrap().iter().map(unhex).collect()
+    written::vectors("cdtp")
 }
 
 fn settings(vector: &Vector) -> Settings {
@@ -83,7 +65,7 @@ fn tags(bytes: &[u8]) -> Vec<Json> {
     tags
 }
 
-fn describe(layout: &Layout, frames: &[Vec<u8>]) -> Json {
+fn describe(layout: &Layout, frames: &[Bytes]) -> Json {
     let header = &frames[0];
     let sender = str::from_utf8(&header[layout.sender()]).unwrap();
     match layout {
@@ -120,7 +102,7 @@ fn describe(layout: &Layout, frames: &[Vec<u8>]) -> Json {
     }
 }
 
-fn reencode(layout: &Layout, frames: &[Vec<u8>]) -> Vec<u8> {
+fn reencode(layout: &Layout, frames: &[Bytes]) -> Vec<u8> {
     let header = &frames[0];
     let sender = str::from_utf8(&header[layout.sender()]).unwrap();
     match layout {
@@ -183,8 +165,11 @@ fn canonical_vectors_are_written_as_they_were_read() {
 fn every_error_kind_has_a_vector_and_every_vector_its_own_id() {
     let vectors = vectors();
     let slug = |vector: &Vector| vector.get("error").map(|error| error["kind"].as_str().unwrap().to_owned());
-    let shown: BTreeSet<_> =
-        ["cdtp", "chirp", "dcp", "mc0"].into_iter().flat_map(vectors_of).filter_map(|vector| slug(&vector)).collect();
+    let shown: BTreeSet<_> = ["cdtp", "chirp", "dcp", "mc0"]
+        .into_iter()
+        .flat_map(written::vectors)
+        .filter_map(|vector| slug(&vector))
+        .collect();
     let known: BTreeSet<_> = ErrorKind::ALL.iter().map(|kind| kind.slug().to_owned()).collect();
     assert_eq!(shown, known);
     let of_cdtp: BTreeSet<_> = Cdtp::KINDS.iter().map(|kind| kind.slug().to_owned()).collect();

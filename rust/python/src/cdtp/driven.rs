@@ -16,7 +16,7 @@ use super::message::{Headers, Message, settings, variant};
 use super::receiver::{self, FindingSenders, finding};
 use super::sender::{self, Announced};
 use crate::chirp::BeaconOptions;
-use crate::counters::counters;
+use crate::counters::{add_listening, counters};
 use crate::frames::Frame;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 use crate::role::seconds;
@@ -85,9 +85,7 @@ impl Spoken for Announced {
 
     fn counters<'py>(py: Python<'py>, stats: &(SenderStats, BeaconStats)) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, &stats.0)?;
-        stats.set_item("capture_lost", 0)?;
-        stats.set_item("turned_away", 0)?;
-        stats.set_item("refused", 0)?;
+        add_listening(&stats, 0, 0, 0)?;
         Ok(stats)
     }
 }

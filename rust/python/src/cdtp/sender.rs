@@ -16,7 +16,7 @@ use trunkline_wire::{ErrorKind, FRAME_COST, Framing, MAX_FRAMES};
 
 use super::message::{encoded_map, no_message, no_timestamp, timestamp, variant};
 use crate::chirp::BeaconOptions;
-use crate::counters::counters;
+use crate::counters::{add_listening, counters};
 use crate::errors::LocalProtocolError;
 use crate::frames;
 use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
@@ -218,9 +218,8 @@ impl PySender {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine.0)?;
-        stats.set_item("capture_lost", snapshot.capture_lost)?;
-        stats.set_item("turned_away", snapshot.turned_away)?;
-        stats.set_item("refused", slf.as_super().get().refused(py))?;
+        let refused = slf.as_super().get().refused(py);
+        add_listening(&stats, snapshot.capture_lost, snapshot.turned_away, refused)?;
         Ok(stats)
     }
 }

@@ -14,7 +14,7 @@ use trunkline_wire::dcp::{
 use super::asking::request;
 use super::request::Answers;
 use super::{PyRequest, broker, client, heartbeat, worker};
-use crate::counters::counters;
+use crate::counters::{add_listening, counters};
 use crate::errors::ended;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 
@@ -79,9 +79,7 @@ impl Spoken for Broker {
 
     fn counters<'py>(py: Python<'py>, stats: &BrokerStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, stats)?;
-        stats.set_item("capture_lost", 0)?;
-        stats.set_item("turned_away", 0)?;
-        stats.set_item("refused", 0)?;
+        add_listening(&stats, 0, 0, 0)?;
         Ok(stats)
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trunkline_engine::{Answering, Aside, Notices, Offered, Replies};
 use trunkline_wire::mc0::{
-    Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorVerb, Header, Layout, Outcome, Put,
+    Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorVerb, Header, Layout, OWN, Outcome, Put,
 };
 use trunkline_wire::{CallId, Frames, Framing, MAX_FRAMES, Nanos, cost};
 
@@ -92,7 +92,7 @@ pub(super) fn put(
     max_message_bytes: u64,
 ) -> PyResult<(Put, usize)> {
     let headers: Vec<Header> = self::headers(headers)?;
-    if let Some((key, _)) = headers.iter().find(|(key, _)| !key.starts_with(b"X-")) {
+    if let Some((key, _)) = headers.iter().find(|(key, _)| !key.starts_with(OWN)) {
         let key = String::from_utf8_lossy(key);
         let text = format!("headers of yours begin with X-, and {key:?} does not: all others are reserved");
         return Err(LocalProtocolError::new_err(text));

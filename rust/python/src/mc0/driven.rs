@@ -11,7 +11,7 @@ use trunkline_wire::mc0::{
 };
 
 use super::{connector, middleware};
-use crate::counters::counters;
+use crate::counters::{add_listening, counters};
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 use crate::role::seconds;
 
@@ -76,9 +76,7 @@ impl Spoken for Middleware {
 
     fn counters<'py>(py: Python<'py>, stats: &MiddlewareStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, stats)?;
-        stats.set_item("capture_lost", 0)?;
-        stats.set_item("turned_away", 0)?;
-        stats.set_item("refused", 0)?;
+        add_listening(&stats, 0, 0, 0)?;
         Ok(stats)
     }
 }

@@ -12,7 +12,7 @@ use trunkline_wire::mc0::{
     Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Pattern, Policy, Settings, Whom,
 };
 
-use crate::counters::counters;
+use crate::counters::{add_listening, counters};
 use crate::errors::dropped;
 use crate::role::{Role, RoleOptions, connection, notices, start};
 
@@ -113,9 +113,8 @@ impl PyMiddleware {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
-        stats.set_item("capture_lost", snapshot.capture_lost)?;
-        stats.set_item("turned_away", snapshot.turned_away)?;
-        stats.set_item("refused", slf.as_super().get().refused(py))?;
+        let refused = slf.as_super().get().refused(py);
+        add_listening(&stats, snapshot.capture_lost, snapshot.turned_away, refused)?;
         Ok(stats)
     }
 }

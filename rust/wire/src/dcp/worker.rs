@@ -13,7 +13,7 @@ use super::{
     Body, Layout, MessageType, Role, Settings, Width, decode, encode_header, encode_register, encode_reply,
     encode_request,
 };
-use crate::backoff::Backoff;
+use crate::dialling::{Dialling, Link};
 use crate::{
     Backlog, Connection, DecodeError, DropCounts, Dropped, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine,
     Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
@@ -178,17 +178,6 @@ impl Job {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Up,
-    /// The transport dials again.
-    Lost,
-    /// We dial again then.
-    Away {
-        until: Nanos,
-    },
-}
-
 /// The worker of DCP.
 #[derive(Debug)]
 pub struct Worker {
@@ -197,8 +186,7 @@ pub struct Worker {
     /// Whether the broker has nothing more for one who leaves.
     is_free: bool,
     link: Link,
-    /// The endpoint that is dialled, by its place.
-    dialled: usize,
+    dialling: Dialling,
     /// When to try the next endpoint, unless this one is connected by then.
     patience: Option<Nanos>,
     /// Whether a registration went out on this connection: the broker may send requests.
@@ -219,7 +207,6 @@ pub struct Worker {
     heartbeat_at: Nanos,
     /// Since when the broker owes an answer.
     unanswered: Option<Nanos>,
-    backoff: Backoff,
     outputs: VecDeque<Output<Back>>,
     events: VecDeque<WorkerEvent>,
     stats: WorkerStats,
@@ -229,11 +216,13 @@ impl Worker {
     /// A worker that asks for its socket at once, and registers. The seed spreads the reconnects of many.
     pub fn new(now: Nanos, settings: WorkerSettings, seed: [u8; 32]) -> Self {
         let heartbeat = settings.heartbeat_interval;
+        let (first, longest) = (settings.reconnect_after, settings.reconnect_at_most);
+        let dialling = Dialling::new(settings.connect.clone(), first, longest, seed);
         let open = Output::Open(Open {
             socket: Back,
             kind: SocketKind::Dealer,
             bind: vec![],
-            connect: settings.connect.first().cloned().into_iter().collect(),
+            connect: dialling.current().into_iter().collect(),
             options: SocketOptions {
                 immediate: true,
                 heartbeat: Some((heartbeat, heartbeat * settings.liveness)),
@@ -242,12 +231,11 @@ impl Worker {
         });
         let mut worker = Self {
             credit: Credit::new(settings.concurrency),
-            backoff: Backoff::new(settings.reconnect_after, settings.reconnect_at_most, seed),
+            dialling,
             settings,
             state: Lifecycle::Open,
             is_free: false,
             link: Link::Up,
-            dialled: 0,
             patience: None,
             is_known: false,
             forsaken: false,
@@ -390,25 +378,21 @@ impl Worker {
         self.unanswered = None;
         self.patience = None;
         self.is_known = false;
-        self.link = Link::Away { until: now + self.backoff.next() };
-        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
-            self.outputs.push_back(Output::Disconnect { socket: Back, endpoint });
-        }
+        let (link, output) = self.dialling.hang_up(now, Back);
+        self.link = link;
+        self.outputs.extend(output);
     }
 
     fn dial(&mut self, now: Nanos) {
         self.link = Link::Up;
-        self.dialled = (self.dialled + 1) % self.settings.connect.len().max(1);
-        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
-            self.outputs.push_back(Output::Connect { socket: Back, endpoint });
-        }
+        self.outputs.extend(self.dialling.dial(Back));
         self.await_connection(now, self.settings.heartbeat_interval);
         self.register(now);
     }
 
     /// The transport dials the only endpoint for as long as it takes.
     fn await_connection(&mut self, now: Nanos, patience: Duration) {
-        self.patience = (self.settings.connect.len() > 1).then(|| now + patience);
+        self.patience = self.dialling.has_others().then(|| now + patience);
     }
 
     /// Takes an open send off the list.
@@ -451,7 +435,7 @@ impl Machine for Worker {
         let frames = incoming.frames;
         self.stats.received += 1;
         self.unanswered = None;
-        self.backoff.reset();
+        self.dialling.reset();
         match decode(&frames, Settings { role: Some(Role::Worker), compat_dagbox: false }) {
             Ok(Layout::Register) => self.on_registered(&frames[SERVICE]),
             Ok(Layout::Pong) => self.credit.pong(now),
@@ -513,9 +497,7 @@ impl Machine for Worker {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        if let Link::Away { until } = self.link
-            && now >= until
-        {
+        if self.link.until().is_some_and(|until| now >= until) {
             self.dial(now);
         }
         if self.unanswered.is_some_and(|since| now >= since + self.silence_limit()) {
@@ -596,11 +578,10 @@ impl Machine for Worker {
             return None;
         }
         let silent = self.unanswered.map(|since| since + self.silence_limit());
-        let away = match self.link {
-            Link::Away { until } => Some(until),
-            Link::Up | Link::Lost => None,
-        };
-        [Some(self.heartbeat_at), silent, self.patience, away, self.state.poll_timeout()].into_iter().flatten().min()
+        [Some(self.heartbeat_at), silent, self.patience, self.link.until(), self.state.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn backlog(&self) -> Backlog {

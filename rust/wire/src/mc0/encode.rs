@@ -16,6 +16,9 @@ pub const TTL: &[u8] = b"TTL";
 /// The header with the text of an error.
 pub const MESSAGE: &[u8] = b"MESSAGE";
 
+/// How the key of a header begins that is not the protocol's own (MC0-10).
+pub const OWN: &[u8] = b"X-";
+
 /// A key and a value.
 pub type Header = (Bytes, Bytes);
 

@@ -12,7 +12,7 @@ pub use connector::{
     Asked, Bus, Connector, ConnectorEvent, ConnectorSettings, ConnectorStats, ConnectorVerb, Outcome, Put,
 };
 pub use decode::{decode, id};
-pub use encode::{Header, ID, MESSAGE, TOPIC, TTL, VERSION, encode};
+pub use encode::{Header, ID, MESSAGE, OWN, TOPIC, TTL, VERSION, encode};
 pub use framing::Mc0;
 pub use layout::{Layout, Settings, Verb};
 pub use middleware::{

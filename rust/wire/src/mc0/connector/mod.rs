@@ -15,7 +15,7 @@ use self::outgoing::{Outgoing, Place, What};
 pub use self::settings::{ConnectorSettings, ConnectorStats};
 pub use self::verbs::{Asked, ConnectorEvent, ConnectorVerb, Outcome, Put};
 use super::{Header, Layout, Settings, TTL, VERSION, Verb, decode, encode};
-use crate::backoff::Backoff;
+use crate::dialling::{Dialling, Link};
 use crate::{
     Backlog, CallId, DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos,
     Open, Output, SocketEvent, SocketKind, SocketOptions, Verdict,
@@ -31,25 +31,13 @@ const DISCONNECTED: &[u8] = b"disconnected:";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bus;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Up,
-    /// The transport, or the user, dials again.
-    Lost,
-    /// We dial again then.
-    Away {
-        until: Nanos,
-    },
-}
-
 /// The connector of mc0.
 #[derive(Debug)]
 pub struct Connector {
     settings: ConnectorSettings,
     state: Lifecycle,
     link: Link,
-    /// The endpoint that is dialled, by its place.
-    dialled: usize,
+    dialling: Dialling,
     /// When to try the next endpoint, unless this one is connected by then.
     patience: Option<Nanos>,
     /// The CONNECT of this connection.
@@ -64,7 +52,6 @@ pub struct Connector {
     is_lost: bool,
     /// When to say something, having said nothing.
     noop_at: Option<Nanos>,
-    backoff: Backoff,
     /// What is subscribed to, and confirmed.
     topics: BTreeSet<Bytes>,
     calls: Calls,
@@ -79,19 +66,20 @@ impl Connector {
     pub fn new(now: Nanos, mut settings: ConnectorSettings, seed: [u8; 32]) -> Self {
         // It is said in milliseconds, and zero is none (MC0-24).
         settings.ttl = settings.ttl.filter(|ttl| ttl.as_millis() > 0);
+        let (first, longest) = (settings.reconnect_after, settings.reconnect_at_most);
+        let dialling = Dialling::new(settings.connect.clone(), first, longest, seed);
         let open = Output::Open(Open {
             socket: Bus,
             kind: SocketKind::Dealer,
             bind: vec![],
-            connect: settings.connect.first().cloned().into_iter().collect(),
+            connect: dialling.current().into_iter().collect(),
             options: SocketOptions { immediate: true, ..settings.options.clone() },
         });
         let mut connector = Self {
-            backoff: Backoff::new(settings.reconnect_after, settings.reconnect_at_most, seed),
+            dialling,
             settings,
             state: Lifecycle::Open,
             link: Link::Up,
-            dialled: 0,
             patience: None,
             greeting: None,
             is_begun: false,
@@ -132,7 +120,7 @@ impl Connector {
             self.outgoing.greet(subscribe);
         }
         // The transport dials the only endpoint for as long as it takes.
-        self.patience = (self.settings.connect.len() > 1).then(|| now + self.settings.patience);
+        self.patience = self.dialling.has_others().then(|| now + self.settings.patience);
     }
 
     /// Lets go of a connection, to make another then.
@@ -146,18 +134,13 @@ impl Connector {
     }
 
     fn hang_up(&mut self, now: Nanos) {
-        let until = now + self.backoff.next();
-        self.lose(Link::Away { until });
-        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
-            self.outputs.push_back(Output::Disconnect { socket: Bus, endpoint });
-        }
+        let (link, output) = self.dialling.hang_up(now, Bus);
+        self.lose(link);
+        self.outputs.extend(output);
     }
 
     fn dial(&mut self, now: Nanos) {
-        self.dialled = (self.dialled + 1) % self.settings.connect.len().max(1);
-        if let Some(endpoint) = self.settings.connect.get(self.dialled).cloned() {
-            self.outputs.push_back(Output::Connect { socket: Bus, endpoint });
-        }
+        self.outputs.extend(self.dialling.dial(Bus));
         self.begin(now);
     }
 
@@ -171,7 +154,7 @@ impl Connector {
         self.hang_up(now);
         self.events.push_back(ConnectorEvent::Silent);
         // What cannot be dialled anew is for its user to mend.
-        if self.settings.connect.is_empty() && !self.is_lost {
+        if self.dialling.is_empty() && !self.is_lost {
             self.is_lost = true;
             self.events.push_back(ConnectorEvent::Lost);
             for id in self.calls.all() {
@@ -221,11 +204,18 @@ impl Connector {
         let mut outcome = Outcome::Done;
         match call.kind {
             Kind::Subscribe(topics) => self.topics.extend(topics),
-            Kind::Unsubscribe(topics) => self.topics.retain(|topic| !topics.contains(topic)),
+            Kind::Unsubscribe(topics) => self.disown(&topics),
             Kind::Put(_) => self.stats.confirmed += 1,
             Kind::Ping => outcome = Outcome::Alive(now - call.since),
         }
         self.events.push_back(ConnectorEvent::Ended(id, outcome));
+    }
+
+    /// A later connection does not restore these.
+    fn disown(&mut self, topics: &[Bytes]) {
+        for topic in topics {
+            self.topics.remove(topic);
+        }
     }
 
     fn on_error(&mut self, now: Nanos, frames: Frames, layout: Layout) {
@@ -296,7 +286,7 @@ impl Machine for Connector {
         if std::mem::take(&mut self.is_lost) {
             self.events.push_back(ConnectorEvent::Found);
         }
-        self.backoff.reset();
+        self.dialling.reset();
         let layout = match decode(&frames, Settings { max_ttl_ms: u64::MAX }) {
             Ok(layout) => layout,
             Err(error) => {
@@ -309,7 +299,8 @@ impl Machine for Connector {
                 self.stats.messages += 1;
                 self.events.push_back(ConnectorEvent::Message { frames, layout });
             }
-            Verb::Ok => self.on_ok(now, layout.id.map(|id| frames[id].clone()).as_deref().unwrap_or_default()),
+            // The codec lets no OK through that has none.
+            Verb::Ok => self.on_ok(now, layout.id.map(|id| &frames[id][..]).unwrap_or_default()),
             Verb::Error => self.on_error(now, frames, layout),
             Verb::Noop => {}
             Verb::Connect | Verb::Disconnect | Verb::Sub | Verb::Unsub | Verb::Put => {
@@ -332,7 +323,7 @@ impl Machine for Connector {
             }
             // Of a connection that never was there is nothing to lose, and one that we let go of is lost already.
             SocketEvent::Disconnected(_) if !self.is_begun => {}
-            SocketEvent::Disconnected(_) if self.settings.connect.is_empty() => self.lose(Link::Lost),
+            SocketEvent::Disconnected(_) if self.dialling.is_empty() => self.lose(Link::Lost),
             SocketEvent::Disconnected(_) => self.hang_up(now),
             SocketEvent::Sent(send) => {
                 if let Some(what) = self.outgoing.settle(send, None) {
@@ -352,7 +343,7 @@ impl Machine for Connector {
             self.give_up(id);
             self.events.push_back(ConnectorEvent::Ended(id, Outcome::TimedOut));
         }
-        if matches!(self.link, Link::Away { until } if now >= until) {
+        if self.link.until().is_some_and(|until| now >= until) {
             self.dial(now);
         }
         if self.silent_at().is_some_and(|at| now >= at) {
@@ -421,12 +412,8 @@ impl Machine for Connector {
         if self.state.is_closing() {
             return None;
         }
-        let away = match self.link {
-            Link::Away { until } => Some(until),
-            Link::Up | Link::Lost => None,
-        };
         let calls = self.calls.poll_timeout();
-        let all = [away, calls, self.silent_at(), self.patience, self.noop_at, self.state.poll_timeout()];
+        let all = [self.link.until(), calls, self.silent_at(), self.patience, self.noop_at, self.state.poll_timeout()];
         all.into_iter().flatten().min()
     }
 

@@ -156,8 +156,8 @@ impl Connector {
         let (frames, kind) = match asked {
             Asked::Subscribe(topics) => (self.message(Verb::Sub, header, &topics), Kind::Subscribe(topics)),
             Asked::Unsubscribe(topics) => {
-                // Whatever becomes of it, a later connection does not restore them.
-                self.topics.retain(|topic| !topics.contains(topic));
+                // Whatever becomes of it.
+                self.disown(&topics);
                 (self.message(Verb::Unsub, header, &topics), Kind::Unsubscribe(topics))
             }
             Asked::Put(put) => {
