@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trunkline_fuzz::{Calls, Input, drive, messages};
-use trunkline_wire::Frames;
+use trunkline_wire::{Frames, Pattern};
 use trunkline_wire::mc0::{
-    Entry, Middleware, MiddlewareSettings, MiddlewareVerb, Overflow, Pattern, Policy, Settings, Whom,
+    Entry, Middleware, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings, Whom,
 };
 
 struct Any;

@@ -69,6 +69,14 @@ kinds! {
     BadTtl "bad_ttl" "a TTL that is not a number of milliseconds, or a longer one than is allowed",
     MissingTopic "missing_topic" "no TOPIC where the verb needs one",
     MissingId "missing_id" "an OK without the ID of what it confirms",
+    BadCommand "bad_command" "not the printable name of a class and a method",
+    BadStatus "bad_status" "not three digits from 200 to 599",
+    BadJson "bad_json" "not a JSON object that every parser takes",
+    EmptyHeader "empty_header" "an empty frame where the header stands",
+    UnknownType "unknown_type" "not one of the nine types of data",
+    BadShortString "bad_short_string" "a name that is not printable UTF-8",
+    BadBoolean "bad_boolean" "neither 0 nor 1",
+    BadFieldTable "bad_field_table" "not a field table, or one with a name twice or 17 levels",
 }
 
 kinds! {
@@ -84,6 +92,7 @@ kinds! {
     UnexpectedVerb "unexpected_verb" "a verb that this role is never sent",
     TooManyTopics "too_many_topics" "more topics than are allowed would have subscribers",
     BadTopic "bad_topic" "a topic of more than 64 KiB",
+    DeadLetterFull "dead_letter_full" "the resource for dead letters holds no more",
 }
 
 /// These bytes are not a message.

@@ -20,6 +20,7 @@ pub mod mc0;
 pub mod msgpack;
 pub mod mtl;
 mod names;
+mod pattern;
 mod protocol;
 pub mod question;
 pub mod simulation;
@@ -36,4 +37,5 @@ pub use machine::{
     SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
 };
 pub use names::{NAME_BYTES, shortened};
+pub use pattern::Pattern;
 pub use protocol::{Framing, Protocol, Split};

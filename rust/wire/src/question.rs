@@ -48,15 +48,15 @@ impl<T> Questions<T> {
         what
     }
 
-    /// What hangs on the first question whose time is up; it is given up.
-    pub fn expired(&mut self, now: Nanos) -> Option<T> {
+    /// The first question whose time is up, and what hangs on it; it is given up.
+    pub fn expired(&mut self, now: Nanos) -> Option<(Token, T)> {
         let (due, token) = *self.due.front()?;
         if due > now {
             return None;
         }
         let what = self.open.remove(&token);
         self.forget_answered();
-        what
+        what.map(|what| (token, what))
     }
 
     /// When the next one is given up.
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(questions.answered(a), Some("a"));
         assert_eq!(questions.poll_timeout(), Some(Nanos(0) + SECOND));
         assert_eq!(questions.expired(later), None);
-        assert_eq!(questions.expired(Nanos(0) + SECOND), Some("c"));
+        assert_eq!(questions.expired(Nanos(0) + SECOND), Some((c, "c")));
         assert_eq!((questions.expired(Nanos(0) + SECOND), questions.answered(c)), (None, None));
         assert_eq!(questions.poll_timeout(), Some(later + SECOND));
         assert_eq!(questions.answered(d), Some("d"));

@@ -205,7 +205,7 @@ impl Machine for Authenticator {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        while let Some(waiting) = self.waiting.expired(now) {
+        while let Some((_, waiting)) = self.waiting.expired(now) {
             self.turn_away(waiting);
         }
     }

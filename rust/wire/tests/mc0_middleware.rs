@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trunkline_wire::mc0::{
-    Entry, Farewell, Front, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Pattern, Policy,
+    Entry, Farewell, Front, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy,
     Settings, Whom,
 };
 use trunkline_wire::{
-    Backlog, DropKind, DropReason, Frames, Incoming, MAX_FRAMES, Machine as _, Nanos, Output, SendId, SocketEvent,
-    SocketKind, Unsent,
+    Backlog, DropKind, DropReason, Frames, Incoming, MAX_FRAMES, Machine as _, Nanos, Output, Pattern, SendId,
+    SocketEvent, SocketKind, Unsent,
 };
 
 /// A middleware with everybody it talks to.

@@ -7,10 +7,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_engine::{Handle, Queued};
-use trunkline_wire::Framing;
 use trunkline_wire::mc0::{
-    Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Pattern, Policy, Settings, Whom,
+    Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings, Whom,
 };
+use trunkline_wire::{Framing, Pattern};
 
 use crate::counters::{add_listening, counters};
 use crate::errors::dropped;

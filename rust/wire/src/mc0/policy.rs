@@ -1,62 +1,6 @@
 //! Who may publish and subscribe to what.
 
-/// A pattern of `*`, which stands for anything, `?`, which stands for one character, and all else, for itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(Box<[u8]>);
-
-impl Pattern {
-    /// The pattern of this text.
-    pub fn new(text: &[u8]) -> Self {
-        Self(text.into())
-    }
-
-    /// Whether it stands for the whole text. A byte that is no UTF-8 is one character.
-    pub fn matches(&self, text: &[u8]) -> bool {
-        let pattern = &self.0;
-        let (mut at, mut place) = (0, 0);
-        // Where to go on when what follows the last `*` does not fit: it stands for one character more.
-        let mut again: Option<(usize, usize)> = None;
-        loop {
-            match pattern.get(place) {
-                Some(b'*') => {
-                    place += 1;
-                    again = Some((place, at));
-                    continue;
-                }
-                Some(b'?') if at < text.len() => {
-                    at += character(&text[at..]);
-                    place += 1;
-                    continue;
-                }
-                Some(byte) if text.get(at) == Some(byte) => {
-                    at += 1;
-                    place += 1;
-                    continue;
-                }
-                None if at == text.len() => return true,
-                Some(_) | None => {}
-            }
-            match again {
-                Some((rest, taken)) if taken < text.len() => {
-                    let taken = taken + character(&text[taken..]);
-                    (place, at, again) = (rest, taken, Some((rest, taken)));
-                }
-                Some(_) | None => return false,
-            }
-        }
-    }
-}
-
-/// The length of the first character.
-fn character(text: &[u8]) -> usize {
-    let length = match text[0] {
-        0xc2..=0xdf => 2,
-        0xe0..=0xef => 3,
-        0xf0..=0xf4 => 4,
-        _ => 1,
-    };
-    if text.get(..length).is_some_and(|start| std::str::from_utf8(start).is_ok()) { length } else { 1 }
-}
+use crate::Pattern;
 
 /// Whom an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,43 +51,7 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    #[test]
-    fn patterns() {
-        let rows: &[(&str, &[u8], bool)] = &[
-            ("", b"", true),
-            ("", b"a", false),
-            ("a", b"a", true),
-            ("a", b"ab", false),
-            ("*", b"", true),
-            ("*", b"runs.1", true),
-            ("runs.*", b"runs.", true),
-            ("runs.*", b"runs", false),
-            ("*.end", b"a.end.end", true),
-            ("a*b*c", b"aXbYbZc", true),
-            ("a*b*c", b"aXcYb", false),
-            ("?", "ä".as_bytes(), true),
-            ("??", "ä".as_bytes(), false),
-            ("?", b"\xff", true),
-            ("?", b"", false),
-            ("*?", b"", false),
-            ("[ab]", b"a", false),
-            ("[ab]", b"[ab]", true),
-            ("?x", "\u{20ac}x".as_bytes(), true),
-        ];
-        for (pattern, text, expected) in rows {
-            assert_eq!(Pattern::new(pattern.as_bytes()).matches(text), *expected, "{pattern} {text:?}");
-        }
-    }
-
-    #[test]
-    fn a_long_text_takes_no_long_time() {
-        let pattern = Pattern::new(b"*a*a*a*a*a*a*a*a*a*b");
-        assert!(!pattern.matches(&vec![b'a'; 1 << 16]));
-    }
 
     #[test]
     fn the_first_entry_decides() {
@@ -159,22 +67,5 @@ mod tests {
         assert!(!policy.may_publish(Some(b"daq*"), b"t"));
         assert!(policy.may_subscribe(None, b"t") && !policy.may_publish(None, b"t"));
         assert!(!Policy::default().may_subscribe(Some(b"daq1"), b"t"));
-    }
-
-    fn naive(pattern: &[char], text: &[char]) -> bool {
-        match pattern {
-            [] => text.is_empty(),
-            ['*', rest @ ..] => (0..=text.len()).any(|at| naive(rest, &text[at..])),
-            ['?', rest @ ..] => !text.is_empty() && naive(rest, &text[1..]),
-            [one, rest @ ..] => text.first() == Some(one) && naive(rest, &text[1..]),
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_pattern_is_what_it_says(pattern in "[ab*?ä]{0,8}", text in "[abä]{0,10}") {
-            let (chars, said): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
-            prop_assert_eq!(Pattern::new(pattern.as_bytes()).matches(text.as_bytes()), naive(&chars, &said));
-        }
     }
 }

@@ -1,44 +1,27 @@
-//! MTL: commands, and a leased flow of data. What of it is known so far is how captures hold it.
+//! MTL: commands that are asked and answered, and a leased flow of data (MTL-01 … MTL-62).
 
-use crate::{DecodeError, ErrorKind, Protocol, Split};
+pub mod control;
+pub mod data;
+mod framing;
+mod heartbeat;
+pub mod server;
+pub mod table;
 
-const NAME: &str = "mtl";
+pub use framing::{Control, Data, Spoken, decode};
+pub use heartbeat::Pings;
 
-/// The commands and replies of MTL as a framing: an envelope that ends in an empty frame, a command or status, JSON.
-#[derive(Clone, Copy, Debug)]
-pub struct Control;
-
-impl Protocol for Control {
-    const NAME: &'static str = NAME;
-    const KINDS: &'static [ErrorKind] = &[];
-    type Settings = ();
-    type Layout = ();
-
-    fn split(frames: &[impl AsRef<[u8]>]) -> Split {
-        let envelope = frames.iter().position(|frame| frame.as_ref().is_empty()).map_or(0, |empty| empty + 1);
-        Split::after(envelope, frames.len())
-    }
-
-    fn decode(_: &[impl AsRef<[u8]>], (): &()) -> Result<(), DecodeError> {
-        Ok(())
+/// Text without control characters (MTL-59), or the place of the first byte that keeps it from being that.
+pub(crate) fn printable(bytes: &[u8]) -> Result<&str, usize> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.valid_up_to())?;
+    match text.bytes().position(|byte| byte < b' ' || byte == 0x7f) {
+        Some(at) => Err(at),
+        None => Ok(text),
     }
 }
 
-/// The data flow of MTL as a framing: a header and a body.
-#[derive(Clone, Copy, Debug)]
-pub struct Data;
-
-impl Protocol for Data {
-    const NAME: &'static str = NAME;
-    const KINDS: &'static [ErrorKind] = &[];
-    type Settings = ();
-    type Layout = ();
-
-    fn split(frames: &[impl AsRef<[u8]>]) -> Split {
-        Split::after(0, frames.len()).opaque()
-    }
-
-    fn decode(_: &[impl AsRef<[u8]>], (): &()) -> Result<(), DecodeError> {
-        Ok(())
-    }
+/// The three digits of a status between 200 and 599 (MTL-08).
+pub(crate) fn status(digits: &[u8]) -> Option<u16> {
+    let [hundreds @ b'2'..=b'5', tens, ones] = digits else { return None };
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| u16::from(byte - b'0'));
+    Some(digit(hundreds)? * 100 + digit(tens)? * 10 + digit(ones)?)
 }

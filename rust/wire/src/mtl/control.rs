@@ -1,0 +1,84 @@
+//! The control flow: a name or a status, and a JSON object.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::{printable, status};
+use crate::{DecodeError, ErrorKind, Frames};
+
+/// A JSON object; members are in their order, of several with one name the last counts.
+pub type Json = Map<String, Value>;
+
+/// A command (MTL-07): any name is one here, whoever serves it says which there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// Its name, as it was written.
+    pub name: String,
+    /// What it says.
+    pub body: Json,
+}
+
+/// A reply (MTL-08).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// 200 … 599.
+    pub status: u16,
+    /// What it says.
+    pub body: Json,
+}
+
+/// Reads a command from its two frames, of which the first is `at` in the message.
+///
+/// # Errors
+/// When they are none: `bad_command`, `bad_json`.
+pub fn command(name: &[u8], body: &[u8], at: usize) -> Result<Command, DecodeError> {
+    let bad = |offset| DecodeError { kind: ErrorKind::BadCommand, frame: at, offset };
+    let name = printable(name).map_err(bad)?;
+    if name.is_empty() {
+        return Err(bad(0));
+    }
+    Ok(Command { name: name.to_owned(), body: json(body, at + 1)? })
+}
+
+/// Reads a reply from its two frames, of which the first is `at` in the message.
+///
+/// # Errors
+/// When they are none: `bad_status`, `bad_json`.
+pub fn reply(code: &[u8], body: &[u8], at: usize) -> Result<Reply, DecodeError> {
+    let bad = DecodeError { kind: ErrorKind::BadStatus, frame: at, offset: 0 };
+    Ok(Reply { status: status(code).ok_or(bad)?, body: json(body, at + 1)? })
+}
+
+impl Command {
+    /// The class and the method it is of, if its name says both.
+    pub fn parts(&self) -> Option<(&str, &str)> {
+        self.name.split_once('.').filter(|(class, method)| !class.is_empty() && !method.is_empty())
+    }
+
+    /// Its frames.
+    pub fn frames(&self) -> Frames {
+        Frames::from_iter([Bytes::copy_from_slice(self.name.as_bytes()), written(&self.body)])
+    }
+}
+
+impl Reply {
+    /// Its frames.
+    pub fn frames(&self) -> Frames {
+        Frames::from_iter([Bytes::from(self.status.to_string()), written(&self.body)])
+    }
+}
+
+/// JSON that every parser takes: no numbers out of range, no halves of characters, 128 levels.
+fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        // Lines and columns count from one; a column is a byte of its line.
+        let before: usize =
+            bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().max(1) - 1).map(<[u8]>::len).sum();
+        let offset = (before + error.column().saturating_sub(1)).min(bytes.len());
+        DecodeError { kind: ErrorKind::BadJson, frame, offset }
+    })
+}
+
+fn written(body: &Json) -> Bytes {
+    serde_json::to_vec(body).map(Bytes::from).expect("text and numbers can be written")
+}

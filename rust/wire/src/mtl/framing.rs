@@ -1,0 +1,107 @@
+use super::control::{Command, Reply, command, reply};
+use super::data::{self, Layout};
+use crate::{DecodeError, ErrorKind, Protocol, Split};
+
+const NAME: &str = "mtl";
+
+/// What no header of data begins with, and every name and status does not begin below.
+const FIRST_OF_CONTROL: u8 = 0x20;
+
+/// A good message of either flow.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spoken {
+    /// What is asked.
+    Command(Command),
+    /// What is answered.
+    Reply(Reply),
+    /// The header of data.
+    Data(Layout),
+}
+
+/// Reads a message of either flow, without its envelope.
+///
+/// # Errors
+/// When the frames are none.
+pub fn decode(frames: &[impl AsRef<[u8]>]) -> Result<Spoken, DecodeError> {
+    match frames {
+        [first, _] if first.as_ref().first().is_none_or(|byte| *byte < FIRST_OF_CONTROL) => {
+            data::decode(frames).map(Spoken::Data)
+        }
+        _ => control(frames, 0),
+    }
+}
+
+/// Reads a command or a reply whose first frame is `at` in the message.
+fn control(frames: &[impl AsRef<[u8]>], at: usize) -> Result<Spoken, DecodeError> {
+    let [first, body] = &frames[at..] else {
+        let frame = frames.len().min(at + 2);
+        return Err(DecodeError { kind: ErrorKind::BadFrameCount, frame, offset: 0 });
+    };
+    let (first, body) = (first.as_ref(), body.as_ref());
+    if !first.is_empty() && first.iter().all(u8::is_ascii_digit) {
+        return reply(first, body, at).map(Spoken::Reply);
+    }
+    let command = command(first, body, at)?;
+    if command.parts().is_none() {
+        return Err(DecodeError { kind: ErrorKind::BadCommand, frame: at, offset: first.len() });
+    }
+    Ok(Spoken::Command(command))
+}
+
+/// The frames before a command or reply: up to the first empty one (MTL-05), none where there are just the two.
+pub(super) fn envelope(frames: &[impl AsRef<[u8]>]) -> usize {
+    match frames {
+        [first, _] if !first.as_ref().is_empty() => 0,
+        _ => frames.iter().position(|frame| frame.as_ref().is_empty()).map_or(0, |empty| empty + 1),
+    }
+}
+
+/// The commands and replies of MTL as a framing: an envelope that ends in an empty frame, a command or status, JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct Control;
+
+impl Protocol for Control {
+    const NAME: &'static str = NAME;
+    const KINDS: &'static [ErrorKind] =
+        &[ErrorKind::BadFrameCount, ErrorKind::BadCommand, ErrorKind::BadStatus, ErrorKind::BadJson];
+    type Settings = ();
+    type Layout = Spoken;
+
+    fn split(frames: &[impl AsRef<[u8]>]) -> Split {
+        Split::after(envelope(frames), frames.len())
+    }
+
+    fn decode(frames: &[impl AsRef<[u8]>], (): &()) -> Result<Spoken, DecodeError> {
+        control(frames, envelope(frames))
+    }
+}
+
+/// The data flow of MTL as a framing: a header and a body.
+#[derive(Clone, Copy, Debug)]
+pub struct Data;
+
+impl Protocol for Data {
+    const NAME: &'static str = NAME;
+    const KINDS: &'static [ErrorKind] = &[
+        ErrorKind::BadFrameCount,
+        ErrorKind::EmptyHeader,
+        ErrorKind::UnknownType,
+        ErrorKind::Truncated,
+        ErrorKind::TrailingBytes,
+        ErrorKind::BadShortString,
+        ErrorKind::BadBoolean,
+        ErrorKind::BadFieldTable,
+        ErrorKind::BadStatus,
+    ];
+    type Settings = ();
+    type Layout = Layout;
+
+    fn split(frames: &[impl AsRef<[u8]>]) -> Split {
+        Split::after(0, frames.len()).opaque()
+    }
+
+    #[inline]
+    fn decode(frames: &[impl AsRef<[u8]>], (): &()) -> Result<Layout, DecodeError> {
+        data::decode(frames)
+    }
+}

@@ -1,0 +1,423 @@
+//! The control flow: commands and their replies (MTL-07 … MTL-29).
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::flows::Terms;
+use super::sessions::{Address, Asker, Culprit, Exchange, STEPS};
+use super::settings::{Answer, Login, Question, Routing, ServerEvent, User};
+use super::{Hanging, Server};
+use crate::mtl::control::{Command, Json, Reply, command};
+use crate::mtl::printable;
+use crate::question::Token;
+use crate::slab::Slot;
+use crate::{DecodeError, ErrorKind, Frames, Nanos, Output, Parcel};
+
+/// The mechanisms, the strongest first.
+const SCRAM: &str = "SCRAM-SHA-256";
+const EXTERNAL: &str = "EXTERNAL";
+const PLAIN: &str = "PLAIN";
+const ANONYMOUS: &str = "ANONYMOUS";
+
+/// Leases that may be unused: of one session, and of all.
+const LEASES: usize = 1000;
+const ALL_LEASES: usize = 100_000;
+
+/// The largest window a reader may ask for.
+const WINDOW: u64 = 100_000;
+
+/// What a reader gets that confirms and asks for none.
+const DEFAULT_WINDOW: usize = 1000;
+
+/// The longest name of a resource, in bytes (MTL-59).
+const NAME: usize = 255;
+
+/// A JSON object.
+pub(super) fn object(value: Value) -> Json {
+    match value {
+        Value::Object(object) => object,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Json::new(),
+    }
+}
+
+/// A reply that says no more than what it is.
+pub(super) fn says(status: u16, text: &str) -> Reply {
+    Reply { status, body: object(json!({ "status": text })) }
+}
+
+pub(super) fn ok() -> Reply {
+    says(200, "OK")
+}
+
+/// What comes of a command: a reply, or one that comes later.
+pub(super) type Outcome = Option<Reply>;
+
+/// The asker, its session and what it asks.
+pub(super) struct Asked<'a> {
+    pub(super) asker: &'a Asker,
+    pub(super) session: Slot,
+    pub(super) command: &'a Command,
+}
+
+/// The text under a name, if it is any.
+pub(super) fn text<'a>(body: &'a Json, name: &str) -> Result<&'a str, Reply> {
+    match body.get(name) {
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(says(400, &format!("{name:?} is no string"))),
+        None => Err(says(400, &format!("{name:?} is missing"))),
+    }
+}
+
+/// A name of a resource that can be said on the data flow.
+pub(super) fn resource_name(name: &str) -> Result<&str, Reply> {
+    if name.is_empty() || name.len() > NAME || printable(name.as_bytes()).is_err() {
+        return Err(says(400, "a resource has a printable name of up to 255 bytes"));
+    }
+    Ok(name)
+}
+
+impl Server {
+    /// Takes a message of the control flow.
+    pub(super) fn on_control(
+        &mut self,
+        now: Nanos,
+        address: Address,
+        user_id: Option<Bytes>,
+        frames: &Frames,
+    ) -> Result<(), DecodeError> {
+        let wrong = |frame| DecodeError { kind: ErrorKind::BadFrameCount, frame, offset: 0 };
+        let empty = frames.iter().position(Bytes::is_empty).ok_or_else(|| wrong(frames.len()))?;
+        let at = empty + 1;
+        let [name, body] = &frames[at..] else { return Err(wrong(frames.len().min(at + 2))) };
+        let command = command(name, body, at)?;
+        let asker = Asker { address, envelope: frames[..at].iter().cloned().collect() };
+        if let Some(reply) = self.on_command(now, &asker, user_id, &command).unwrap_or_else(Some) {
+            self.reply(&asker, &reply);
+        }
+        Ok(())
+    }
+
+    /// Says what comes of a command.
+    pub(super) fn reply(&mut self, asker: &Asker, reply: &Reply) {
+        let (socket, to) = asker.address.clone();
+        let mut frames = asker.envelope.clone();
+        frames.extend(reply.frames());
+        self.outputs.push_back(Output::Send {
+            id: None,
+            socket,
+            to: Some(to),
+            frames: Parcel::Own(frames),
+            until: None,
+        });
+    }
+
+    fn on_command(
+        &mut self,
+        now: Nanos,
+        asker: &Asker,
+        user_id: Option<Bytes>,
+        command: &Command,
+    ) -> Result<Outcome, Reply> {
+        let name = command.name.to_ascii_lowercase();
+        if name == "connection.open" {
+            return self.open(now, asker, user_id, &command.body).map(Some);
+        }
+        let session = self.sessions.heard(now, &asker.address, user_id.as_ref());
+        let session = session.ok_or_else(|| says(400, "Open first"))?;
+        let what = Asked { asker, session, command };
+        if name == "connection.authorize" {
+            return self.authorize(now, &what);
+        }
+        if self.sessions.get(session).user.is_none() {
+            return Ok(Some(self.unauthorized(session)));
+        }
+        match name.as_str() {
+            "connection.profile" => self.select_profile(&what).map(Some),
+            "connection.reader" => self.lease(now, &what, true).map(Some),
+            "connection.writer" => self.lease(now, &what, false).map(Some),
+            _ => self.on_profile_command(now, &what, &name),
+        }
+    }
+
+    /// A command of the class of a profile (MTL-22).
+    fn on_profile_command(&mut self, now: Nanos, asked: &Asked<'_>, name: &str) -> Result<Outcome, Reply> {
+        let not_implemented = || says(501, "Not implemented");
+        if asked.command.parts().is_none() {
+            return Err(not_implemented());
+        }
+        let session = self.sessions.get(asked.session);
+        let Some(profile) = session.profile else {
+            // What no profile has is none; else one is to be selected.
+            let is_known = self.settings.profiles.iter().any(|profile| {
+                profile.commands.contains(name) || profile.managed && super::queue::COMMANDS.contains(&name)
+            });
+            return Err(if is_known { says(400, "Select a profile first") } else { not_implemented() });
+        };
+        let settings = &self.settings.profiles[profile];
+        if settings.commands.contains(name) {
+            let question = Question::Command {
+                profile: settings.name.clone(),
+                name: asked.command.name.clone(),
+                body: asked.command.body.clone(),
+                user: session.user.as_ref().map(|user| user.name.clone()).filter(|name| !name.is_empty()),
+                virtual_host: self.settings.virtual_hosts[session.virtual_host].clone(),
+            };
+            self.ask(now, Hanging::Command(asked.asker.clone()), question)?;
+            return Ok(None);
+        }
+        if settings.managed {
+            return self.on_queue_command(asked, profile, name);
+        }
+        Err(not_implemented())
+    }
+
+    fn ask(&mut self, now: Nanos, what: Hanging, question: Question) -> Result<Token, Reply> {
+        let token = self.questions.ask(now, what).map_err(|_| says(503, "Busy"))?;
+        self.events.push_back(ServerEvent::Asked(token, question));
+        Ok(token)
+    }
+
+    fn open(&mut self, now: Nanos, asker: &Asker, user_id: Option<Bytes>, body: &Json) -> Result<Reply, Reply> {
+        let Some(Value::Object(protocol)) = body.get("protocol") else {
+            return Err(says(400, "\"protocol\" is missing, or no object"));
+        };
+        if text(protocol, "name")? != "MTL" {
+            return Err(says(400, "the protocol is MTL"));
+        }
+        match protocol.get("version").and_then(Value::as_u64) {
+            Some(1) => {}
+            Some(2..) => return Err(says(501, "the version is 1")),
+            Some(_) | None => return Err(says(400, "the version is 1")),
+        }
+        let name = text(body, "virtual-host")?;
+        let virtual_host = self.settings.virtual_hosts.iter().position(|host| host == name);
+        let virtual_host = virtual_host.ok_or_else(|| says(404, "there is no such virtual host"))?;
+        if let Some(before) = self.sessions.at(&asker.address) {
+            if self.sessions.get(before).user_id == user_id {
+                self.end_session(now, before);
+            } else {
+                self.sessions.disown(before);
+            }
+        }
+        let (session, excess) = self.sessions.open(now, asker.address.clone(), user_id, virtual_host);
+        if let Some(excess) = excess {
+            self.end_session(now, excess);
+        }
+        if self.settings.access.is_some() {
+            return Ok(self.unauthorized(session));
+        }
+        self.sessions.welcome(session, User::default());
+        Ok(self.ready(session))
+    }
+
+    fn ready(&mut self, session: Slot) -> Reply {
+        let profiles: Vec<_> = self.settings.profiles.iter().map(|profile| profile.name.as_str()).collect();
+        let reply = Reply { status: 201, body: object(json!({ "status": "Ready", "profiles": profiles })) };
+        let session = self.sessions.get(session);
+        let user = session.user.as_ref().map(|user| user.name.clone()).unwrap_or_default();
+        self.events.push_back(ServerEvent::LoggedIn { peer: session.address.1.clone(), user });
+        reply
+    }
+
+    /// The mechanisms for this client (MTL-14).
+    fn mechanisms(&self, session: Slot) -> Vec<&'static str> {
+        let session = self.sessions.get(session);
+        let Some(access) = self.settings.access else { return vec![] };
+        let is_private = self.is_private(session.address.0);
+        let offers = [
+            (SCRAM, access.passwords),
+            (EXTERNAL, access.external && session.user_id.is_some()),
+            (PLAIN, access.passwords && is_private),
+            (ANONYMOUS, access.anonymous),
+        ];
+        offers.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect()
+    }
+
+    fn unauthorized(&self, session: Slot) -> Reply {
+        let body = object(json!({ "status": "Unauthorized", "mechanisms": self.mechanisms(session) }));
+        Reply { status: 401, body }
+    }
+
+    fn authorize(&mut self, now: Nanos, asked: &Asked<'_>) -> Result<Outcome, Reply> {
+        let slot = asked.session;
+        if self.settings.access.is_none() {
+            return Ok(Some(self.ready(slot)));
+        }
+        let body = &asked.command.body;
+        let (mechanism, response) = (text(body, "mechanism")?, text(body, "response")?);
+        let response = STANDARD.decode(response).map_err(|_| says(400, "the response is no BASE64"))?;
+        let known = self.mechanisms(slot).into_iter().find(|known| known.eq_ignore_ascii_case(mechanism));
+        let Some(mechanism) = known else { return Err(self.unauthorized(slot)) };
+        let session = self.sessions.get_mut(slot);
+        if session.asked.is_some() || session.is_delayed {
+            return Err(says(400, "one step at a time"));
+        }
+        let exchange = session.exchange.take().filter(|exchange| exchange.mechanism == mechanism).unwrap_or_default();
+        if exchange.steps >= STEPS {
+            return Err(self.unauthorized(slot));
+        }
+        let login = Login {
+            mechanism: mechanism.to_owned(),
+            response: response.into(),
+            state: exchange.state,
+            is_private: self.is_private(asked.asker.address.0),
+            user_id: self.sessions.get(slot).user_id.clone(),
+        };
+        let hanging =
+            Hanging::Login { asker: asked.asker.clone(), mechanism: mechanism.to_owned(), steps: exchange.steps + 1 };
+        let token = self.ask(now, hanging, Question::Login(login))?;
+        self.sessions.get_mut(slot).asked = Some(token);
+        Ok(None)
+    }
+
+    /// Takes the answer to a question that somebody waits for.
+    pub(super) fn on_answer(&mut self, now: Nanos, token: Token, answer: Answer) {
+        let Some(hanging) = self.questions.answered(token) else { return };
+        self.settle_question(now, token, hanging, answer);
+    }
+
+    pub(super) fn settle_question(&mut self, now: Nanos, token: Token, hanging: Hanging, answer: Answer) {
+        match hanging {
+            Hanging::Command(asker) => {
+                let reply = if let Answer::Reply(reply) = answer { reply } else { says(500, "Internal error") };
+                self.reply(&asker, &reply);
+            }
+            Hanging::Login { asker, mechanism, steps } => {
+                // Whoever opened anew since then waits for another answer.
+                let session = self.sessions.at(&asker.address);
+                let session = session.filter(|slot| self.sessions.get(*slot).asked == Some(token));
+                if let Some(session) = session {
+                    self.sessions.get_mut(session).asked = None;
+                    self.on_step(now, session, &asker, Exchange { mechanism, state: Bytes::new(), steps }, answer);
+                }
+            }
+        }
+    }
+
+    fn on_step(&mut self, now: Nanos, slot: Slot, asker: &Asker, exchange: Exchange, answer: Answer) {
+        match answer {
+            Answer::Challenge { challenge, state } => {
+                let body = object(json!({
+                    "status": "Challenged", "mechanism": exchange.mechanism, "challenge": STANDARD.encode(challenge),
+                }));
+                self.sessions.get_mut(slot).exchange = Some(Exchange { state, ..exchange });
+                self.reply(asker, &Reply { status: 402, body });
+            }
+            Answer::Welcome(user) => {
+                if self.sessions.welcome(slot, user) {
+                    // What another user selected and leased is not this one's.
+                    self.sessions.get_mut(slot).profile = None;
+                    self.revoke_leases(now, slot);
+                }
+                let reply = self.ready(slot);
+                self.reply(asker, &reply);
+            }
+            Answer::Refused(user) => {
+                self.stats.refused += 1;
+                let peer = asker.address.1.clone();
+                self.events.push_back(ServerEvent::Refused { peer: peer.clone(), user: user.clone() });
+                let culprits = [Some(Culprit::Peer(peer)), user.map(Culprit::User)];
+                let delay = self.delays.failed(now, culprits.into_iter().flatten());
+                let reply = self.unauthorized(slot);
+                if delay == Duration::ZERO {
+                    self.reply(asker, &reply);
+                } else {
+                    self.sessions.get_mut(slot).is_delayed = true;
+                    self.delays.delay(now + delay, asker.clone(), reply);
+                }
+            }
+            Answer::Failed | Answer::Reply(_) => self.reply(asker, &says(503, "logins cannot be checked now")),
+        }
+    }
+
+    fn select_profile(&mut self, asked: &Asked<'_>) -> Result<Reply, Reply> {
+        let name = text(&asked.command.body, "profile")?;
+        let profile = self.settings.profiles.iter().position(|profile| profile.name.eq_ignore_ascii_case(name));
+        let profile = profile.ok_or_else(|| says(400, "there is no such profile"))?;
+        self.sessions.get_mut(asked.session).profile = Some(profile);
+        Ok(ok())
+    }
+
+    /// Lets a reader or a writer open a data connection (MTL-23 … MTL-27).
+    fn lease(&mut self, now: Nanos, asked: &Asked<'_>, reads: bool) -> Result<Reply, Reply> {
+        let session = self.sessions.get(asked.session);
+        let profile = session.profile.ok_or_else(|| says(400, "Select a profile first"))?;
+        let body = &asked.command.body;
+        let mut resources: Vec<String> = vec![];
+        match body.get("resources") {
+            None => {}
+            Some(Value::Array(names)) => {
+                for name in names {
+                    let Value::String(name) = name else { return Err(says(400, "a resource is no string")) };
+                    resource_name(name)?;
+                    if self.realm.find(session.virtual_host, profile, name).is_none() {
+                        return Err(says(404, &format!("there is no resource {name:?}")));
+                    }
+                    let may = if reads { session.rights.may_read(name) } else { session.rights.may_write(name) };
+                    if !may {
+                        return Err(says(403, &format!("you may not use the resource {name:?}")));
+                    }
+                    resources.push(name.clone());
+                }
+                resources.sort_unstable();
+                resources.dedup();
+            }
+            Some(_) => return Err(says(400, "\"resources\" is no list")),
+        }
+        let is_confirmed = match body.get("confirm").map(Value::as_str) {
+            None | Some(Some("none")) => false,
+            Some(Some("full")) => true,
+            Some(_) => return Err(says(400, "\"confirm\" is neither \"none\" nor \"full\"")),
+        };
+        if is_confirmed && self.settings.profiles[profile].routing == Routing::Fanout {
+            return Err(says(501, "Not implemented"));
+        }
+        let window = match body.get("window") {
+            None => {
+                if is_confirmed {
+                    DEFAULT_WINDOW
+                } else {
+                    usize::MAX
+                }
+            }
+            Some(window) => {
+                let window = window.as_u64().filter(|window| (1..=WINDOW).contains(window));
+                let window = window.and_then(|window| usize::try_from(window).ok());
+                window.ok_or_else(|| says(400, &format!("\"window\" is a number from 1 to {WINDOW}")))?
+            }
+        };
+        if session.leases.len() >= LEASES || self.leases.len() >= ALL_LEASES {
+            return Err(says(503, "too many leases wait to be used"));
+        }
+        let terms = Terms {
+            session: asked.session,
+            reads,
+            virtual_host: session.virtual_host,
+            profile,
+            resources,
+            is_confirmed,
+            window,
+        };
+        let endpoint =
+            self.data_endpoint(asked.asker.address.0).ok_or_else(|| says(503, "nothing listens for data"))?;
+        let port = port(&endpoint);
+        let lease = (self.settings.entropy)().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        self.sessions.get_mut(asked.session).leases.insert(lease.clone());
+        self.lease_due.push_back((now + self.settings.lease_idle, lease.clone()));
+        self.leases.insert(lease.clone(), terms);
+        let mut body = object(json!({ "status": "Data Lease", "port": port.unwrap_or(0), "lease": lease }));
+        if port.is_none() {
+            body.insert("endpoint".to_owned(), endpoint.into());
+        }
+        Ok(Reply { status: 202, body })
+    }
+}
+
+/// The port of an endpoint, where it is TCP's.
+fn port(endpoint: &str) -> Option<u16> {
+    endpoint.strip_prefix("tcp://")?.rsplit_once(':')?.1.parse().ok()
+}

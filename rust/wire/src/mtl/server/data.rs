@@ -1,0 +1,343 @@
+//! The data flow: leases, summons, contents and what is said of them (MTL-30 … MTL-58).
+
+use bytes::Bytes;
+
+use super::Server;
+use super::flows::Terms;
+use super::realm::Content;
+use super::sessions::Address;
+use super::settings::{LeaseEnd, Routing, ServerEvent};
+use super::store::Op;
+use crate::mtl::data::{self, Kind, Layout};
+use crate::mtl::heartbeat::Heartbeat;
+use crate::slab::Slot;
+use crate::{DropKind, Frames, Nanos, Output, Parcel};
+
+/// What hangs on a content that is being stored.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) resource: Slot,
+    /// The number of the queue: the slot may be another's by then.
+    pub(super) queue: u64,
+    pub(super) content: Content,
+    pub(super) writer: Slot,
+    pub(super) address: Address,
+    pub(super) sequence: u64,
+}
+
+impl Server {
+    /// Takes a good message of the data flow.
+    pub(super) fn on_data(
+        &mut self,
+        now: Nanos,
+        address: Address,
+        user_id: Option<&Bytes>,
+        frames: &Frames,
+        layout: &Layout,
+    ) {
+        let name = || std::str::from_utf8(&frames[0][layout.name.clone()]).unwrap_or_default();
+        let sequence = layout.sequence;
+        let Some(flow) = self.flows.at(&address) else {
+            match layout.kind {
+                Kind::Lease => self.redeem(now, address, user_id, sequence, name()),
+                Kind::Ping => {
+                    self.send(&address, data::pong());
+                    if self.flows.was_told(&address) {
+                        self.send(&address, data::response(0, 403));
+                    }
+                }
+                Kind::Summon | Kind::Dismiss | Kind::Content => self.send(&address, data::response(sequence, 403)),
+                Kind::Response | Kind::Confirm | Kind::Reject | Kind::Pong => {}
+            }
+            return;
+        };
+        match layout.kind {
+            Kind::Lease => self.flows.send(flow, data::response(sequence, 403)),
+            Kind::Summon => {
+                let status = if self.summon(flow, name()) { 200 } else { 400 };
+                self.flows.send(flow, data::response(sequence, status));
+            }
+            Kind::Dismiss => {
+                let status = if self.dismiss(flow, name()) { 200 } else { 400 };
+                self.flows.send(flow, data::response(sequence, status));
+            }
+            Kind::Content => self.on_content(now, flow, frames, layout),
+            Kind::Confirm => self.on_confirm(flow, layout),
+            Kind::Reject => self.on_reject(flow, layout),
+            Kind::Ping => self.flows.send(flow, data::pong()),
+            Kind::Response | Kind::Pong => {}
+        }
+    }
+
+    /// Sends to a connection that has no lease.
+    pub(super) fn send(&mut self, (socket, to): &Address, frames: Frames) {
+        let (socket, to, frames) = (*socket, Some(to.clone()), Parcel::Own(frames));
+        self.outputs.push_back(Output::Send { id: None, socket, to, frames, until: None });
+    }
+
+    fn redeem(&mut self, now: Nanos, address: Address, user_id: Option<&Bytes>, sequence: u64, lease: &str) {
+        let Some(terms) = self.leases.remove(lease) else {
+            self.send(&address, data::response(sequence, 403));
+            return;
+        };
+        let session = self.sessions.get_mut(terms.session);
+        session.leases.remove(lease);
+        if session.user_id.as_ref() != user_id {
+            self.send(&address, data::response(sequence, 403));
+            return;
+        }
+        let (slot, reads) = (terms.session, terms.reads);
+        self.events.push_back(ServerEvent::Leased { peer: address.1.clone(), reads });
+        let flow = self.flows.insert(address, terms, Heartbeat::new(now, self.settings.pings));
+        self.sessions.add_flow(slot, flow);
+        if let Some(due) = self.flows.get(flow).map(|flow| flow.due) {
+            self.flow_due.insert((due, flow));
+        }
+        self.flows.send(flow, data::response(sequence, 200));
+    }
+
+    fn summon(&mut self, slot: Slot, name: &str) -> bool {
+        let Some(flow) = self.flows.get(slot) else { return false };
+        let Terms { virtual_host, profile, reads, session, .. } = flow.terms;
+        let may = reads && flow.terms.covers(name) && self.sessions.get(session).rights.may_read(name);
+        let Some(resource) = self.realm.find(virtual_host, profile, name).filter(|_| may) else { return false };
+        if flow.summoned.contains_key(&resource) {
+            return false;
+        }
+        let (Some(flow), Some(found)) = (self.flows.get_mut(slot), self.realm.get_mut(resource)) else { return false };
+        flow.summoned.insert(resource, true);
+        found.readers.push_back(slot);
+        found.summons += 1;
+        self.stir(resource);
+        true
+    }
+
+    fn dismiss(&mut self, slot: Slot, name: &str) -> bool {
+        let Some(flow) = self.flows.get(slot) else { return false };
+        let Terms { virtual_host, profile, .. } = flow.terms;
+        let Some(resource) = self.realm.find(virtual_host, profile, name) else { return false };
+        if self.flows.get_mut(slot).is_none_or(|flow| flow.summoned.remove(&resource).is_none()) {
+            return false;
+        }
+        self.leave(slot, resource);
+        true
+    }
+
+    /// Has a reader that summons it no more out of a resource.
+    pub(super) fn leave(&mut self, slot: Slot, resource: Slot) {
+        if let Some(found) = self.realm.get_mut(resource) {
+            found.readers.retain(|reader| *reader != slot);
+            found.summons -= 1;
+        }
+    }
+
+    fn on_content(&mut self, now: Nanos, slot: Slot, frames: &Frames, layout: &Layout) {
+        let sequence = layout.sequence;
+        let Some(flow) = self.flows.get_mut(slot) else { return };
+        if flow.terms.reads {
+            return self.refuse(slot, sequence, 400);
+        }
+        if sequence <= flow.last {
+            return self.flows.send(slot, data::response(sequence, 400));
+        }
+        flow.last = sequence;
+        let terms = &flow.terms;
+        let (virtual_host, profile, session) = (terms.virtual_host, terms.profile, terms.session);
+        let header = &frames[0];
+        let name = std::str::from_utf8(&header[layout.name.clone()]).unwrap_or_default();
+        let found = if name.is_empty() {
+            match terms.resources.as_slice() {
+                [one] => self.realm.find(virtual_host, profile, one).ok_or(404),
+                [] => self.realm.only(virtual_host, profile).ok_or(400),
+                _ => Err(400),
+            }
+        } else if terms.covers(name) {
+            self.realm.find(virtual_host, profile, name).ok_or(404)
+        } else {
+            Err(403)
+        };
+        let rights = &self.sessions.get(session).rights;
+        let may = |slot: &Slot| self.realm.get(*slot).is_some_and(|resource| rights.may_write(&resource.name));
+        let resource = match found.and_then(|slot| if may(&slot) { Ok(slot) } else { Err(403) }) {
+            Ok(resource) => resource,
+            Err(status) => return self.refuse(slot, sequence, status),
+        };
+        let (properties, body) = (header.slice(layout.table.clone()), frames[1].clone());
+        match self.settings.profiles[profile].routing {
+            Routing::Fanout => self.fan_out(resource, &properties, &body),
+            Routing::Queue => self.enqueue(now, slot, resource, sequence, properties, body),
+        }
+    }
+
+    /// Says that a content is not taken: as a Reject where contents are confirmed, else as a Response.
+    pub(super) fn refuse(&mut self, slot: Slot, sequence: u64, status: u16) {
+        let Some(flow) = self.flows.get_mut(slot) else { return };
+        if !flow.terms.is_confirmed {
+            return self.flows.send(slot, data::response(sequence, status));
+        }
+        // What was good before is said first: from now on each is by itself.
+        self.confirm_to(slot);
+        if let Some(flow) = self.flows.get_mut(slot) {
+            flow.has_rejected = true;
+        }
+        self.flows.send(slot, data::reject(sequence, false, false));
+    }
+
+    /// Has every reader have a content (MTL-62).
+    fn fan_out(&mut self, resource: Slot, properties: &Bytes, body: &Bytes) {
+        let Some(found) = self.realm.get_mut(resource) else { return };
+        found.stats.taken += 1;
+        let mut lost = vec![];
+        for reader in &found.readers {
+            if !self.flows.has_room(*reader, self.settings.outbox_bytes) {
+                lost.push(*reader);
+                continue;
+            }
+            let Some(flow) = self.flows.get_mut(*reader) else { continue };
+            flow.last += 1;
+            let sequence = flow.last;
+            let frames = data::content(sequence, &found.name, properties, body.clone());
+            self.flows.deliver(*reader, sequence, resource, frames);
+        }
+        for reader in lost {
+            let Some(flow) = self.flows.get_mut(reader) else { continue };
+            let (is_first, peer) = (!std::mem::replace(&mut flow.is_losing, true), flow.address.1.clone());
+            self.lose(DropKind::PeerFull, Some(peer), is_first);
+        }
+    }
+
+    fn enqueue(&mut self, now: Nanos, slot: Slot, resource: Slot, sequence: u64, properties: Bytes, body: Bytes) {
+        let Some(found) = self.realm.get_mut(resource) else { return };
+        let queue = &mut found.queue;
+        let expires = queue.bounds.ttl.map(|ttl| now + ttl);
+        let content =
+            Content { position: queue.next, properties, body, expires, attempts: 0, is_redelivered: false, last: None };
+        let cost = content.cost();
+        if !queue.has_room(cost) {
+            let is_first = !std::mem::replace(&mut found.is_full, true);
+            let peer = self.flows.get(slot).map(|flow| flow.address.1.clone());
+            self.lose(DropKind::QueueFull, peer, is_first);
+            return self.refuse(slot, sequence, 429);
+        }
+        found.is_full = false;
+        found.stats.taken += 1;
+        queue.next += 1;
+        queue.add(cost);
+        let Some(flow) = self.flows.get_mut(slot) else { return };
+        if !self.journal.is_on() {
+            if flow.terms.is_confirmed {
+                flow.to_confirm.push(sequence);
+                self.to_confirm.push(slot);
+            }
+            self.settle_in(resource, content);
+            return;
+        }
+        flow.pending.push_back(sequence);
+        let (queue, address) = (queue.number, flow.address.clone());
+        let op = Op::Put {
+            queue,
+            position: content.position,
+            attempts: 0,
+            expires_at_ms: expires.map(|at| self.wall(at)),
+            properties: content.properties.clone(),
+            body: content.body.clone(),
+        };
+        let written = Written { resource, queue, content, writer: slot, address, sequence };
+        self.journal.put(op, super::Kept::Content(Box::new(written)));
+    }
+
+    /// A content is stored, or cannot be.
+    pub(super) fn on_written(&mut self, written: Written, is_stored: bool) {
+        let Written { resource, queue, content, writer, address, sequence } = written;
+        // The queue may be gone by now, and so may the writer.
+        if let Some(found) = self.realm.get_mut(resource).filter(|found| found.queue.number == queue) {
+            if is_stored {
+                self.settle_in(resource, content);
+            } else {
+                found.queue.sub(content.cost());
+            }
+        }
+        let Some(flow) = self.flows.get_mut(writer).filter(|flow| flow.address == address) else { return };
+        if let Some(at) = flow.pending.iter().position(|pending| *pending == sequence) {
+            flow.pending.remove(at);
+        }
+        if !is_stored {
+            self.refuse(writer, sequence, 507);
+        } else if flow.terms.is_confirmed {
+            flow.to_confirm.push(sequence);
+            self.to_confirm.push(writer);
+        }
+    }
+
+    /// Confirms what a writer's contents have come to.
+    pub(super) fn confirm_to(&mut self, slot: Slot) {
+        let Some(flow) = self.flows.get_mut(slot) else { return };
+        let mut ready = std::mem::take(&mut flow.to_confirm);
+        ready.sort_unstable();
+        // All up to one may be said at once while nothing before it is open or was rejected.
+        let at_once = match flow.pending.iter().min() {
+            _ if flow.has_rejected => 0,
+            Some(open) => ready.partition_point(|sequence| sequence < open),
+            None => ready.len(),
+        };
+        let (some, others) = ready.split_at(at_once);
+        if let Some(last) = some.last() {
+            self.flows.send(slot, data::confirm(*last, some.len() > 1));
+        }
+        for sequence in others {
+            self.flows.send(slot, data::confirm(*sequence, false));
+        }
+    }
+
+    /// The contents that a Confirm or a Reject of a reader is about; nothing where it is about none.
+    fn settled_by(&mut self, slot: Slot, layout: &Layout) -> Vec<super::flows::InHand> {
+        let Some(flow) = self.flows.get_mut(slot) else { return vec![] };
+        if !flow.terms.reads || !flow.terms.is_confirmed || layout.sequence > flow.last {
+            return vec![];
+        }
+        if !layout.multiple {
+            return flow.in_hand.remove(&layout.sequence).into_iter().collect();
+        }
+        let later = flow.in_hand.split_off(&(layout.sequence.saturating_add(1)));
+        std::mem::replace(&mut flow.in_hand, later).into_values().collect()
+    }
+
+    fn on_confirm(&mut self, slot: Slot, layout: &Layout) {
+        for in_hand in self.settled_by(slot, layout) {
+            if let Some(resource) = self.realm.get_mut(in_hand.resource) {
+                resource.stats.confirmed += 1;
+            }
+            self.settle_out(in_hand.resource, &in_hand.content);
+        }
+        self.wake(slot);
+    }
+
+    fn on_reject(&mut self, slot: Slot, layout: &Layout) {
+        // The last one first: each goes back before those that came after it.
+        for in_hand in self.settled_by(slot, layout).into_iter().rev() {
+            if let Some(resource) = self.realm.get_mut(in_hand.resource) {
+                resource.stats.rejected += 1;
+            }
+            if layout.recycle {
+                self.give_back(slot, in_hand);
+            } else {
+                self.bury(in_hand.resource, &in_hand.content);
+            }
+        }
+        self.wake(slot);
+    }
+
+    /// Ends a data connection: what it has in hand goes back.
+    pub(super) fn end_flow(&mut self, now: Nanos, slot: Slot, why: LeaseEnd) {
+        let Some(mut flow) = self.flows.remove(slot) else { return };
+        self.sessions.remove_flow(now, flow.terms.session, slot);
+        self.flow_due.remove(&(flow.due, slot));
+        for resource in std::mem::take(&mut flow.summoned).into_keys() {
+            self.leave(slot, resource);
+        }
+        for in_hand in std::mem::take(&mut flow.in_hand).into_values().rev() {
+            self.give_back(slot, in_hand);
+        }
+        self.events.push_back(ServerEvent::LeaseEnded { peer: flow.address.1, why });
+    }
+}

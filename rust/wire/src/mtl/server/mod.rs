@@ -1,0 +1,658 @@
+//! The server: lets clients in, leases data connections, and passes contents from writers to readers.
+
+mod control;
+mod data;
+mod flows;
+mod queue;
+mod realm;
+mod sessions;
+mod settings;
+mod store;
+
+pub use self::settings::{
+    Access, Answer, Bounds, Entropy, LeaseEnd, Login, Profile, Question, ResourceStats, Routing, ServerEvent,
+    ServerSettings, ServerStats, ServerVerb, User,
+};
+pub use self::store::{Batch, Op, Restored, StoredContent};
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use self::control::says;
+use self::data::Written;
+use self::flows::{Flows, Terms};
+use self::realm::{Content, Queue, Realm, Resource};
+use self::sessions::{Address, Asker, Delays, Sessions};
+use self::store::Journal;
+use super::data as wire;
+use super::heartbeat::Beat;
+use crate::question::Questions;
+use crate::slab::Slot;
+use crate::{
+    Curve, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine, Nanos, Open, Output,
+    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
+};
+
+/// Resources that are listed among the counters.
+const LISTED: usize = 1000;
+
+/// Questions that may be open, and for how long.
+const QUESTIONS: usize = 1024;
+const THINKING: Duration = Duration::from_secs(30);
+
+/// After a batch could not be stored, what has to be is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What a header of data begins with is less.
+const FIRST_OF_CONTROL: u8 = 0x20;
+
+/// The sockets of a server, one for each endpoint it listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServerSocket {
+    /// For commands, and for data where nothing else is.
+    Control(usize),
+    /// For data alone.
+    Data(usize),
+}
+
+/// What hangs on a question.
+#[derive(Debug)]
+enum Hanging {
+    /// A step of a login.
+    Login { asker: Asker, mechanism: String, steps: u32 },
+    /// A command of the user's own.
+    Command(Asker),
+}
+
+/// What hangs on a batch that is being stored.
+#[derive(Debug)]
+enum Kept {
+    Content(Box<Written>),
+    Created { asker: Asker, resource: Slot, queue: u64 },
+    Deleted { asker: Asker, queue: u64 },
+}
+
+/// The server of MTL.
+#[derive(Debug)]
+pub struct Server {
+    settings: ServerSettings,
+    state: Lifecycle,
+    /// Where its sockets listen, by their numbers.
+    control: Vec<Option<String>>,
+    data: Vec<Option<String>>,
+    /// How many are not closed.
+    sockets: usize,
+    /// The time of the call that is under way.
+    now: Nanos,
+    is_pressed: bool,
+    sessions: Sessions,
+    delays: Delays,
+    questions: Questions<Hanging>,
+    leases: HashMap<String, Terms>,
+    lease_due: VecDeque<(Nanos, String)>,
+    flows: Flows,
+    flow_due: BTreeSet<(Nanos, Slot)>,
+    realm: Realm,
+    next_queue: u64,
+    /// Resources with something to hand out.
+    dirty: VecDeque<Slot>,
+    /// When to look at queues for what is too old.
+    expiries: BTreeSet<(Nanos, Slot)>,
+    expiring: HashMap<Slot, Nanos>,
+    /// Writers that have contents to confirm.
+    to_confirm: Vec<Slot>,
+    journal: Journal<Kept>,
+    retry_at: Option<Nanos>,
+    stats: ServerStats,
+    outputs: VecDeque<Output<ServerSocket>>,
+    events: VecDeque<ServerEvent>,
+}
+
+impl Server {
+    /// A server that asks for its sockets at once.
+    pub fn new(mut settings: ServerSettings) -> Self {
+        let open = |socket, endpoint: &String| {
+            Output::Open(Open {
+                socket,
+                kind: SocketKind::Router,
+                bind: vec![endpoint.clone()],
+                connect: vec![],
+                options: SocketOptions { mandatory: true, ..settings.options.clone() },
+            })
+        };
+        let control = settings.bind.iter().enumerate().map(|(at, endpoint)| open(ServerSocket::Control(at), endpoint));
+        let data = settings.data_bind.iter().enumerate().map(|(at, endpoint)| open(ServerSocket::Data(at), endpoint));
+        let outputs = control.chain(data).collect();
+        let restored = settings.durable.take();
+        let mut server = Self {
+            state: Lifecycle::Open,
+            control: vec![None; settings.bind.len()],
+            data: vec![None; settings.data_bind.len()],
+            sockets: settings.bind.len() + settings.data_bind.len(),
+            now: Nanos(0),
+            is_pressed: false,
+            sessions: Sessions::new(),
+            delays: Delays::default(),
+            questions: Questions::new(QUESTIONS, THINKING),
+            leases: HashMap::new(),
+            lease_due: VecDeque::new(),
+            flows: Flows::new(),
+            flow_due: BTreeSet::new(),
+            realm: Realm::new(settings.virtual_hosts.len(), settings.profiles.len()),
+            next_queue: 1,
+            dirty: VecDeque::new(),
+            expiries: BTreeSet::new(),
+            expiring: HashMap::new(),
+            to_confirm: vec![],
+            journal: Journal::new(restored.is_some()),
+            retry_at: None,
+            stats: ServerStats::default(),
+            outputs,
+            events: VecDeque::new(),
+            settings,
+        };
+        server.restore(restored.unwrap_or_default());
+        server.furnish();
+        server
+    }
+
+    /// Takes up what was stored before; what is of a host or profile that is not there stays where it is.
+    fn restore(&mut self, restored: Restored) {
+        let mut slots = HashMap::new();
+        for (number, description) in restored.queues {
+            self.next_queue = self.next_queue.max(number + 1);
+            if let Some((virtual_host, profile, name, bounds)) = self.described(&description) {
+                let queue = Queue::new(number, bounds);
+                slots.insert(number, self.realm.insert(virtual_host, profile, &name, Routing::Queue, queue));
+            }
+        }
+        for stored in restored.contents {
+            let Some(slot) = slots.get(&stored.queue) else { continue };
+            let expires = stored
+                .expires_at_ms
+                .map(|at| Nanos(0) + Duration::from_millis(at.saturating_sub(self.settings.epoch_ms)));
+            let content = Content {
+                position: stored.position,
+                properties: stored.properties,
+                body: stored.body,
+                expires,
+                attempts: stored.attempts,
+                // It may have been delivered by a server that had no time to say so.
+                is_redelivered: stored.attempts > 0 || !restored.was_clean,
+                last: None,
+            };
+            if let Some(resource) = self.realm.get_mut(*slot) {
+                resource.queue.next = resource.queue.next.max(content.position + 1);
+                resource.queue.add(content.cost());
+            }
+            self.settle_in(*slot, content);
+        }
+    }
+
+    fn described(&self, description: &[u8]) -> Option<(usize, usize, String, Bounds)> {
+        let said: super::control::Json = serde_json::from_slice(description).ok()?;
+        let text = |name: &str| said.get(name)?.as_str();
+        let virtual_host =
+            self.settings.virtual_hosts.iter().position(|host| Some(host.as_str()) == text("virtual-host"))?;
+        let profile =
+            self.settings.profiles.iter().position(|profile| {
+                Some(profile.name.as_str()) == text("profile") && profile.routing == Routing::Queue
+            })?;
+        let bounds = queue::bounds(&said, &Bounds { ttl: None, ..Bounds::default() }).ok()?;
+        Some((virtual_host, profile, text("name")?.to_owned(), bounds))
+    }
+
+    /// Makes the resources that are to be there from the start.
+    fn furnish(&mut self) {
+        for virtual_host in 0..self.settings.virtual_hosts.len() {
+            for at in 0..self.settings.profiles.len() {
+                let Profile { routing, resources, .. } = self.settings.profiles[at].clone();
+                for name in resources {
+                    match self.realm.find(virtual_host, at, &name) {
+                        None if routing == Routing::Fanout => {
+                            self.realm.insert(virtual_host, at, &name, routing, Queue::new(0, Bounds::default()));
+                        }
+                        None => {
+                            let bounds = self.settings.bounds.clone();
+                            let slot = self.add_queue(virtual_host, at, &name, bounds);
+                            self.define(slot);
+                        }
+                        Some(slot) => self.rebound(slot),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A queue that was stored has from now on the bounds that it is set up with.
+    fn rebound(&mut self, slot: Slot) {
+        let bounds = self.settings.bounds.clone();
+        let Some(resource) = self.realm.get_mut(slot).filter(|resource| resource.routing == Routing::Queue) else {
+            return;
+        };
+        if resource.queue.bounds != bounds {
+            resource.queue.bounds = bounds;
+            self.define(slot);
+        }
+    }
+
+    fn define(&mut self, slot: Slot) {
+        if let Some((_, op)) = self.definition(slot) {
+            self.journal.insist(op);
+        }
+    }
+
+    /// Milliseconds since 1970.
+    fn wall(&self, at: Nanos) -> u64 {
+        self.settings.epoch_ms.saturating_add(at.0 / 1_000_000)
+    }
+
+    /// Whether nobody can read along on this socket.
+    fn is_private(&self, socket: ServerSocket) -> bool {
+        if matches!(self.settings.options.curve, Some(Curve::Server { .. })) {
+            return true;
+        }
+        let endpoint = match socket {
+            ServerSocket::Control(at) => &self.settings.bind[at],
+            ServerSocket::Data(at) => &self.settings.data_bind[at],
+        };
+        endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")
+    }
+
+    /// Where a client that asks on this socket finds the data: the endpoint it came by, or one like it.
+    fn data_endpoint(&self, socket: ServerSocket) -> Option<String> {
+        let (ServerSocket::Control(at) | ServerSocket::Data(at)) = socket;
+        let ours = self.control.get(at).cloned().flatten();
+        if self.settings.data_bind.is_empty() {
+            return ours;
+        }
+        let scheme = |endpoint: &str| endpoint.split("://").next().map(str::to_owned);
+        let wanted = ours.as_deref().and_then(scheme);
+        let bound = self.data.iter().flatten();
+        bound.clone().find(|endpoint| scheme(endpoint) == wanted).or_else(|| bound.clone().next()).cloned()
+    }
+
+    fn is_data(&self, socket: ServerSocket, frames: &[Bytes]) -> bool {
+        match (socket, frames) {
+            (ServerSocket::Data(_), _) => true,
+            // The envelope of a command ends in an empty frame (MTL-05), and headers are never empty (MTL-31).
+            (ServerSocket::Control(_), [first, _]) => self.settings.data_bind.is_empty() && !first.is_empty(),
+            (ServerSocket::Control(_), _) => false,
+        }
+    }
+
+    fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
+        let dropped = Dropped { reason, peer, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(ServerEvent::Dropped(dropped));
+    }
+
+    /// Counts a content that went nowhere, and tells of the first of many.
+    fn lose(&mut self, kind: DropKind, peer: Option<Bytes>, is_first: bool) {
+        if is_first {
+            self.drop(kind.into(), peer, Frames::new());
+        } else {
+            *self.stats.dropped.entry(kind.slug()).or_default() += 1;
+        }
+    }
+
+    /// Ends a session, with all it has.
+    fn end_session(&mut self, now: Nanos, slot: Slot) {
+        self.revoke_leases(now, slot);
+        self.sessions.close(slot);
+    }
+
+    /// Ends the leases of a session, used or not.
+    fn revoke_leases(&mut self, now: Nanos, slot: Slot) {
+        let session = self.sessions.get_mut(slot);
+        for lease in std::mem::take(&mut session.leases) {
+            self.leases.remove(&lease);
+        }
+        for flow in session.flows.clone() {
+            self.end_flow(now, flow, LeaseEnd::Revoked);
+        }
+    }
+
+    fn revoke(&mut self, now: Nanos, users: &[String], leases: bool) {
+        for slot in self.sessions.of(users) {
+            if leases {
+                self.revoke_leases(now, slot);
+            }
+            self.sessions.get_mut(slot).user = None;
+        }
+    }
+
+    fn on_stored(&mut self, kept: Vec<Kept>, is_stored: bool) {
+        for kept in kept {
+            match kept {
+                Kept::Content(written) => self.on_written(*written, is_stored),
+                Kept::Created { asker, resource, queue } => {
+                    let is_there = self.realm.get(resource).is_some_and(|found| found.queue.number == queue);
+                    if !is_stored && is_there {
+                        self.remove_queue(resource);
+                    }
+                    self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored") });
+                }
+                Kept::Deleted { asker, queue } => {
+                    if !is_stored {
+                        self.journal.insist(Op::Delete { queue });
+                    }
+                    self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored yet") });
+                }
+            }
+        }
+    }
+
+    fn on_settled(&mut self, now: Nanos, settled: flows::Settled, unsent: Option<Unsent>) {
+        let flows::Settled { flow: slot, content } = settled;
+        let Some(flow) = self.flows.get_mut(slot) else { return };
+        if unsent.is_none() {
+            flow.heartbeat.spoke(now);
+            flow.is_losing = false;
+        }
+        let is_confirmed = flow.terms.is_confirmed;
+        if unsent == Some(Unsent::Unreachable) {
+            return self.end_flow(now, slot, LeaseEnd::Gone);
+        }
+        let Some((sequence, resource)) = content else {
+            return self.wake(slot);
+        };
+        if unsent.is_none() {
+            if let Some(resource) = self.realm.get_mut(resource) {
+                resource.stats.out += 1;
+            }
+            // Where nothing is confirmed, it is done.
+            let done =
+                self.flows.get_mut(slot).filter(|_| !is_confirmed).and_then(|flow| flow.in_hand.remove(&sequence));
+            if let Some(done) = done {
+                self.settle_out(done.resource, &done.content);
+            }
+        } else if let Some(in_hand) = self.flows.get_mut(slot).and_then(|flow| flow.in_hand.remove(&sequence)) {
+            self.give_back(slot, in_hand);
+        } else {
+            let peer = self.flows.get(slot).map(|flow| flow.address.1.clone());
+            self.lose(DropKind::PeerFull, peer, true);
+        }
+        self.wake(slot);
+    }
+
+    fn beat(&mut self, now: Nanos) {
+        while let Some(&(at, slot)) = self.flow_due.first()
+            && at <= now
+        {
+            self.flow_due.pop_first();
+            let Some(flow) = self.flows.get_mut(slot) else { continue };
+            if self.is_pressed {
+                // What is not read says nothing.
+                flow.heartbeat.heard();
+            }
+            let beat = flow.heartbeat.beat(now);
+            flow.due = flow.heartbeat.due();
+            self.flow_due.insert((flow.due, slot));
+            match beat {
+                Beat::Nothing => {}
+                Beat::Ping => self.flows.send(slot, wire::ping()),
+                Beat::Dead => self.end_flow(now, slot, LeaseEnd::Silent),
+            }
+        }
+    }
+
+    /// Data connections that may write to a resource.
+    fn writers(&self, resource: &Resource) -> u64 {
+        let may = |flow: &&flows::Flow| {
+            let terms = &flow.terms;
+            !terms.reads
+                && terms.virtual_host == resource.virtual_host
+                && terms.profile == resource.profile
+                && terms.covers(&resource.name)
+        };
+        self.flows.iter().filter(may).count() as u64
+    }
+
+    fn is_done(&self) -> bool {
+        self.flows.is_idle() && self.to_confirm.is_empty() && self.journal.is_idle()
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        if !self.state.is_draining() {
+            return;
+        }
+        let is_done = self.is_done();
+        let Some(linger) = self.state.close(now, is_done) else { return };
+        let sockets = (0..self.control.len()).map(ServerSocket::Control);
+        for socket in sockets.chain((0..self.data.len()).map(ServerSocket::Data)) {
+            self.outputs.push_back(Output::Close { socket, linger });
+        }
+    }
+
+    /// The row of a message of the data flow says the resource it is about.
+    fn label_of(&self, address: &Address, frames: &[Bytes], layout: &wire::Layout) -> Label {
+        let is_named = matches!(layout.kind, wire::Kind::Summon | wire::Kind::Dismiss | wire::Kind::Content);
+        let topic = if is_named && !layout.name.is_empty() {
+            Some(frames[0].slice(layout.name.clone()))
+        } else if layout.kind == wire::Kind::Content {
+            let flow = self.flows.at(address).and_then(|slot| self.flows.get(slot));
+            let one = flow.and_then(|flow| flow.terms.resources.first());
+            one.map(|one| Bytes::copy_from_slice(one.as_bytes()))
+        } else {
+            None
+        };
+        Label { framing: Some(Framing::MtlData), topic }
+    }
+}
+
+impl Machine for Server {
+    type Socket = ServerSocket;
+    type Event = ServerEvent;
+    type Verb = ServerVerb;
+    type Stats = ServerStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<ServerSocket>) -> Verdict {
+        let Incoming { socket, peer: Some(peer), user_id, frames } = incoming else { return Verdict::default() };
+        self.now = now;
+        self.stats.received += 1;
+        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let is_data = self.is_data(socket, &frames);
+        // A copy: it may be a piece of something larger.
+        let address = (socket, Bytes::copy_from_slice(&peer));
+        let mut label =
+            Label { framing: Some(if is_data { Framing::MtlData } else { Framing::MtlControl }), topic: None };
+        let taken = if is_data {
+            if let Some(flow) = self.flows.at(&address).and_then(|slot| self.flows.get_mut(slot)) {
+                flow.heartbeat.heard();
+            }
+            wire::decode(&frames).map(|layout| {
+                label = self.label_of(&address, &frames, &layout);
+                self.on_data(now, address, user_id.as_ref(), &frames, &layout);
+            })
+        } else {
+            self.on_control(now, address, user_id, &frames)
+        };
+        match taken {
+            Ok(()) => Verdict { error: None, label },
+            Err(error) => {
+                self.drop(error.into(), Some(peer), frames);
+                Verdict { error: Some(error.kind), label }
+            }
+        }
+    }
+
+    fn handle_socket(&mut self, now: Nanos, socket: ServerSocket, event: SocketEvent) {
+        self.now = now;
+        self.events.extend(event.connection().map(ServerEvent::Connection));
+        match event {
+            SocketEvent::Bound(endpoint) => match socket {
+                ServerSocket::Control(at) => self.control[at] = Some(endpoint),
+                ServerSocket::Data(at) => self.data[at] = Some(endpoint),
+            },
+            SocketEvent::Connected(_) => self.stats.peers += 1,
+            SocketEvent::Disconnected(_) => self.stats.peers = self.stats.peers.saturating_sub(1),
+            // What is not sent by the end is as before.
+            SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Unsent(_, Unsent::Closed) => {}
+            SocketEvent::Sent(id) => {
+                self.stats.sent += 1;
+                if let Some(settled) = self.flows.settle(id) {
+                    self.on_settled(now, settled, None);
+                }
+            }
+            SocketEvent::Unsent(id, unsent) => {
+                if let Some(settled) = self.flows.settle(id) {
+                    self.on_settled(now, settled, Some(unsent));
+                }
+            }
+            SocketEvent::Closed => {
+                self.sockets = self.sockets.saturating_sub(1);
+                if self.sockets == 0 {
+                    self.state = Lifecycle::Closed;
+                }
+            }
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        self.now = now;
+        while let Some((token, hanging)) = self.questions.expired(now) {
+            self.settle_question(now, token, hanging, Answer::Failed);
+        }
+        while let Some((asker, reply)) = self.delays.due(now) {
+            if let Some(session) = self.sessions.at(&asker.address) {
+                self.sessions.get_mut(session).is_delayed = false;
+            }
+            self.reply(&asker, &reply);
+        }
+        while self.lease_due.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, lease)) = self.lease_due.pop_front()
+        {
+            if let Some(terms) = self.leases.remove(&lease) {
+                self.sessions.get_mut(terms.session).leases.remove(&lease);
+            }
+        }
+        while let Some(session) = self.sessions.expired(now, self.settings.session_idle) {
+            self.end_session(now, session);
+        }
+        self.expire(now);
+        self.beat(now);
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.journal.retry();
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: ServerVerb) {
+        self.now = now;
+        match verb {
+            ServerVerb::Answer(token, answer) => self.on_answer(now, token, answer),
+            ServerVerb::Stored(through) => {
+                let kept = self.journal.stored(through);
+                self.on_stored(kept, true);
+            }
+            ServerVerb::Unstored(number, reason) => {
+                let kept = self.journal.unstored(number);
+                self.on_stored(kept, false);
+                self.retry_at = Some(now + RETRY).filter(|_| self.journal.has_failed());
+                self.events.push_back(ServerEvent::StoreFailed(reason));
+            }
+            ServerVerb::Revoke { users, leases } => self.revoke(now, &users, leases),
+        }
+        self.close_if_done(now);
+    }
+
+    /// Takes nothing new; waits until all is stored and the transport has taken what there is for clients.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.now = now;
+        self.state.drain(now, grace);
+        self.close_if_done(now);
+    }
+
+    fn handle_pressure(&mut self, _now: Nanos, pressed: bool) {
+        self.is_pressed = pressed;
+    }
+
+    fn poll_output(&mut self) -> Option<Output<ServerSocket>> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        if self.state.is_closing() {
+            return None;
+        }
+        for slot in std::mem::take(&mut self.to_confirm) {
+            self.confirm_to(slot);
+        }
+        // Who drains hands nothing out any more.
+        if self.state.is_open() {
+            self.hand_out();
+        }
+        let (id, (socket, to), frames) = self.flows.offer()?;
+        let (socket, to) = (*socket, Some(to.clone()));
+        Some(Output::Send { id: Some(id), socket, to, frames: frames.into(), until: None })
+    }
+
+    fn label(&self, socket: ServerSocket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
+        let is_data = matches!(frames, [first, _] if first.first().is_some_and(|byte| *byte < FIRST_OF_CONTROL));
+        match (to, wire::decode(frames)) {
+            (Some(to), Ok(layout)) if is_data => self.label_of(&(socket, to.clone()), frames, &layout),
+            _ => Label { framing: Some(if is_data { Framing::MtlData } else { Framing::MtlControl }), topic: None },
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front().or_else(|| self.journal.batch().map(ServerEvent::Store))
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        if self.state.is_closing() {
+            return None;
+        }
+        let all = [
+            self.questions.poll_timeout(),
+            self.delays.poll_timeout(),
+            self.lease_due.front().map(|(at, _)| *at),
+            self.sessions.poll_timeout(self.settings.session_idle),
+            self.expiries.first().map(|(at, _)| *at),
+            self.flow_due.first().map(|(at, _)| *at),
+            self.retry_at,
+            self.state.poll_timeout(),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    fn reads(&self, _socket: ServerSocket) -> bool {
+        self.state.is_open()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.received
+    }
+
+    fn stats(&self) -> ServerStats {
+        let resources = self.realm.iter().take(LISTED).map(|resource| {
+            let name = |name: &str| String::from_utf8_lossy(&shortened(name.as_bytes())).into_owned();
+            ResourceStats {
+                virtual_host: name(&self.settings.virtual_hosts[resource.virtual_host]),
+                profile: name(&self.settings.profiles[resource.profile].name),
+                resource: name(&resource.name),
+                queued: resource.queue.count,
+                queued_bytes: resource.queue.bytes,
+                readers: resource.summons,
+                writers: self.writers(resource),
+                ..resource.stats.clone()
+            }
+        });
+        ServerStats {
+            sessions: self.sessions.len() as u64,
+            leases: self.flows.len() as u64,
+            resources: resources.collect(),
+            ..self.stats.clone()
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.is_closed()
+    }
+}

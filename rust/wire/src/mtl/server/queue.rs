@@ -1,0 +1,387 @@
+//! What becomes of the contents of queues, and the commands for queues.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::control::{Asked, Outcome, object, ok, resource_name, says, text};
+use super::flows::InHand;
+use super::realm::{Content, Queue};
+use super::settings::{Bounds, Routing};
+use super::store::Op;
+use super::{Kept, Server};
+use crate::mtl::control::{Json, Reply};
+use crate::mtl::{data, table};
+use crate::slab::Slot;
+use crate::{DropKind, Nanos};
+
+/// The commands of the class, in lower case.
+pub(super) const COMMANDS: [&str; 5] = ["queue.create", "queue.delete", "queue.purge", "queue.info", "queue.list"];
+
+/// What a content says that may have been delivered before.
+const REDELIVERED: &str = "redelivered";
+
+/// What the name of a resource for dead letters ends in, unless it is another.
+const DEAD: &str = ".dead";
+
+impl Server {
+    /// Has a resource among those with something to hand out.
+    pub(super) fn stir(&mut self, slot: Slot) {
+        if let Some(resource) = self.realm.get_mut(slot)
+            && !std::mem::replace(&mut resource.is_dirty, true)
+        {
+            self.dirty.push_back(slot);
+        }
+    }
+
+    /// A content is in its queue from now on.
+    pub(super) fn settle_in(&mut self, slot: Slot, content: Content) {
+        let Some(resource) = self.realm.get_mut(slot) else { return };
+        resource.queue.put(content);
+        self.watch(slot);
+        self.stir(slot);
+    }
+
+    /// Looks at a queue when its first content is too old.
+    fn watch(&mut self, slot: Slot) {
+        let first = self.realm.get(slot).and_then(|resource| resource.queue.first());
+        let Some(at) = first.and_then(|content| content.expires) else { return };
+        let armed = self.expiring.get(&slot).copied();
+        if armed.is_none_or(|armed| at < armed) {
+            self.expiring.insert(slot, at);
+            self.expiries.extend([(at, slot)]);
+            if let Some(armed) = armed {
+                self.expiries.remove(&(armed, slot));
+            }
+        }
+    }
+
+    /// Drops what is too old.
+    pub(super) fn expire(&mut self, now: Nanos) {
+        while let Some(&(at, slot)) = self.expiries.first()
+            && at <= now
+        {
+            self.expiries.pop_first();
+            self.expiring.remove(&slot);
+            while self.drop_expired(now, slot) {}
+            self.watch(slot);
+        }
+    }
+
+    /// Drops the first content if it is too old.
+    fn drop_expired(&mut self, now: Nanos, slot: Slot) -> bool {
+        let Some(resource) = self.realm.get_mut(slot) else { return false };
+        if resource.queue.first().and_then(|content| content.expires).is_none_or(|expires| expires > now) {
+            return false;
+        }
+        let Some(content) = resource.queue.take() else { return false };
+        resource.stats.expired += 1;
+        let is_first = resource.stats.expired == 1;
+        self.settle_out(slot, &content);
+        self.lose(DropKind::QueueExpired, None, is_first);
+        true
+    }
+
+    /// A content is gone for good.
+    pub(super) fn settle_out(&mut self, slot: Slot, content: &Content) {
+        let Some(resource) = self.realm.get_mut(slot) else { return };
+        resource.queue.sub(content.cost());
+        let queue = resource.queue.number;
+        self.journal.insist(Op::Remove { queue, position: content.position });
+    }
+
+    /// A content goes back to its place, unless that has been often enough.
+    pub(super) fn give_back(&mut self, reader: Slot, in_hand: InHand) {
+        let InHand { resource, mut content } = in_hand;
+        if content.attempts > self.settings.max_recycle {
+            return self.bury(resource, &content);
+        }
+        content.is_redelivered = true;
+        content.last = Some(reader);
+        self.settle_in(resource, content);
+    }
+
+    /// A content that nobody wants goes to the dead letters, if there is a place for them.
+    pub(super) fn bury(&mut self, slot: Slot, content: &Content) {
+        let Some(resource) = self.realm.get_mut(slot) else { return };
+        resource.stats.dead_lettered += 1;
+        let own = || format!("{}{DEAD}", resource.name);
+        let name = resource.queue.bounds.dead_letter.clone().unwrap_or_else(own);
+        let (virtual_host, profile) = (resource.virtual_host, resource.profile);
+        let target = self.realm.find(virtual_host, profile, &name);
+        if let Some(target) = target.filter(|target| *target != slot) {
+            self.move_to(target, content);
+        }
+        self.settle_out(slot, content);
+    }
+
+    fn move_to(&mut self, target: Slot, content: &Content) {
+        let now = self.now;
+        let Some(found) = self.realm.get_mut(target) else { return };
+        let queue = &mut found.queue;
+        if !queue.has_room(content.cost()) {
+            let is_first = !std::mem::replace(&mut found.is_full, true);
+            return self.lose(DropKind::DeadLetterFull, None, is_first);
+        }
+        let expires = queue.bounds.ttl.map(|ttl| now + ttl);
+        let moved = Content {
+            position: queue.next,
+            expires,
+            attempts: 0,
+            is_redelivered: false,
+            last: None,
+            properties: content.properties.clone(),
+            body: content.body.clone(),
+        };
+        queue.next += 1;
+        queue.add(moved.cost());
+        found.stats.taken += 1;
+        let op = Op::Put {
+            queue: queue.number,
+            position: moved.position,
+            attempts: 0,
+            expires_at_ms: expires.map(|at| self.wall(at)),
+            properties: moved.properties.clone(),
+            body: moved.body.clone(),
+        };
+        self.journal.insist(op);
+        self.settle_in(target, moved);
+    }
+
+    /// A reader has room again.
+    pub(super) fn wake(&mut self, reader: Slot) {
+        let Some(flow) = self.flows.get_mut(reader) else { return };
+        if !flow.has_room() {
+            return;
+        }
+        let mut stirred = vec![];
+        for (slot, is_in_ring) in &mut flow.summoned {
+            if !std::mem::replace(is_in_ring, true)
+                && let Some(resource) = self.realm.get_mut(*slot)
+            {
+                resource.readers.push_back(reader);
+                stirred.push(*slot);
+            }
+        }
+        for slot in stirred {
+            self.stir(slot);
+        }
+    }
+
+    /// Hands out what there is to those who have room: of each resource one in turn. Whether anything was.
+    pub(super) fn hand_out(&mut self) -> bool {
+        let mut any = false;
+        while let Some(slot) = self.dirty.pop_front() {
+            if let Some(resource) = self.realm.get_mut(slot) {
+                resource.is_dirty = false;
+            }
+            if self.hand_out_one(slot) {
+                any = true;
+                self.stir(slot);
+            }
+        }
+        any
+    }
+
+    fn hand_out_one(&mut self, slot: Slot) -> bool {
+        while self.drop_expired(self.now, slot) {}
+        let Some(resource) = self.realm.get_mut(slot) else { return false };
+        if resource.routing == Routing::Fanout {
+            return false;
+        }
+        let Some(last) = resource.queue.first().map(|content| content.last) else { return false };
+        let mut passed = None;
+        let reader = loop {
+            let Some(reader) = resource.readers.pop_front() else { break passed };
+            let Some(flow) = self.flows.get_mut(reader) else { continue };
+            if !flow.has_room() {
+                flow.summoned.insert(slot, false);
+            } else if last == Some(reader) && passed.is_none() {
+                // Who gave it back has it again if nobody else can.
+                passed = Some(reader);
+            } else {
+                break Some(reader);
+            }
+        };
+        let Some(reader) = reader else { return false };
+        resource.readers.extend(passed.filter(|passed| *passed != reader));
+        let Some(mut content) = resource.queue.take() else { return false };
+        let Some(flow) = self.flows.get_mut(reader) else { return false };
+        content.attempts += 1;
+        flow.last += 1;
+        let sequence = flow.last;
+        let marked;
+        let properties = if content.is_redelivered {
+            resource.stats.redelivered += 1;
+            marked = table::with_flag(&content.properties, REDELIVERED);
+            &marked
+        } else {
+            &content.properties
+        };
+        let frames = data::content(sequence, &resource.name, properties, content.body.clone());
+        flow.in_hand.insert(sequence, InHand { resource: slot, content });
+        self.flows.deliver(reader, sequence, slot, frames);
+        let has_room = self.flows.get(reader).is_some_and(super::flows::Flow::has_room);
+        if has_room {
+            resource.readers.push_back(reader);
+        } else if let Some(flow) = self.flows.get_mut(reader) {
+            flow.summoned.insert(slot, false);
+        }
+        true
+    }
+
+    pub(super) fn on_queue_command(&mut self, asked: &Asked<'_>, profile: usize, name: &str) -> Result<Outcome, Reply> {
+        let body = &asked.command.body;
+        let session = self.sessions.get(asked.session);
+        let virtual_host = session.virtual_host;
+        let rights = session.rights.clone();
+        if name == "queue.list" {
+            let names = self.realm.list(virtual_host, profile);
+            let queues: Vec<_> =
+                names.into_iter().filter(|name| rights.may_read(name) || rights.may_write(name)).collect();
+            return Ok(Some(Reply { status: 200, body: object(json!({ "status": "OK", "queues": queues })) }));
+        }
+        if !COMMANDS.contains(&name) {
+            return Err(says(501, "Not implemented"));
+        }
+        let queue = resource_name(text(body, "name")?)?;
+        let may = rights.may_write(queue) || name == "queue.info" && rights.may_read(queue);
+        if !may {
+            return Err(says(403, "you may not do that with this queue"));
+        }
+        let found = self.realm.find(virtual_host, profile, queue);
+        if name == "queue.create" {
+            let bounds = bounds(body, &self.settings.bounds)?;
+            return match found.and_then(|slot| self.realm.get(slot)) {
+                Some(there) if there.queue.bounds == bounds => Ok(Some(ok())),
+                Some(_) => Err(says(400, "there is such a queue with other bounds")),
+                None => Ok(self.create(asked, profile, queue, bounds)),
+            };
+        }
+        let slot = found.ok_or_else(|| says(404, "there is no such queue"))?;
+        match name {
+            "queue.delete" => Ok(self.delete(asked, slot)),
+            "queue.purge" => {
+                let purged = self.purge(slot);
+                Ok(Some(Reply { status: 200, body: object(json!({ "status": "OK", "purged": purged })) }))
+            }
+            _ => Ok(Some(self.info(slot))),
+        }
+    }
+
+    fn create(&mut self, asked: &Asked<'_>, profile: usize, name: &str, bounds: Bounds) -> Outcome {
+        let virtual_host = self.sessions.get(asked.session).virtual_host;
+        let slot = self.add_queue(virtual_host, profile, name, bounds);
+        if !self.journal.is_on() {
+            return Some(ok());
+        }
+        let (queue, op) = self.definition(slot)?;
+        self.journal.put(op, Kept::Created { asker: asked.asker.clone(), resource: slot, queue });
+        None
+    }
+
+    /// A queue of a new number.
+    pub(super) fn add_queue(&mut self, virtual_host: usize, profile: usize, name: &str, bounds: Bounds) -> Slot {
+        let number = self.next_queue;
+        self.next_queue += 1;
+        self.realm.insert(virtual_host, profile, name, Routing::Queue, Queue::new(number, bounds))
+    }
+
+    /// The number of a queue, and how it is stored.
+    pub(super) fn definition(&self, slot: Slot) -> Option<(u64, Op)> {
+        let resource = self.realm.get(slot)?;
+        let queue = &resource.queue;
+        let mut description = object(json!({
+            "virtual-host": self.settings.virtual_hosts[resource.virtual_host],
+            "profile": self.settings.profiles[resource.profile].name,
+            "name": resource.name,
+        }));
+        description.extend(said_bounds(&queue.bounds));
+        let description = serde_json::to_vec(&description).expect("text and numbers can be written");
+        Some((queue.number, Op::Define { queue: queue.number, description }))
+    }
+
+    fn delete(&mut self, asked: &Asked<'_>, slot: Slot) -> Outcome {
+        let queue = self.remove_queue(slot)?;
+        if !self.journal.is_on() {
+            return Some(ok());
+        }
+        self.journal.put(Op::Delete { queue }, Kept::Deleted { asker: asked.asker.clone(), queue });
+        None
+    }
+
+    /// Has a queue be gone, with what readers have of it in hand; its number.
+    pub(super) fn remove_queue(&mut self, slot: Slot) -> Option<u64> {
+        let resource = self.realm.remove(slot)?;
+        if let Some(at) = self.expiring.remove(&slot) {
+            self.expiries.remove(&(at, slot));
+        }
+        for reader in self.flows.slots() {
+            self.flows.forget(reader, slot);
+            if let Some(flow) = self.flows.get_mut(reader) {
+                flow.summoned.remove(&slot);
+                flow.in_hand.retain(|_, in_hand| in_hand.resource != slot);
+                self.wake(reader);
+            }
+        }
+        Some(resource.queue.number)
+    }
+
+    fn purge(&mut self, slot: Slot) -> u64 {
+        let waiting = self.realm.get(slot).map_or(0, |resource| resource.queue.waiting());
+        for _ in 0..waiting {
+            let Some(content) = self.realm.get_mut(slot).and_then(|resource| resource.queue.take()) else { break };
+            self.settle_out(slot, &content);
+        }
+        waiting
+    }
+
+    fn info(&self, slot: Slot) -> Reply {
+        let Some(resource) = self.realm.get(slot) else { return says(404, "there is no such queue") };
+        let queue = &resource.queue;
+        let waiting = queue.waiting();
+        let mut body = object(json!({
+            "status": "OK",
+            "name": resource.name,
+            "messages": waiting,
+            "bytes": queue.bytes,
+            "unconfirmed": queue.count - waiting,
+            "readers": resource.summons,
+            "writers": self.writers(resource),
+        }));
+        body.extend(said_bounds(&queue.bounds));
+        Reply { status: 200, body }
+    }
+}
+
+fn said_bounds(bounds: &Bounds) -> Json {
+    let ttl = bounds.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    object(json!({
+        "max-messages": bounds.max_messages,
+        "max-bytes": bounds.max_bytes,
+        "ttl-ms": ttl,
+        "dead-letter": bounds.dead_letter,
+    }))
+}
+
+/// The bounds that are said, those of the server where nothing is.
+pub(super) fn bounds(body: &Json, ours: &Bounds) -> Result<Bounds, Reply> {
+    let number = |name: &str| match body.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64().filter(|number| *number > 0) {
+            Some(number) => Ok(Some(number)),
+            None => Err(says(400, &format!("{name:?} is no number from 1"))),
+        },
+    };
+    let dead_letter = match body.get("dead-letter") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(name)) => Some(resource_name(name)?.to_owned()),
+        Some(_) => return Err(says(400, "\"dead-letter\" is no string")),
+    };
+    Ok(Bounds {
+        max_messages: number("max-messages")?.unwrap_or(ours.max_messages),
+        max_bytes: number("max-bytes")?.unwrap_or(ours.max_bytes),
+        ttl: number("ttl-ms")?.map(Duration::from_millis).or(ours.ttl),
+        dead_letter,
+    })
+}

@@ -1,0 +1,200 @@
+//! Resources and their contents.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+use foldhash::quality::RandomState;
+
+use super::settings::{Bounds, ResourceStats, Routing};
+use crate::slab::{Slab, Slot};
+use crate::{FRAME_COST, Nanos};
+
+/// A content of a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    /// Its place in the order of its queue.
+    pub(super) position: u64,
+    /// Its field table.
+    pub(super) properties: Bytes,
+    pub(super) body: Bytes,
+    pub(super) expires: Option<Nanos>,
+    /// How often it was delivered.
+    pub(super) attempts: u32,
+    pub(super) is_redelivered: bool,
+    /// Who had it last.
+    pub(super) last: Option<Slot>,
+}
+
+impl Content {
+    /// What it takes to keep it.
+    pub(super) fn cost(&self) -> u64 {
+        (self.properties.len() + self.body.len() + 2 * FRAME_COST) as u64
+    }
+}
+
+/// A resource.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) virtual_host: usize,
+    pub(super) profile: usize,
+    pub(super) name: String,
+    pub(super) routing: Routing,
+    /// Those who have summoned it: all of them, or those of a queue who had room when they were last looked at.
+    pub(super) readers: VecDeque<Slot>,
+    /// How many have summoned it.
+    pub(super) summons: u64,
+    pub(super) queue: Queue,
+    pub(super) stats: ResourceStats,
+    /// Whether it stands among those with something to hand out.
+    pub(super) is_dirty: bool,
+    /// Whether contents were refused since one was taken.
+    pub(super) is_full: bool,
+}
+
+/// The contents of a queue, in their order.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// Its number in the store.
+    pub(super) number: u64,
+    pub(super) bounds: Bounds,
+    /// Those that were never handed out; every position is beyond those of the others.
+    fresh: VecDeque<Content>,
+    /// Those that came back.
+    returned: BTreeMap<u64, Content>,
+    pub(super) next: u64,
+    /// Contents that there are: waiting, in the hands of readers, and being stored.
+    pub(super) count: u64,
+    /// What they take.
+    pub(super) bytes: u64,
+}
+
+impl Queue {
+    pub(super) fn new(number: u64, bounds: Bounds) -> Self {
+        let (fresh, returned) = (VecDeque::new(), BTreeMap::new());
+        Self { number, bounds, fresh, returned, next: 1, count: 0, bytes: 0 }
+    }
+
+    /// Whether there is room for one more of this size.
+    pub(super) fn has_room(&self, cost: u64) -> bool {
+        self.count < self.bounds.max_messages && (self.bytes + cost <= self.bounds.max_bytes || self.count == 0)
+    }
+
+    /// Counts a content that is taken in.
+    pub(super) fn add(&mut self, cost: u64) {
+        self.count += 1;
+        self.bytes += cost;
+    }
+
+    /// Counts a content that is gone.
+    pub(super) fn sub(&mut self, cost: u64) {
+        self.count -= 1;
+        self.bytes -= cost;
+    }
+
+    /// Puts a content where its position is.
+    pub(super) fn put(&mut self, content: Content) {
+        if content.attempts == 0 && self.fresh.back().is_none_or(|last| last.position < content.position) {
+            self.fresh.push_back(content);
+        } else {
+            self.returned.insert(content.position, content);
+        }
+    }
+
+    /// The first content.
+    pub(super) fn first(&self) -> Option<&Content> {
+        match (self.returned.first_key_value(), self.fresh.front()) {
+            (Some((position, content)), fresh) if fresh.is_none_or(|fresh| *position < fresh.position) => Some(content),
+            (_, fresh) => fresh,
+        }
+    }
+
+    /// Takes the first content out; it stays counted.
+    pub(super) fn take(&mut self) -> Option<Content> {
+        let position = self.first()?.position;
+        self.returned.remove(&position).or_else(|| self.fresh.pop_front())
+    }
+
+    /// Contents that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        (self.fresh.len() + self.returned.len()) as u64
+    }
+}
+
+/// All resources, by virtual host and profile.
+#[derive(Debug)]
+pub(super) struct Realm {
+    all: Slab<Resource>,
+    /// In one list: all profiles of the first host, those of the second, and so on.
+    names: Vec<HashMap<String, Slot, RandomState>>,
+    profiles: usize,
+}
+
+impl Realm {
+    pub(super) fn new(virtual_hosts: usize, profiles: usize) -> Self {
+        let names = (0..virtual_hosts * profiles).map(|_| HashMap::default()).collect();
+        Self { all: Slab::new(), names, profiles }
+    }
+
+    fn names(&self, virtual_host: usize, profile: usize) -> &HashMap<String, Slot, RandomState> {
+        &self.names[virtual_host * self.profiles + profile]
+    }
+
+    pub(super) fn find(&self, virtual_host: usize, profile: usize, name: &str) -> Option<Slot> {
+        self.names(virtual_host, profile).get(name).copied()
+    }
+
+    /// The only resource there is, if it is the only one.
+    pub(super) fn only(&self, virtual_host: usize, profile: usize) -> Option<Slot> {
+        let names = self.names(virtual_host, profile);
+        names.values().next().copied().filter(|_| names.len() == 1)
+    }
+
+    /// The names there are, in order.
+    pub(super) fn list(&self, virtual_host: usize, profile: usize) -> Vec<&str> {
+        let mut names: Vec<_> = self.names(virtual_host, profile).keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        virtual_host: usize,
+        profile: usize,
+        name: &str,
+        routing: Routing,
+        queue: Queue,
+    ) -> Slot {
+        let slot = self.all.insert(Resource {
+            virtual_host,
+            profile,
+            name: name.to_owned(),
+            routing,
+            readers: VecDeque::new(),
+            summons: 0,
+            queue,
+            stats: ResourceStats::default(),
+            is_dirty: false,
+            is_full: false,
+        });
+        self.names[virtual_host * self.profiles + profile].insert(name.to_owned(), slot);
+        slot
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Resource> {
+        let resource = self.all.remove(slot)?;
+        self.names[resource.virtual_host * self.profiles + resource.profile].remove(&resource.name);
+        Some(resource)
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&Resource> {
+        self.all.get(slot)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Resource> {
+        self.all.get_mut(slot)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Resource> {
+        self.all.iter()
+    }
+}

@@ -1,0 +1,423 @@
+//! Field tables in the dialect of `RabbitMQ` of AMQP (MTL-60): every letter is read, few are written.
+//!
+//! Big-endian. A table is its length in 4 bytes, then names (a byte of length, text) with a value each: a letter and what
+//! it stands for. Offsets of faults are in the bytes that were given.
+
+use std::collections::HashSet;
+
+use bytes::{BufMut, BytesMut};
+
+use crate::{ErrorKind, Fault};
+
+/// Tables and arrays inside each other, the outermost table counted.
+pub const DEPTH: usize = 16;
+
+/// The longest name, in bytes.
+pub const NAME: usize = 128;
+
+/// Names up to which each is held against all others.
+const FEW: usize = 16;
+
+/// A value as it stands in a table.
+#[derive(Clone, Debug)]
+pub enum Value<'a> {
+    /// `t`.
+    Bool(bool),
+    /// `b B s U u I i l L`.
+    Int(i64),
+    /// `f d`.
+    Float(f64),
+    /// `D`: the number of decimal places, and the digits.
+    Decimal(u8, i32),
+    /// `S`: text, or what somebody took for it.
+    Text(&'a [u8]),
+    /// `x`.
+    Bytes(&'a [u8]),
+    /// `T`: seconds since 1970.
+    Time(u64),
+    /// `V`.
+    Void,
+    /// `F`.
+    Table(Table<'a>),
+    /// `A`.
+    Array(Array<'a>),
+}
+
+/// What a table or an array is read from.
+#[derive(Clone, Debug)]
+struct Source<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    end: usize,
+    depth: usize,
+}
+
+const fn bad<T>(offset: usize) -> Result<T, Fault> {
+    Err(Fault { kind: ErrorKind::BadFieldTable, offset })
+}
+
+impl<'a> Source<'a> {
+    #[inline]
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
+        if self.end - self.at < count {
+            return bad(self.at);
+        }
+        let taken = &self.bytes[self.at..self.at + count];
+        self.at += count;
+        Ok(taken)
+    }
+
+    #[inline]
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let mut number = [0; N];
+        number.copy_from_slice(self.take(N)?);
+        Ok(number)
+    }
+
+    fn long(&mut self) -> Result<&'a [u8], Fault> {
+        let length = u32::from_be_bytes(self.number()?);
+        self.take(length as usize)
+    }
+
+    /// What is inside, to be read later.
+    fn inner(&mut self, start: usize) -> Result<Self, Fault> {
+        let depth = self.depth + 1;
+        if depth > DEPTH {
+            return bad(start);
+        }
+        let inside = self.long()?;
+        Ok(Self { bytes: self.bytes, at: self.at - inside.len(), end: self.at, depth })
+    }
+
+    #[inline]
+    fn value(&mut self) -> Result<Value<'a>, Fault> {
+        let start = self.at;
+        let [letter] = self.number()?;
+        Ok(match letter {
+            b't' => match self.number()? {
+                [0] => Value::Bool(false),
+                [1] => Value::Bool(true),
+                _ => return bad(start + 1),
+            },
+            b'b' => Value::Int(i8::from_be_bytes(self.number()?).into()),
+            b'B' => Value::Int(u8::from_be_bytes(self.number()?).into()),
+            b's' | b'U' => Value::Int(i16::from_be_bytes(self.number()?).into()),
+            b'u' => Value::Int(u16::from_be_bytes(self.number()?).into()),
+            b'I' => Value::Int(i32::from_be_bytes(self.number()?).into()),
+            b'i' => Value::Int(u32::from_be_bytes(self.number()?).into()),
+            b'l' | b'L' => Value::Int(i64::from_be_bytes(self.number()?)),
+            b'f' => Value::Float(f32::from_be_bytes(self.number()?).into()),
+            b'd' => Value::Float(f64::from_be_bytes(self.number()?)),
+            b'D' => {
+                let [places] = self.number()?;
+                Value::Decimal(places, i32::from_be_bytes(self.number()?))
+            }
+            b'S' => Value::Text(self.long()?),
+            b'x' => Value::Bytes(self.long()?),
+            b'T' => Value::Time(u64::from_be_bytes(self.number()?)),
+            b'V' => Value::Void,
+            b'F' => Value::Table(Table { source: self.inner(start)?, names: Names::default() }),
+            b'A' => Value::Array(Array { source: self.inner(start)? }),
+            _ => return bad(start),
+        })
+    }
+}
+
+/// The fields of a table, in their order.
+#[derive(Clone, Debug)]
+pub struct Table<'a> {
+    source: Source<'a>,
+    names: Names<'a>,
+}
+
+/// The values of an array, in their order.
+#[derive(Clone, Debug)]
+pub struct Array<'a> {
+    source: Source<'a>,
+}
+
+/// The names there were.
+#[derive(Clone, Debug, Default)]
+struct Names<'a> {
+    few: Vec<&'a str>,
+    many: Option<HashSet<&'a str>>,
+}
+
+impl<'a> Names<'a> {
+    fn is_new(&mut self, name: &'a str) -> bool {
+        if self.few.len() < FEW {
+            let is_new = !self.few.contains(&name);
+            self.few.push(name);
+            return is_new;
+        }
+        self.many.get_or_insert_with(|| self.few.iter().copied().collect()).insert(name)
+    }
+}
+
+impl<'a> Table<'a> {
+    /// The table that is all of these bytes.
+    ///
+    /// # Errors
+    /// When its length is another.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Fault> {
+        let mut source = Source { bytes, at: 0, end: bytes.len(), depth: 0 };
+        let inside = source.inner(0)?;
+        if inside.end < bytes.len() {
+            return bad(inside.end);
+        }
+        Ok(Self { source: inside, names: Names::default() })
+    }
+
+    /// The next field.
+    ///
+    /// # Errors
+    /// When it is none, or one of its name was there.
+    #[inline]
+    pub fn next_field(&mut self) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
+        let start = self.source.at;
+        if start == self.source.end {
+            return Ok(None);
+        }
+        let [length] = self.source.number()?;
+        let name = self.source.take(length.into())?;
+        let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME) else { return bad(start) };
+        if !self.names.is_new(name) {
+            return bad(start);
+        }
+        Ok(Some((name, self.source.value()?)))
+    }
+
+    /// Where the next field begins.
+    fn at(&self) -> usize {
+        self.source.at
+    }
+}
+
+impl<'a> Array<'a> {
+    /// The next value.
+    ///
+    /// # Errors
+    /// When it is none.
+    #[inline]
+    pub fn next_value(&mut self) -> Result<Option<Value<'a>>, Fault> {
+        if self.source.at == self.source.end {
+            return Ok(None);
+        }
+        self.source.value().map(Some)
+    }
+}
+
+/// Whether these bytes are a table, to its depths.
+///
+/// # Errors
+/// Where they are not.
+#[inline]
+pub fn check(bytes: &[u8]) -> Result<(), Fault> {
+    // Most tables have nothing in them.
+    if bytes == [0; 4] {
+        return Ok(());
+    }
+    check_table(Table::new(bytes)?)
+}
+
+fn check_table(mut table: Table<'_>) -> Result<(), Fault> {
+    while let Some((_, value)) = table.next_field()? {
+        check_value(value)?;
+    }
+    Ok(())
+}
+
+fn check_value(value: Value<'_>) -> Result<(), Fault> {
+    match value {
+        Value::Table(table) => check_table(table),
+        Value::Array(mut array) => {
+            while let Some(value) = array.next_value()? {
+                check_value(value)?;
+            }
+            Ok(())
+        }
+        Value::Bool(_)
+        | Value::Int(_)
+        | Value::Float(_)
+        | Value::Decimal(..)
+        | Value::Text(_)
+        | Value::Bytes(_)
+        | Value::Time(_)
+        | Value::Void => Ok(()),
+    }
+}
+
+/// Writes a table, field by field.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: BytesMut,
+    open: Vec<usize>,
+}
+
+/// What cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritable {
+    /// A name of more than [`NAME`] bytes.
+    LongName,
+    /// More than [`DEPTH`] tables and arrays inside each other.
+    TooDeep,
+    /// 4 GiB or more.
+    TooLong,
+}
+
+impl Writer {
+    /// A table without fields so far.
+    pub fn new() -> Self {
+        let mut writer = Self { bytes: BytesMut::with_capacity(64), open: vec![] };
+        writer.open.push(0);
+        writer.bytes.put_u32(0);
+        writer
+    }
+
+    /// Names the value that is written next; those of an array have no names.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn name(&mut self, name: &str) -> Result<(), Unwritable> {
+        if name.len() > NAME {
+            return Err(Unwritable::LongName);
+        }
+        self.bytes.put_u8(u8::try_from(name.len()).map_err(|_| Unwritable::LongName)?);
+        self.bytes.put_slice(name.as_bytes());
+        Ok(())
+    }
+
+    /// Writes a truth value.
+    pub fn boolean(&mut self, value: bool) {
+        self.bytes.put_slice(&[b't', value.into()]);
+    }
+
+    /// Writes a number in 4 bytes where it fits, else in 8.
+    pub fn int(&mut self, value: i64) {
+        if let Ok(small) = i32::try_from(value) {
+            self.bytes.put_u8(b'I');
+            self.bytes.put_i32(small);
+        } else {
+            self.bytes.put_u8(b'l');
+            self.bytes.put_i64(value);
+        }
+    }
+
+    /// Writes a number with a fraction.
+    pub fn float(&mut self, value: f64) {
+        self.bytes.put_u8(b'd');
+        self.bytes.put_f64(value);
+    }
+
+    /// Writes a number of so many decimal places.
+    pub fn decimal(&mut self, places: u8, digits: i32) {
+        self.bytes.put_slice(&[b'D', places]);
+        self.bytes.put_i32(digits);
+    }
+
+    /// Writes seconds since 1970.
+    pub fn time(&mut self, seconds: u64) {
+        self.bytes.put_u8(b'T');
+        self.bytes.put_u64(seconds);
+    }
+
+    /// Writes nothing, as a value.
+    pub fn void(&mut self) {
+        self.bytes.put_u8(b'V');
+    }
+
+    /// Writes text.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn text(&mut self, value: &str) -> Result<(), Unwritable> {
+        self.long(b'S', value.as_bytes())
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn bytes(&mut self, value: &[u8]) -> Result<(), Unwritable> {
+        self.long(b'x', value)
+    }
+
+    fn long(&mut self, letter: u8, value: &[u8]) -> Result<(), Unwritable> {
+        let length = u32::try_from(value.len()).map_err(|_| Unwritable::TooLong)?;
+        self.bytes.put_u8(letter);
+        self.bytes.put_u32(length);
+        self.bytes.put_slice(value);
+        Ok(())
+    }
+
+    /// Begins a table: its fields follow, up to [`end`](Self::end).
+    ///
+    /// # Errors
+    /// When it is too deep.
+    pub fn table(&mut self) -> Result<(), Unwritable> {
+        self.begin(b'F')
+    }
+
+    /// Begins an array: its values follow, up to [`end`](Self::end).
+    ///
+    /// # Errors
+    /// When it is too deep.
+    pub fn array(&mut self) -> Result<(), Unwritable> {
+        self.begin(b'A')
+    }
+
+    fn begin(&mut self, letter: u8) -> Result<(), Unwritable> {
+        if self.open.len() == DEPTH {
+            return Err(Unwritable::TooDeep);
+        }
+        self.bytes.put_u8(letter);
+        self.open.push(self.bytes.len());
+        self.bytes.put_u32(0);
+        Ok(())
+    }
+
+    /// Ends the table or array that was begun last.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn end(&mut self) -> Result<(), Unwritable> {
+        if let Some(at) = self.open.pop() {
+            let length = u32::try_from(self.bytes.len() - at - 4).map_err(|_| Unwritable::TooLong)?;
+            self.bytes[at..at + 4].copy_from_slice(&length.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// The table, with its length.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn finish(mut self) -> Result<bytes::Bytes, Unwritable> {
+        while !self.open.is_empty() {
+            self.end()?;
+        }
+        Ok(self.bytes.freeze())
+    }
+}
+
+/// A good table with `true` under a name of the protocol's own, in the place of whatever had it; all else stays bit for
+/// bit.
+pub(crate) fn with_flag(table: &[u8], name: &'static str) -> bytes::Bytes {
+    let mut kept = BytesMut::with_capacity(table.len() + name.len() + 3);
+    kept.put_u32(0);
+    if let Ok(mut fields) = Table::new(table) {
+        let mut start = fields.at();
+        while let Ok(Some((field, _))) = fields.next_field() {
+            if field != name {
+                kept.put_slice(&table[start..fields.at()]);
+            }
+            start = fields.at();
+        }
+    }
+    kept.put_u8(u8::try_from(name.len()).expect("a short name"));
+    kept.put_slice(name.as_bytes());
+    kept.put_slice(b"t\x01");
+    let length = u32::try_from(kept.len() - 4).unwrap_or(u32::MAX);
+    kept[..4].copy_from_slice(&length.to_be_bytes());
+    kept.freeze()
+}

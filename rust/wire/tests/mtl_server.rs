@@ -1,0 +1,908 @@
+//! The server of MTL, with no network and no clock but the test's.
+#![allow(clippy::unwrap_used)] // a surprise fails the test
+
+mod mtl;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use mtl::{Bench, CONTROL, EMPTY_TABLE, durable, settings, user, with_users};
+use serde_json::json;
+use trunkline_wire::mtl::data;
+use trunkline_wire::mtl::server::{
+    Access, Answer, LeaseEnd, Op, Question, Restored, ServerEvent, ServerSettings, ServerSocket, ServerVerb,
+    StoredContent, User,
+};
+use trunkline_wire::{Curve, ErrorKind, Frames, Framing, Machine as _, SocketEvent, SocketOptions, Unsent};
+
+fn frames(parts: &[&[u8]]) -> Frames {
+    parts.iter().map(|part| Bytes::copy_from_slice(part)).collect()
+}
+
+fn open() -> serde_json::Value {
+    json!({"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"})
+}
+
+// req: MTL-01, MTL-05, MTL-07, MTL-08, MTL-12, MTL-13
+#[test]
+fn opening_answers_once_in_the_envelope_it_came_in() {
+    let mut bench = Bench::open();
+    for envelope in [&[&b""[..]][..], &[b"\0\0\0\x01", b""]] {
+        let mut request = frames(envelope);
+        request.extend(frames(&[b"Connection.Open", open().to_string().as_bytes()]));
+        let verdict = bench.take(CONTROL, "ada", None, request);
+        assert_eq!((verdict.error, verdict.label.framing), (None, Some(Framing::MtlControl)));
+        let said = bench.said("ada");
+        assert_eq!(said.len(), 1);
+        assert_eq!(said[0][..envelope.len()], frames(envelope)[..]);
+        assert_eq!(&said[0][envelope.len()..][0][..], b"201");
+        let body: serde_json::Value = serde_json::from_slice(&said[0][envelope.len() + 1]).unwrap();
+        assert_eq!(body, json!({"status": "Ready", "profiles": ["test", "queue", "own"]}));
+    }
+    assert_eq!(bench.server.stats().sessions, 1);
+    bench.pass(Duration::from_secs(2));
+    assert!(bench.said("ada").is_empty());
+}
+
+// req: MTL-10, MTL-12
+#[test]
+fn each_wrong_field_of_open_has_its_code() {
+    let mut bench = Bench::open();
+    let with = |pointer: &str, value: serde_json::Value| {
+        let mut body = open();
+        *body.pointer_mut(pointer).unwrap() = value;
+        body
+    };
+    let rows = [
+        (with("/protocol/name", json!("AMQP")), 400),
+        (with("/protocol/name", json!(5)), 400),
+        (with("/protocol/version", json!(2)), 501),
+        (with("/protocol/version", json!(0)), 400),
+        (with("/protocol/version", json!("1")), 400),
+        (with("/protocol", json!("MTL")), 400),
+        (with("/virtual-host", json!("nowhere")), 404),
+        (with("/virtual-host", json!(null)), 400),
+        (json!({"protocol": {"name": "MTL", "version": 1}}), 400),
+        (json!({"protocol": {"name": "MTL", "version": 1, "x": 1}, "virtual-host": "other", "more": [{}]}), 201),
+    ];
+    for (body, code) in rows {
+        assert_eq!(bench.status("ada", "connection.OPEN", &body), code, "{body}");
+    }
+}
+
+// req: MTL-09, MTL-11, MTL-20, MTL-21, MTL-22, MTL-24
+#[test]
+fn what_comes_too_early_or_is_not_known_says_so() {
+    let mut bench = Bench::open();
+    for name in ["Connection.Profile", "Connection.Reader", "Foo.Bar", "Connection.Authorize"] {
+        let (status, body) = bench.ask("ada", name, &json!({}));
+        assert_eq!((status, body["status"].as_str()), (400, Some("Open first")), "{name}");
+    }
+    assert_eq!(bench.status("ada", "CONNECTION.open", &open()), 201);
+    for name in ["Connection.Reader", "Connection.Writer", "Queue.Info"] {
+        let (status, body) = bench.ask("ada", name, &json!({"name": "jobs"}));
+        assert_eq!((status, body["status"].as_str()), (400, Some("Select a profile first")), "{name}");
+    }
+    assert_eq!(bench.status("ada", "Connection.Profile", &json!({"profile": "nothing"})), 400);
+    assert_eq!(bench.status("ada", "Connection.Profile", &json!({})), 400);
+    assert_eq!(bench.status("ada", "Connection.Profile", &json!({"profile": "TEST"})), 200);
+    for name in ["Foo.Bar", "Connection.Close", "Queue.Info", "Open", "Bank.Transfer"] {
+        assert_eq!(bench.status("ada", name, &json!({"name": "jobs"})), 501, "{name}");
+    }
+    // A second Open begins anew.
+    assert_eq!(bench.status("ada", "Connection.Open", &open()), 201);
+    assert_eq!(bench.status("ada", "Connection.Reader", &json!({})), 400);
+}
+
+// req: MTL-23, MTL-25, MTL-26, MTL-27, MTL-29
+#[test]
+fn a_lease_is_given_for_what_there_is() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "queue");
+    let rows = [
+        (json!({}), 202),
+        (json!({"resources": []}), 202),
+        (json!({"resources": ["jobs", "logs", "jobs"], "confirm": "full"}), 202),
+        (json!({"resources": ["nothing"]}), 404),
+        (json!({"resources": 5}), 400),
+        (json!({"resources": [5]}), 400),
+        (json!({"resources": ["a\nb"]}), 400),
+        (json!({"confirm": "maybe"}), 400),
+        (json!({"confirm": null}), 400),
+        (json!({"window": 0}), 400),
+        (json!({"window": 100_001}), 400),
+        (json!({"window": 100_000}), 202),
+    ];
+    for (body, code) in rows {
+        assert_eq!(bench.status("ada", "Connection.Reader", &body), code, "{body}");
+    }
+    let (_, one) = bench.ask("ada", "Connection.Writer", &json!({"resources": ["jobs"]}));
+    let (_, other) = bench.ask("ada", "Connection.Writer", &json!({"resources": ["jobs"]}));
+    assert_eq!((&one["port"], &one["status"], one.get("endpoint")), (&json!(7001), &json!("Data Lease"), None));
+    assert_ne!(one["lease"], other["lease"]);
+    assert_eq!(one["lease"].as_str().unwrap().len(), 32);
+    bench.enter("bob", "test");
+    assert_eq!(bench.status("bob", "Connection.Reader", &json!({"confirm": "full"})), 501);
+    assert_eq!(bench.status("bob", "Connection.Reader", &json!({"resources": ["resource"]})), 202);
+}
+
+// req: MTL-26
+#[test]
+fn an_endpoint_that_has_no_port_is_named() {
+    let bind = vec!["ipc:///tmp/mtl".to_owned()];
+    let mut bench = Bench::new(ServerSettings { bind, ..settings() });
+    bench.socket(CONTROL, SocketEvent::Bound("ipc:///tmp/mtl".to_owned()));
+    bench.enter("ada", "queue");
+    let (_, body) = bench.ask("ada", "Connection.Reader", &json!({}));
+    assert_eq!((&body["port"], &body["endpoint"]), (&json!(0), &json!("ipc:///tmp/mtl")));
+}
+
+// req: MTL-28
+#[test]
+fn what_is_ill_formed_is_dropped_in_silence() {
+    let mut bench = Bench::open();
+    let rows: &[(&[&[u8]], ErrorKind)] = &[
+        (&[b"", b"Connection.Open"], ErrorKind::BadFrameCount),
+        (&[b"", b"Connection.Open", b"{}", b"{}"], ErrorKind::BadFrameCount),
+        (&[b"Connection.Open", b"{}", b"x"], ErrorKind::BadFrameCount),
+        (&[b""], ErrorKind::BadFrameCount),
+        (&[b"", b"Connection.Open", b"{"], ErrorKind::BadJson),
+        (&[b"", b"Connection.Open", b"[]"], ErrorKind::BadJson),
+        (&[b"", b"Connection.Open", b"NaN"], ErrorKind::BadJson),
+        (&[b"", b"Connection.Open", b"{\"a\": 1e999}"], ErrorKind::BadJson),
+        (&[b"", b"Connection.Open", b"{\"a\": \"\\ud800\"}"], ErrorKind::BadJson),
+        (&[b"", b"Connection.Open", b"\xff"], ErrorKind::BadJson),
+        (&[b"", b"Connection.\x01", b"{}"], ErrorKind::BadCommand),
+        (&[b"", b"", b"{}"], ErrorKind::BadCommand),
+    ];
+    for (parts, kind) in rows {
+        let verdict = bench.take(CONTROL, "ada", None, frames(parts));
+        assert_eq!(verdict.error, Some(*kind), "{parts:?}");
+    }
+    let deep = format!("{{\"a\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(bench.send_control("ada", None, "Connection.Open", &deep).error, Some(ErrorKind::BadJson));
+    assert!(bench.said("ada").is_empty());
+    assert_eq!(bench.server.stats().dropped.values().sum::<u64>(), rows.len() as u64 + 1);
+    assert_eq!(bench.status("ada", "Connection.Open", &open()), 201);
+}
+
+// req: MTL-30, MTL-31, MTL-34, MTL-35, MTL-56
+#[test]
+fn a_connection_shows_its_lease_first_and_once() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "queue");
+    let lease = bench.lease("ada", "Reader", &json!({"resources": ["jobs"]}));
+    assert_eq!(bench.data("r1", data::summon(7, "jobs")), [data::response(7, 403)]);
+    assert_eq!(bench.data("r1", data::content(8, "jobs", &EMPTY_TABLE, Bytes::new())), [data::response(8, 403)]);
+    assert!(bench.data("r1", data::confirm(1, true)).is_empty());
+    assert_eq!(bench.data("r1", data::ping()), [data::pong()]);
+    assert_eq!(bench.data("r1", data::lease(9, "0000")), [data::response(9, 403)]);
+    assert_eq!(bench.data("r1", data::lease(u64::MAX, &lease)), [data::response(u64::MAX, 200)]);
+    assert_eq!(bench.data("r2", data::lease(1, &lease)), [data::response(1, 403)]);
+    let second = bench.lease("ada", "Reader", &json!({}));
+    assert_eq!(bench.data("r1", data::lease(2, &second)), [data::response(2, 403)]);
+    assert_eq!(bench.data("r1", data::summon(3, "jobs")), [data::response(3, 200)]);
+    let late = bench.lease("ada", "Reader", &json!({}));
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(bench.data("r3", data::lease(1, &late)), [data::response(1, 403)]);
+}
+
+// req: MTL-31
+#[test]
+fn data_may_have_a_socket_of_its_own() {
+    let mut bench = Bench::new(ServerSettings { data_bind: vec!["tcp://127.0.0.1:*".to_owned()], ..settings() });
+    bench.enter("ada", "queue");
+    let (_, body) = bench.ask("ada", "Connection.Writer", &json!({"resources": ["jobs"]}));
+    assert_eq!(body["port"], 7100);
+    let lease = data::lease(1, body["lease"].as_str().unwrap());
+    assert_eq!(bench.take(CONTROL, "w", None, lease.clone()).error, Some(ErrorKind::BadFrameCount));
+    bench.take(ServerSocket::Data(0), "w", None, lease);
+    assert_eq!(bench.said("w"), [data::response(1, 200)]);
+    assert_eq!(
+        bench.take(ServerSocket::Data(0), "w", None, frames(&[b"\xff", b""])).error,
+        Some(ErrorKind::UnknownType)
+    );
+}
+
+// req: MTL-32, MTL-33, MTL-61
+#[test]
+fn ill_formed_data_is_dropped() {
+    let mut bench = Bench::open();
+    bench.writer("w", &["jobs"], "none");
+    let rows: &[(&[&[u8]], ErrorKind)] = &[
+        (&[b"\x0a", b""], ErrorKind::UnknownType),
+        (&[b"\x03\0", b""], ErrorKind::Truncated),
+        (&[b"\x08\0", b""], ErrorKind::TrailingBytes),
+        (&[b"\x06\0\0\0\0\0\0\0\x01\x02", b""], ErrorKind::BadBoolean),
+        (&[b"\x03\0\0\0\0\0\0\0\x01\x01\x07", b""], ErrorKind::BadShortString),
+        (&[b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0\x01z", b""], ErrorKind::BadFieldTable),
+    ];
+    for (parts, kind) in rows {
+        assert_eq!(bench.take(CONTROL, "w", None, frames(parts)).error, Some(*kind), "{parts:?}");
+    }
+    assert!(bench.said("w").is_empty());
+    assert_eq!(bench.data("w", frames(&[b"\x08", b"ignored"])), [data::pong()]);
+}
+
+// req: MTL-37, MTL-38, MTL-39, MTL-41, MTL-42, MTL-43
+#[test]
+fn summons_and_dismissals_take_turns() {
+    let mut bench = Bench::open();
+    bench.connect("r", "queue", "Reader", &json!({"resources": ["jobs"]}));
+    bench.connect("any", "queue", "Reader", &json!({}));
+    bench.writer("w", &["jobs"], "none");
+    let rows = [
+        ("r", data::dismiss(2, "jobs"), 400),
+        ("r", data::summon(3, "logs"), 400),
+        ("r", data::summon(4, "jobs"), 200),
+        ("r", data::summon(5, "jobs"), 400),
+        ("r", data::dismiss(6, "logs"), 400),
+        ("r", data::dismiss(7, "jobs"), 200),
+        ("r", data::dismiss(8, "jobs"), 400),
+        ("r", data::summon(9, "jobs"), 200),
+        ("any", data::summon(2, "logs"), 200),
+        ("any", data::summon(3, "nothing"), 400),
+        ("w", data::summon(4, "jobs"), 400),
+    ];
+    for (peer, command, status) in rows {
+        let sequence = data::decode(&command).unwrap().sequence;
+        assert_eq!(bench.data(peer, command), [data::response(sequence, status)], "{peer} {sequence}");
+    }
+}
+
+// req: MTL-45, MTL-46, MTL-61
+#[test]
+fn contents_that_are_refused_say_so_by_their_confirmation() {
+    for (confirm, refused) in [
+        ("none", data::response as fn(u64, u16) -> Frames),
+        ("full", |sequence, _| data::reject(sequence, false, false)),
+    ] {
+        let mut bench = Bench::open();
+        bench.writer("w", &["jobs", "logs"], confirm);
+        let content = |sequence, resource| data::content(sequence, resource, &EMPTY_TABLE, Bytes::new());
+        assert_eq!(bench.data("w", content(0, "jobs")), [data::response(0, 400)]);
+        assert_eq!(bench.data("w", content(2, "")), [refused(2, 400)]);
+        assert_eq!(bench.data("w", content(3, "ledger")), [refused(3, 403)]);
+        let good = bench.data("w", content(10, "logs"));
+        assert_eq!(good, if confirm == "full" { vec![data::confirm(10, false)] } else { vec![] });
+        assert_eq!(bench.data("w", content(10, "logs")), [data::response(10, 400)]);
+        assert_eq!(bench.data("w", content(9, "logs")), [data::response(9, 400)]);
+        bench.enter("boss", "queue");
+        assert_eq!(bench.status("boss", "Queue.Delete", &json!({"name": "logs"})), 200);
+        assert_eq!(bench.data("w", content(11, "logs")), [refused(11, 404)]);
+        bench.connect("r", "queue", "Reader", &json!({"resources": ["jobs"], "confirm": confirm}));
+        assert_eq!(bench.data("r", content(1, "jobs")), [refused(1, 400)]);
+    }
+}
+
+// req: MTL-40, MTL-47, MTL-48, MTL-49
+#[test]
+fn contents_go_from_a_writer_to_a_reader() {
+    let mut bench = Bench::open();
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 5, &["a", "b"]);
+    bench.connect("r", "queue", "Reader", &json!({"resources": ["jobs", "logs"], "confirm": "none"}));
+    let table = b"\0\0\0\x05\x01nU\0\x07";
+    let said = bench.data("r", data::summon(2, "jobs"));
+    let expected =
+        |sequence, body: &'static [u8]| data::content(sequence, "jobs", &EMPTY_TABLE, Bytes::from_static(body));
+    assert_eq!(said, [data::response(2, 200), expected(1, b"a"), expected(2, b"b")]);
+    bench.take(CONTROL, "w", None, data::content(7, "jobs", table, Bytes::from_static(b"c")));
+    assert_eq!(bench.said("r"), [data::content(3, "jobs", table, Bytes::from_static(b"c"))]);
+    assert_eq!(bench.info("jobs")["messages"], 0);
+}
+
+// req: MTL-44
+#[test]
+fn nothing_comes_after_a_dismissal() {
+    let mut bench = Bench::open();
+    bench.reader("r", "jobs", "none", 1000);
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a"]);
+    assert_eq!(bench.bodies("r"), ["a"]);
+    assert_eq!(bench.data("r", data::dismiss(3, "jobs")), [data::response(3, 200)]);
+    bench.write("w", 2, &["b", "c"]);
+    assert!(bench.said("r").is_empty());
+    assert_eq!(bench.data("r", data::summon(4, "jobs")).len(), 3);
+}
+
+// req: MTL-50, MTL-51, MTL-52
+#[test]
+fn a_window_is_kept_and_confirms_open_it() {
+    let mut bench = Bench::open();
+    bench.reader("r", "jobs", "full", 3);
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a", "b", "c", "d", "e", "f", "g"]);
+    assert_eq!(bench.bodies("r"), ["a", "b", "c"]);
+    // Of none of these comes anything.
+    for confirm in
+        [data::confirm(0, true), data::confirm(4, false), data::confirm(u64::MAX, true), data::reject(9, false, true)]
+    {
+        assert!(bench.data("r", confirm).is_empty());
+    }
+    bench.take(CONTROL, "r", None, data::confirm(2, false));
+    assert_eq!(bench.contents("r"), [(4, "d".to_owned(), false)]);
+    assert!(bench.data("r", data::confirm(2, false)).is_empty());
+    bench.take(CONTROL, "r", None, data::confirm(4, true));
+    assert_eq!(bench.bodies("r"), ["e", "f", "g"]);
+    let info = bench.info("jobs");
+    assert_eq!(
+        (&info["messages"], &info["unconfirmed"], &info["readers"], &info["writers"]),
+        (&json!(0), &json!(3), &json!(1), &json!(1))
+    );
+    bench.take(CONTROL, "r", None, data::confirm(7, true));
+    assert_eq!(bench.info("jobs")["unconfirmed"], 0);
+    let stats = bench.server.stats();
+    let jobs =
+        stats.resources.iter().find(|resource| resource.resource == "jobs" && resource.virtual_host == "/").unwrap();
+    assert_eq!((jobs.taken, jobs.out, jobs.confirmed, jobs.queued, jobs.queued_bytes), (7, 7, 7, 0, 0));
+}
+
+// req: MTL-51
+#[test]
+fn writers_are_confirmed_at_once_until_one_is_rejected() {
+    let bounds = trunkline_wire::mtl::server::Bounds { max_messages: 3, ..Default::default() };
+    let mut bench = Bench::new(ServerSettings { bounds, ..settings() });
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a", "b", "c", "d", "e"]);
+    let said = bench.said("w");
+    let expected = [
+        data::confirm(1, false),
+        data::confirm(2, false),
+        data::confirm(3, false),
+        data::reject(4, false, false),
+        data::reject(5, false, false),
+    ];
+    assert_eq!(said, expected);
+    assert_eq!(bench.server.stats().dropped["queue_full"], 2);
+    let told = bench.events.iter().filter(|event| matches!(event, ServerEvent::Dropped(_))).count();
+    assert_eq!(told, 1);
+}
+
+// req: MTL-53, MTL-54, MTL-55
+#[test]
+fn what_comes_back_goes_to_its_place_and_another_reader_first() {
+    let mut bench = Bench::open();
+    bench.reader("r1", "jobs", "full", 2);
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b", "c", "d"]);
+    assert_eq!(bench.bodies("r1"), ["a", "b"]);
+    bench.reader("r2", "jobs", "full", 2);
+    assert_eq!(bench.bodies("r2"), ["c", "d"]);
+    bench.take(CONTROL, "r2", None, data::confirm(1, false));
+    bench.take(CONTROL, "r1", None, data::reject(2, true, true));
+    assert_eq!(bench.contents("r2"), [(3, "a".to_owned(), true)]);
+    // Nobody else has room.
+    assert_eq!(bench.contents("r1"), [(3, "b".to_owned(), true)]);
+    bench.take(CONTROL, "r1", None, data::reject(3, false, false));
+    bench.take(CONTROL, "r2", None, data::confirm(9, true));
+    bench.take(CONTROL, "r2", None, data::confirm(3, true));
+    assert_eq!(bench.info("jobs")["unconfirmed"], 0);
+}
+
+// req: MTL-54
+#[test]
+fn after_so_many_deliveries_it_is_a_dead_letter() {
+    let mut bench = Bench::open();
+    bench.enter("boss", "queue");
+    assert_eq!(bench.status("boss", "Queue.Create", &json!({"name": "jobs.dead"})), 200);
+    bench.reader("r", "jobs", "full", 1);
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["bad"]);
+    for attempt in 1..=6 {
+        assert_eq!(bench.contents("r"), [(attempt, "bad".to_owned(), attempt > 1)]);
+        bench.take(CONTROL, "r", None, data::reject(attempt, false, true));
+    }
+    assert!(bench.said("r").is_empty());
+    assert_eq!(
+        (bench.info("jobs")["messages"].clone(), bench.info("jobs.dead")["messages"].clone()),
+        (json!(0), json!(1))
+    );
+    bench.write("w", 2, &["worse"]);
+    bench.said("r");
+    bench.take(CONTROL, "r", None, data::reject(7, false, false));
+    assert_eq!(bench.info("jobs.dead")["messages"], 2);
+    let jobs = bench.server.stats().resources.into_iter().find(|resource| resource.resource == "jobs").unwrap();
+    assert_eq!((jobs.dead_lettered, jobs.redelivered, jobs.rejected), (2, 5, 7));
+}
+
+// req: MTL-57, MTL-58
+#[test]
+fn a_reader_that_is_silent_gives_back_what_it_has() {
+    let mut bench = Bench::open();
+    bench.reader("r1", "jobs", "full", 10);
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b"]);
+    assert_eq!(bench.bodies("r1"), ["a", "b"]);
+    bench.pass(Duration::from_millis(2500));
+    assert_eq!(bench.said("r1"), [data::ping()]);
+    bench.take(CONTROL, "r1", None, data::pong());
+    for _ in 0..3 {
+        bench.pass(Duration::from_millis(2500));
+        bench.take(CONTROL, "w", None, data::pong());
+    }
+    assert_eq!(bench.said("r1"), [data::ping(), data::ping()]);
+    assert!(
+        bench
+            .events
+            .iter()
+            .any(|event| matches!(event, ServerEvent::LeaseEnded { why: LeaseEnd::Silent, peer } if peer == "r1"))
+    );
+    assert_eq!(bench.server.stats().leases, 1);
+    bench.reader("r2", "jobs", "full", 10);
+    assert_eq!(bench.contents("r2"), [(1, "a".to_owned(), true), (2, "b".to_owned(), true)]);
+    // Who comes back is told once that its lease is gone.
+    assert_eq!(bench.data("r1", data::ping()), [data::pong(), data::response(0, 403)]);
+    assert_eq!(bench.data("r1", data::ping()), [data::pong()]);
+}
+
+#[test] // req: MTL-58
+fn a_reader_that_cannot_be_reached_is_gone_at_once() {
+    let mut bench = Bench::open();
+    bench.reader("r1", "jobs", "full", 10);
+    bench.gone.push("r1".into());
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a"]);
+    assert_eq!(bench.server.stats().leases, 1);
+    bench.reader("r2", "jobs", "none", 10);
+    assert_eq!(bench.contents("r2"), [(1, "a".to_owned(), true)]);
+}
+
+// req: MTL-62
+#[test]
+fn the_test_profile_fans_out() {
+    let mut bench = Bench::open();
+    for reader in ["r1", "r2", "r3"] {
+        bench.connect(reader, "test", "Reader", &json!({"resources": ["resource"]}));
+        assert_eq!(bench.data(reader, data::summon(2, "resource")), [data::response(2, 200)]);
+    }
+    for writer in ["w1", "w2", "w3"] {
+        bench.connect(writer, "test", "Writer", &json!({}));
+        bench.write(writer, 1, &[writer, writer]);
+    }
+    for reader in ["r1", "r2", "r3"] {
+        assert_eq!(bench.bodies(reader), ["w1", "w1", "w2", "w2", "w3", "w3"]);
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_loses_what_all_have() {
+    let mut bench = Bench::open();
+    for reader in ["r1", "r2"] {
+        bench.connect(reader, "test", "Reader", &json!({}));
+        bench.data(reader, data::summon(2, "resource"));
+    }
+    bench.connect("w", "test", "Writer", &json!({}));
+    bench.deafen("r1");
+    for sequence in 1..=11_000 {
+        bench.take(CONTROL, "w", None, data::content(sequence, "", &EMPTY_TABLE, Bytes::from_static(b"x")));
+    }
+    assert_eq!(bench.bodies("r2").len(), 11_000);
+    let lost = bench.server.stats().dropped["peer_full"];
+    assert!((900..=1000).contains(&lost), "{lost}");
+    bench.undeafen("r1", None);
+    assert_eq!(bench.bodies("r1").len() as u64 + 1, 11_000 - lost);
+}
+
+#[test]
+fn what_the_transport_gives_back_of_a_queue_is_not_lost() {
+    let mut bench = Bench::open();
+    bench.reader("r1", "jobs", "none", 10);
+    bench.deafen("r1");
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b"]);
+    bench.undeafen("r1", Some(Unsent::PeerFull));
+    assert_eq!(bench.contents("r1"), [(2, "b".to_owned(), false), (3, "a".to_owned(), true)]);
+    assert_eq!(bench.info("jobs")["unconfirmed"], 0);
+}
+
+#[test]
+fn readers_have_their_turns_and_their_windows() {
+    let mut bench = Bench::open();
+    bench.reader("r1", "jobs", "full", 2);
+    bench.reader("r2", "jobs", "full", 10);
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b", "c", "d", "e", "f"]);
+    assert_eq!(
+        (bench.bodies("r1"), bench.bodies("r2")),
+        (vec!["a".into(), "c".into()], vec!["b".into(), "d".into(), "e".into(), "f".into()])
+    );
+}
+
+#[test]
+fn contents_wait_no_longer_than_they_may() {
+    let ttl = Some(Duration::from_secs(10));
+    let bounds = trunkline_wire::mtl::server::Bounds { ttl, ..Default::default() };
+    let mut bench = Bench::new(ServerSettings { bounds, ..settings() });
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a"]);
+    bench.pass(Duration::from_secs(5));
+    bench.write("w", 2, &["b"]);
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.info("jobs")["messages"], 1);
+    assert_eq!(bench.server.stats().dropped["queue_expired"], 1);
+    bench.reader("r", "jobs", "none", 5);
+    assert_eq!(bench.bodies("r"), ["b"]);
+}
+
+#[test]
+fn queues_are_made_and_deleted_by_command() {
+    let mut bench = Bench::open();
+    bench.enter("boss", "queue");
+    let bounds = json!({"name": "new", "max-messages": 5, "ttl-ms": 1000, "dead-letter": "jobs"});
+    assert_eq!(bench.status("boss", "Queue.Create", &bounds), 200);
+    assert_eq!(bench.status("boss", "queue.create", &bounds), 200);
+    assert_eq!(bench.status("boss", "Queue.Create", &json!({"name": "new"})), 400);
+    for bad in [
+        json!({}),
+        json!({"name": ""}),
+        json!({"name": "x", "max-messages": -1}),
+        json!({"name": "x", "dead-letter": 1}),
+    ] {
+        assert_eq!(bench.status("boss", "Queue.Create", &bad), 400, "{bad}");
+    }
+    let (_, info) = bench.ask("boss", "Queue.Info", &json!({"name": "new"}));
+    assert_eq!(
+        info,
+        json!({"status": "OK", "name": "new", "messages": 0, "bytes": 0, "unconfirmed": 0, "readers": 0,
+        "writers": 0, "max-messages": 5, "max-bytes": 256 << 20, "ttl-ms": 1000, "dead-letter": "jobs"})
+    );
+    assert_eq!(bench.ask("boss", "Queue.List", &json!({})).1["queues"], json!(["jobs", "logs", "new"]));
+    bench.reader("r", "new", "full", 2);
+    bench.writer("w", &["new"], "none");
+    bench.write("w", 1, &["a", "b", "c", "d"]);
+    assert_eq!(bench.bodies("r"), ["a", "b"]);
+    assert_eq!(bench.ask("boss", "Queue.Purge", &json!({"name": "new"})).1["purged"], 2);
+    assert_eq!(bench.status("boss", "Queue.Delete", &json!({"name": "new"})), 200);
+    for name in ["Queue.Delete", "Queue.Info", "Queue.Purge"] {
+        assert_eq!(bench.status("boss", name, &json!({"name": "new"})), 404);
+    }
+    assert!(bench.data("r", data::confirm(2, true)).is_empty());
+    assert_eq!(bench.data("r", data::summon(9, "new")), [data::response(9, 400)]);
+    // Another host has queues of its own.
+    let other = json!({"protocol": {"name": "MTL", "version": 1}, "virtual-host": "other"});
+    assert_eq!(bench.status("stranger", "Connection.Open", &other), 201);
+    assert_eq!(bench.status("stranger", "Connection.Profile", &json!({"profile": "queue"})), 200);
+    assert_eq!(bench.ask("stranger", "Queue.List", &json!({})).1["queues"], json!(["jobs", "logs"]));
+}
+
+#[test]
+fn commands_of_a_profile_of_ones_own_are_asked() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "own");
+    bench.send_control("ada", None, "BANK.Transfer", "{\"amount\": 5}");
+    let (token, question) = bench.question();
+    let Question::Command { profile, name, body, user: None, virtual_host } = question else { panic!("{question:?}") };
+    assert_eq!(
+        (profile.as_str(), name.as_str(), virtual_host.as_str(), body["amount"].as_u64()),
+        ("own", "BANK.Transfer", "/", Some(5))
+    );
+    let reply = trunkline_wire::mtl::control::Reply { status: 200, body: body.clone() };
+    bench.verb(ServerVerb::Answer(
+        token,
+        Answer::Reply(trunkline_wire::mtl::control::Reply {
+            body: json!({"status": "OK", "left": 3}).as_object().unwrap().clone(),
+            ..reply
+        }),
+    ));
+    assert_eq!(bench.reply("ada").1["left"], 3);
+    bench.send_control("ada", None, "Bank.Transfer", "{}");
+    bench.answer(Answer::Failed);
+    assert_eq!(bench.reply("ada").0, 500);
+    bench.send_control("ada", None, "Bank.Transfer", "{}");
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(bench.reply("ada").0, 500);
+}
+
+fn authorize(mechanism: &str, response: &str) -> serde_json::Value {
+    json!({"mechanism": mechanism, "response": response})
+}
+
+// req: MTL-14, MTL-15, MTL-16, MTL-17, MTL-18, MTL-19, MTL-20
+#[test]
+fn a_login_goes_step_by_step() {
+    let mut bench = Bench::new(with_users());
+    let (status, body) = bench.ask("ada", "Connection.Open", &open());
+    assert_eq!((status, body), (401, json!({"status": "Unauthorized", "mechanisms": ["SCRAM-SHA-256"]})));
+    assert_eq!(bench.status("ada", "Connection.Profile", &json!({"profile": "queue"})), 401);
+    assert_eq!(bench.status("ada", "Connection.Authorize", &authorize("SCRAM-SHA-256", "?")), 400);
+    assert_eq!(bench.status("ada", "Connection.Authorize", &json!({"mechanism": "SCRAM-SHA-256"})), 400);
+    for unknown in ["PLAIN", "MAGIC"] {
+        assert_eq!(
+            bench.ask("ada", "Connection.Authorize", &authorize(unknown, "")).1["mechanisms"],
+            json!(["SCRAM-SHA-256"])
+        );
+    }
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("scram-sha-256", "Zmlyc3Q=").to_string());
+    let (token, question) = bench.question();
+    let Question::Login(login) = question else { panic!("{question:?}") };
+    assert_eq!(
+        (login.mechanism.as_str(), &login.response[..], &login.state[..], login.is_private),
+        ("SCRAM-SHA-256", &b"first"[..], &b""[..], false)
+    );
+    assert_eq!(bench.status("ada", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 400);
+    bench.verb(ServerVerb::Answer(token, Answer::Challenge { challenge: "more".into(), state: "kept".into() }));
+    assert_eq!(
+        bench.reply("ada"),
+        (402, json!({"status": "Challenged", "mechanism": "SCRAM-SHA-256", "challenge": "bW9yZQ=="}))
+    );
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    let (token, question) = bench.question();
+    assert!(matches!(question, Question::Login(login) if login.state == "kept"));
+    bench.verb(ServerVerb::Answer(token, Answer::Welcome(user("ada"))));
+    assert_eq!(bench.reply("ada").0, 201);
+    assert_eq!(bench.status("ada", "Connection.Profile", &json!({"profile": "queue"})), 200);
+    // The server may ask again at any time: what stands, stands.
+    let lease = bench.lease("ada", "Writer", &json!({"resources": ["jobs"]}));
+    assert_eq!(bench.data("w", data::lease(1, &lease)), [data::response(1, 200)]);
+    bench.verb(ServerVerb::Revoke { users: vec!["ada".to_owned()], leases: false });
+    assert_eq!(bench.status("ada", "Queue.List", &json!({})), 401);
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(user("ada")));
+    assert_eq!(bench.reply("ada").0, 201);
+    assert_eq!(bench.status("ada", "Queue.List", &json!({})), 200);
+    assert_eq!(bench.data("w", data::ping()), [data::pong()]);
+    assert_eq!(bench.server.stats().leases, 1);
+    // Another user begins anew.
+    bench.verb(ServerVerb::Revoke { users: vec!["ada".to_owned()], leases: false });
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(user("bob")));
+    assert_eq!(bench.reply("ada").0, 201);
+    assert_eq!(bench.status("ada", "Queue.List", &json!({})), 400);
+    assert_eq!(bench.data("w", data::ping()), [data::pong(), data::response(0, 403)]);
+}
+
+// req: MTL-18
+#[test]
+fn a_login_has_sixteen_steps_at_most() {
+    let mut bench = Bench::new(with_users());
+    bench.ask("ada", "Connection.Open", &open());
+    for _ in 0..16 {
+        bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(Answer::Challenge { challenge: Bytes::new(), state: Bytes::new() });
+        assert_eq!(bench.reply("ada").0, 402);
+    }
+    assert_eq!(bench.status("ada", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 401);
+    // The next one is a first step.
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(user("ada")));
+    assert_eq!(bench.reply("ada").0, 201);
+}
+
+// req: MTL-19
+#[test]
+fn failures_slow_down_and_nobody_else() {
+    let mut bench = Bench::new(with_users());
+    for peer in ["eve", "ada"] {
+        bench.ask(peer, "Connection.Open", &open());
+    }
+    let attempt = |bench: &mut Bench, peer: &str, answer| {
+        bench.send_control(peer, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(answer);
+    };
+    for _ in 0..5 {
+        attempt(&mut bench, "eve", Answer::Refused(Some("ada".to_owned())));
+        assert_eq!(bench.reply("eve").0, 401);
+    }
+    attempt(&mut bench, "eve", Answer::Refused(Some("ada".to_owned())));
+    assert!(bench.said("eve").is_empty());
+    attempt(&mut bench, "ada", Answer::Welcome(user("ada")));
+    assert_eq!(bench.reply("ada").0, 201);
+    bench.pass(Duration::from_millis(249));
+    assert!(bench.said("eve").is_empty());
+    assert_eq!(bench.status("eve", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 400);
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.reply("eve").0, 401);
+    for doublings in 1..8 {
+        attempt(&mut bench, "eve", Answer::Refused(None));
+        let delay = (250 << doublings).min(8000);
+        bench.pass(Duration::from_millis(delay - 1));
+        assert!(bench.said("eve").is_empty(), "{doublings}");
+        bench.pass(Duration::from_millis(1));
+        assert_eq!(bench.reply("eve").0, 401);
+    }
+    bench.pass(Duration::from_secs(60));
+    attempt(&mut bench, "eve", Answer::Refused(None));
+    assert_eq!(bench.reply("eve").0, 401);
+    assert_eq!(bench.server.stats().refused, 14);
+}
+
+// req: MTL-14
+#[test]
+fn what_is_on_offer_depends_on_the_transport() {
+    let access = Some(Access { passwords: true, external: true, anonymous: true });
+    let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32] }), ..SocketOptions::default() };
+    let mut bench = Bench::new(ServerSettings { access, options, ..settings() });
+    bench.send_control("ada", Some("ada"), "Connection.Open", &open().to_string());
+    assert_eq!(bench.reply("ada").1["mechanisms"], json!(["SCRAM-SHA-256", "EXTERNAL", "PLAIN", "ANONYMOUS"]));
+    let mut bench = Bench::new(ServerSettings { access, ..settings() });
+    assert_eq!(bench.ask("ada", "Connection.Open", &open()).1["mechanisms"], json!(["SCRAM-SHA-256", "ANONYMOUS"]));
+    let mut bench = Bench::new(ServerSettings { access, bind: vec!["ipc:///tmp/x".to_owned()], ..settings() });
+    assert_eq!(
+        bench.ask("ada", "Connection.Open", &open()).1["mechanisms"],
+        json!(["SCRAM-SHA-256", "PLAIN", "ANONYMOUS"])
+    );
+}
+
+#[test] // req: MTL-06
+fn a_session_is_its_keys_and_not_its_address() {
+    let mut bench = Bench::open();
+    bench.send_control("ada", Some("ada"), "Connection.Open", &open().to_string());
+    assert_eq!(bench.reply("ada").0, 201);
+    bench.send_control("ada", Some("eve"), "Connection.Profile", "{\"profile\": \"test\"}");
+    assert_eq!(bench.reply("ada").1["status"], "Open first");
+    bench.send_control("ada", Some("ada"), "Connection.Profile", "{\"profile\": \"queue\"}");
+    assert_eq!(bench.reply("ada").0, 200);
+    bench.send_control("ada", Some("ada"), "Connection.Writer", "{\"resources\": [\"jobs\"]}");
+    let lease = bench.reply("ada").1["lease"].as_str().unwrap().to_owned();
+    bench.take(CONTROL, "w", Some("eve"), data::lease(1, &lease));
+    assert_eq!(bench.said("w"), [data::response(1, 403)]);
+}
+
+// req: MTL-06
+#[test]
+fn sessions_end_when_they_are_idle() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "queue");
+    bench.writer("w", &["jobs"], "none");
+    assert_eq!(bench.server.stats().sessions, 2);
+    for _ in 0..1440 {
+        bench.pass(Duration::from_millis(2500));
+        bench.take(CONTROL, "w", None, data::pong());
+    }
+    // The one with a data connection is not idle.
+    assert_eq!(bench.server.stats().sessions, 1);
+    assert_eq!(bench.ask("ada", "Queue.List", &json!({})).1["status"], "Open first");
+    assert_eq!(bench.status("w-control", "Queue.List", &json!({})), 200);
+}
+
+#[test]
+fn users_do_what_their_patterns_allow() {
+    let mut bench = Bench::new(with_users());
+    bench.ask("ada", "Connection.Open", &open());
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    let limited = User { name: "ada".to_owned(), read: Some(vec!["job*".to_owned()]), write: Some(vec![]) };
+    bench.answer(Answer::Welcome(limited));
+    bench.reply("ada");
+    bench.ask("ada", "Connection.Profile", &json!({"profile": "queue"}));
+    assert_eq!(bench.status("ada", "Connection.Reader", &json!({"resources": ["logs"]})), 403);
+    assert_eq!(bench.status("ada", "Connection.Writer", &json!({"resources": ["jobs"]})), 403);
+    assert_eq!(bench.ask("ada", "Queue.List", &json!({})).1["queues"], json!(["jobs"]));
+    assert_eq!(bench.status("ada", "Queue.Info", &json!({"name": "jobs"})), 200);
+    for name in ["Queue.Purge", "Queue.Delete", "Queue.Create"] {
+        assert_eq!(bench.status("ada", name, &json!({"name": "jobs"})), 403);
+    }
+    let lease = bench.lease("ada", "Reader", &json!({}));
+    assert_eq!(bench.data("r", data::lease(1, &lease)), [data::response(1, 200)]);
+    assert_eq!(bench.data("r", data::summon(2, "logs")), [data::response(2, 400)]);
+    assert_eq!(bench.data("r", data::summon(3, "jobs")), [data::response(3, 200)]);
+    let lease = bench.lease("ada", "Writer", &json!({}));
+    assert_eq!(bench.data("w", data::lease(1, &lease)), [data::response(1, 200)]);
+    assert_eq!(bench.data("w", data::content(1, "jobs", &EMPTY_TABLE, Bytes::new())), [data::response(1, 403)]);
+    bench.verb(ServerVerb::Revoke { users: vec!["ada".to_owned()], leases: true });
+    assert_eq!(bench.server.stats().leases, 0);
+}
+
+fn put(queue: u64, position: u64, body: &'static str) -> Op {
+    Op::Put {
+        queue,
+        position,
+        attempts: 0,
+        expires_at_ms: None,
+        properties: Bytes::copy_from_slice(&EMPTY_TABLE),
+        body: Bytes::from_static(body.as_bytes()),
+    }
+}
+
+#[test]
+fn what_is_durable_is_confirmed_when_it_is_stored() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    let defined = bench.batches.remove(0);
+    assert_eq!((defined.number, defined.ops.len()), (1, 6));
+    bench.verb(ServerVerb::Stored(1));
+    bench.reader("r", "jobs", "full", 5);
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a", "b"]);
+    assert_eq!(
+        bench.batches.iter().map(|batch| batch.ops.clone()).collect::<Vec<_>>(),
+        [[put(1, 1, "a")], [put(1, 2, "b")]]
+    );
+    assert!(bench.said("w").is_empty() && bench.said("r").is_empty());
+    bench.verb(ServerVerb::Stored(3));
+    assert_eq!(bench.said("w"), [data::confirm(2, true)]);
+    assert_eq!(bench.bodies("r"), ["a", "b"]);
+    bench.batches.clear();
+    bench.take(CONTROL, "r", None, data::confirm(2, true));
+    assert_eq!(bench.batches[0].ops, [Op::Remove { queue: 1, position: 1 }, Op::Remove { queue: 1, position: 2 }]);
+}
+
+#[test]
+fn what_cannot_be_stored_is_rejected_and_what_is_gone_stays_gone() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.reader("r", "jobs", "full", 5);
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a"]);
+    bench.verb(ServerVerb::Stored(2));
+    bench.said("w");
+    bench.write("w", 2, &["b"]);
+    bench.take(CONTROL, "r", None, data::confirm(1, true));
+    bench.batches.clear();
+    bench.verb(ServerVerb::Unstored(3, "no space left on device".to_owned()));
+    bench.verb(ServerVerb::Unstored(4, "no space left on device".to_owned()));
+    assert_eq!(bench.said("w"), [data::reject(2, false, false)]);
+    assert!(bench.events.iter().any(|event| matches!(event, ServerEvent::StoreFailed(why) if why.contains("space"))));
+    assert!(bench.batches.is_empty());
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.batches[0].ops, [Op::Remove { queue: 1, position: 1 }]);
+    assert_eq!(bench.bodies("r"), ["a"]);
+    assert_eq!(bench.info("jobs")["unconfirmed"], 0);
+}
+
+#[test]
+fn a_server_that_starts_again_has_what_was_stored() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.enter("boss", "queue");
+    bench.send_control("boss", None, "Queue.Create", "{\"name\": \"new\", \"max-messages\": 7}");
+    assert!(bench.said("boss").is_empty());
+    bench.verb(ServerVerb::Stored(2));
+    assert_eq!(bench.reply("boss").0, 200);
+    let queues: Vec<_> = bench
+        .batches
+        .iter()
+        .flat_map(|batch| &batch.ops)
+        .map(|op| {
+            let Op::Define { queue, description } = op else { panic!("{op:?}") };
+            (*queue, description.clone())
+        })
+        .collect();
+    let stored = |queue, position, body: &'static str| StoredContent {
+        queue,
+        position,
+        attempts: 0,
+        expires_at_ms: None,
+        properties: Bytes::copy_from_slice(&EMPTY_TABLE),
+        body: Bytes::from_static(body.as_bytes()),
+    };
+    let contents = vec![stored(7, 3, "x"), stored(1, 8, "a"), stored(1, 9, "b")];
+    for was_clean in [true, false] {
+        let restored = Restored { queues: queues.clone(), contents: contents.clone(), was_clean };
+        let mut bench = Bench::new(durable(restored));
+        assert!(bench.batches.is_empty(), "{:?}", bench.batches);
+        assert_eq!(bench.info("new")["max-messages"], 7);
+        bench.reader("r", "jobs", "none", 5);
+        assert_eq!(bench.contents("r"), [(1, "a".to_owned(), !was_clean), (2, "b".to_owned(), !was_clean)]);
+        bench.writer("w", &["jobs"], "none");
+        bench.batches.clear();
+        bench.write("w", 1, &["c"]);
+        assert_eq!(bench.batches[0].ops, [put(1, 10, "c")]);
+    }
+}
+
+#[test]
+fn an_orderly_end_waits_for_the_store() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a"]);
+    bench.server.handle_close(bench.now, Duration::from_secs(5));
+    bench.pass(Duration::from_secs(1));
+    assert!(bench.said("w").is_empty());
+    bench.verb(ServerVerb::Stored(2));
+    assert_eq!(bench.said("w"), [data::confirm(1, false)]);
+    bench.socket(CONTROL, SocketEvent::Closed);
+    assert!(bench.server.is_closed());
+}
+
+#[test]
+fn many_leases_are_not_kept() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "queue");
+    for _ in 0..1000 {
+        assert_eq!(bench.status("ada", "Connection.Reader", &json!({})), 202);
+    }
+    assert_eq!(bench.status("ada", "Connection.Reader", &json!({})), 503);
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(bench.status("ada", "Connection.Reader", &json!({})), 202);
+}
