@@ -1,7 +1,9 @@
 //! MTL: commands that are asked and answered, and a leased flow of data (MTL-01 … MTL-62).
 
+pub mod client;
 pub mod control;
 pub mod data;
+pub mod flow;
 mod framing;
 mod heartbeat;
 pub mod server;

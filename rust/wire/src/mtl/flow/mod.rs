@@ -1,0 +1,670 @@
+//! A client's data connection: shows a lease, sends contents or receives them, and gets itself another lease when the
+//! connection is lost (MTL-30 … MTL-61).
+
+mod settings;
+mod writing;
+
+pub use self::settings::{Asked, Denial, FlowEvent, FlowOutcome, FlowSettings, FlowSocket, FlowStats, FlowVerb, Grant};
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use self::writing::{Mine, Writing};
+use super::data::{self, Kind, Layout};
+use super::heartbeat::{Beat, Heartbeat};
+use crate::question::Questions;
+use crate::{
+    Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine,
+    Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
+};
+
+/// The first wait before another lease is asked for; each is twice the one before.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
+
+/// How long the question for a lease may be open.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the transport is asked to take at one time.
+const BATCH: usize = 64;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// The lease was shown; it is answered then at the latest.
+    Showing(Nanos),
+    /// It is good.
+    Up,
+    /// Another lease is asked for then.
+    Away(Nanos),
+    /// It was asked for.
+    Asking,
+    /// There will be none.
+    Failed,
+}
+
+/// A call that has no answer.
+#[derive(Debug)]
+struct Call {
+    asked: Asked,
+    until: Nanos,
+}
+
+/// What a command on the wire is about.
+#[derive(Debug)]
+enum Sent {
+    Lease,
+    Summon(String, Option<CallId>),
+    Dismiss(String, Option<CallId>),
+}
+
+/// A client's data connection.
+#[derive(Debug)]
+pub struct Flow {
+    settings: FlowSettings,
+    state: Lifecycle,
+    link: Link,
+    grant: Grant,
+    /// The number of the connection.
+    connection: u32,
+    tries: u32,
+    heartbeat: Heartbeat,
+    is_pressed: bool,
+    questions: Questions<()>,
+    /// The last sequence we used (MTL-61).
+    sequence: u64,
+    commands: HashMap<u64, Sent>,
+    calls: BTreeMap<CallId, Call>,
+    /// What is summoned, or is to be as soon as there is a lease: then with the call that waits for it.
+    summoned: BTreeMap<String, Option<CallId>>,
+    /// Contents that came and were neither confirmed nor rejected.
+    in_hand: BTreeSet<u64>,
+    /// The last content that came.
+    last: u64,
+    /// Contents to confirm.
+    to_confirm: BTreeSet<u64>,
+    writing: Writing,
+    /// Commands to send, before any content.
+    letters: VecDeque<Frames>,
+    /// What the transport has not decided on: whether each is a content.
+    offered: VecDeque<bool>,
+    stats: FlowStats,
+    outputs: VecDeque<Output<FlowSocket>>,
+    events: VecDeque<FlowEvent>,
+}
+
+impl Flow {
+    /// A data connection that shows its lease at once.
+    pub fn new(now: Nanos, settings: FlowSettings) -> Self {
+        let mut flow = Self {
+            heartbeat: Heartbeat::new(now, settings.pings),
+            writing: Writing::new(settings.is_confirmed),
+            grant: settings.grant.clone(),
+            settings,
+            state: Lifecycle::Open,
+            link: Link::Asking,
+            connection: 0,
+            tries: 0,
+            is_pressed: false,
+            questions: Questions::new(1, PATIENCE),
+            sequence: 0,
+            commands: HashMap::new(),
+            calls: BTreeMap::new(),
+            summoned: BTreeMap::new(),
+            in_hand: BTreeSet::new(),
+            last: 0,
+            to_confirm: BTreeSet::new(),
+            letters: VecDeque::new(),
+            offered: VecDeque::new(),
+            stats: FlowStats::default(),
+            outputs: VecDeque::new(),
+            events: VecDeque::new(),
+        };
+        flow.show(now);
+        flow
+    }
+
+    fn socket(&self) -> FlowSocket {
+        FlowSocket(self.connection)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    fn command(&mut self, what: Sent, frames: impl FnOnce(u64) -> Frames) {
+        let sequence = self.next();
+        self.commands.insert(sequence, what);
+        self.letters.push_back(frames(sequence));
+    }
+
+    /// Connects, and shows the lease first (MTL-34).
+    fn show(&mut self, now: Nanos) {
+        self.outputs.push_back(Output::Open(Open {
+            socket: self.socket(),
+            kind: SocketKind::Dealer,
+            bind: vec![],
+            connect: vec![self.grant.endpoint.clone()],
+            options: SocketOptions { immediate: true, ..self.settings.options.clone() },
+        }));
+        self.link = Link::Showing(now + self.settings.timeout);
+        self.heartbeat = Heartbeat::new(now, self.settings.pings);
+        let lease = self.grant.lease.clone();
+        self.command(Sent::Lease, |sequence| data::lease(sequence, &lease));
+    }
+
+    /// Lets go of the connection, and gets another (MTL-58).
+    fn lose(&mut self, now: Nanos) {
+        if !matches!(self.link, Link::Showing(_) | Link::Up) {
+            return;
+        }
+        if self.link == Link::Up {
+            self.events.push_back(FlowEvent::Lost);
+            self.stats.reconnects += 1;
+        }
+        self.outputs.push_back(Output::Close { socket: self.socket(), linger: Duration::ZERO });
+        self.connection = self.connection.wrapping_add(1);
+        let wait = (FIRST_WAIT * (1 << self.tries.min(10))).min(LONGEST_WAIT);
+        self.tries += 1;
+        self.link = Link::Away(now + wait);
+        self.stats.at_risk += self.writing.lose();
+        self.letters.clear();
+        self.offered.clear();
+        self.in_hand.clear();
+        self.to_confirm.clear();
+        self.last = 0;
+        for (_, sent) in std::mem::take(&mut self.commands) {
+            match sent {
+                Sent::Lease => {}
+                // It is asked again.
+                Sent::Summon(resource, call) => {
+                    self.summoned.insert(resource, call);
+                }
+                // Nothing is summoned where nobody says so.
+                Sent::Dismiss(resource, call) => {
+                    self.summoned.remove(&resource);
+                    self.end(call, FlowOutcome::Done);
+                }
+            }
+        }
+    }
+
+    fn want(&mut self, now: Nanos) {
+        if let Ok(token) = self.questions.ask(now, ()) {
+            self.link = Link::Asking;
+            self.events.push_back(FlowEvent::Wanted(token));
+        }
+    }
+
+    /// There is nothing more to come.
+    fn fail(&mut self, reason: &str) {
+        if matches!(self.link, Link::Showing(_) | Link::Up) {
+            self.outputs.push_back(Output::Close { socket: self.socket(), linger: Duration::ZERO });
+            self.connection = self.connection.wrapping_add(1);
+        }
+        self.link = Link::Failed;
+        for call in std::mem::take(&mut self.calls).into_keys() {
+            self.events.push_back(FlowEvent::Ended(call, FlowOutcome::Lost(reason.to_owned())));
+        }
+        self.events.push_back(FlowEvent::Failed(reason.to_owned()));
+    }
+
+    fn end(&mut self, call: Option<CallId>, outcome: FlowOutcome) {
+        if let Some(call) = call.filter(|call| self.calls.remove(call).is_some()) {
+            self.events.push_back(FlowEvent::Ended(call, outcome));
+        }
+    }
+
+    fn on_response(&mut self, now: Nanos, sequence: u64, status: u16) {
+        if sequence == 0 && status == 403 {
+            // The server has let go of our lease.
+            return self.lose(now);
+        }
+        let is_good = status == 200;
+        let outcome = if is_good { FlowOutcome::Done } else { FlowOutcome::Refused(status) };
+        match self.commands.remove(&sequence) {
+            Some(Sent::Lease) if is_good => self.on_leased(),
+            Some(Sent::Lease) => self.on_refused(now, status),
+            Some(Sent::Summon(resource, call)) => {
+                if !is_good {
+                    self.summoned.remove(&resource);
+                    if call.is_none() {
+                        self.events.push_back(FlowEvent::Refused { resource, status });
+                    }
+                }
+                self.end(call, outcome);
+            }
+            Some(Sent::Dismiss(resource, call)) => {
+                if is_good {
+                    self.summoned.remove(&resource);
+                }
+                self.end(call, outcome);
+            }
+            None => {
+                // It is about a content.
+                for mine in self.writing.settle(sequence, false) {
+                    self.stats.rejected += 1;
+                    self.events.push_back(FlowEvent::Rejected(mine));
+                }
+            }
+        }
+    }
+
+    fn on_leased(&mut self) {
+        let is_first = self.tries == 0;
+        self.link = Link::Up;
+        self.tries = 0;
+        if !is_first {
+            self.events.push_back(FlowEvent::Found);
+        }
+        let opened: Vec<_> =
+            self.calls.iter().filter(|(_, call)| call.asked == Asked::Open).map(|(id, _)| *id).collect();
+        for call in opened {
+            self.end(Some(call), FlowOutcome::Done);
+        }
+        for (resource, call) in self.summoned.clone() {
+            self.summon(&resource, call);
+        }
+    }
+
+    fn summon(&mut self, resource: &str, call: Option<CallId>) {
+        self.command(Sent::Summon(resource.to_owned(), call), |sequence| data::summon(sequence, resource));
+    }
+
+    fn on_refused(&mut self, now: Nanos, status: u16) {
+        let opening: Vec<_> =
+            self.calls.iter().filter(|(_, call)| call.asked == Asked::Open).map(|(id, _)| *id).collect();
+        for call in opening {
+            self.end(Some(call), FlowOutcome::Refused(status));
+        }
+        self.lose(now);
+    }
+
+    fn on_content(&mut self, frames: Frames, layout: Layout) {
+        self.stats.contents += 1;
+        self.last = layout.sequence;
+        if self.settings.is_confirmed {
+            self.in_hand.insert(layout.sequence);
+        }
+        self.events.push_back(FlowEvent::Content { connection: self.connection, frames, layout });
+    }
+
+    fn ask(&mut self, now: Nanos, call: CallId, asked: Asked, resource: &str, timeout: Option<Duration>) {
+        if let Link::Failed = self.link {
+            let lost = FlowOutcome::Lost("there is no lease any more".to_owned());
+            return self.events.push_back(FlowEvent::Ended(call, lost));
+        }
+        let is_leaving =
+            self.commands.values().any(|sent| matches!(sent, Sent::Dismiss(other, _) if other == resource));
+        let is_summoned = self.summoned.contains_key(resource) && !is_leaving;
+        let forbidden = match asked {
+            Asked::Summon | Asked::Dismiss if !self.settings.reads => Some("a writer summons nothing"),
+            Asked::Summon | Asked::Dismiss if !self.covers(resource) => Some("the lease is not for this resource"),
+            Asked::Summon if is_summoned => Some("it is summoned already"),
+            Asked::Dismiss if !is_summoned => Some("it is not summoned"),
+            Asked::Open | Asked::Summon | Asked::Dismiss => None,
+        };
+        if let Some(reason) = forbidden {
+            return self.events.push_back(FlowEvent::Ended(call, FlowOutcome::Forbidden(reason)));
+        }
+        self.calls.insert(call, Call { asked, until: now + timeout.unwrap_or(self.settings.timeout) });
+        let is_up = self.link == Link::Up;
+        match asked {
+            Asked::Open if is_up => self.end(Some(call), FlowOutcome::Done),
+            Asked::Open => {}
+            Asked::Summon => {
+                self.summoned.insert(resource.to_owned(), Some(call).filter(|_| !is_up));
+                if is_up {
+                    self.summon(resource, Some(call));
+                }
+            }
+            Asked::Dismiss if is_up => {
+                let sent = Sent::Dismiss(resource.to_owned(), Some(call));
+                self.command(sent, |sequence| data::dismiss(sequence, resource));
+            }
+            Asked::Dismiss => {
+                self.summoned.remove(resource);
+                self.end(Some(call), FlowOutcome::Done);
+            }
+        }
+    }
+
+    fn covers(&self, resource: &str) -> bool {
+        self.settings.resources.is_empty() || self.settings.resources.iter().any(|leased| leased == resource)
+    }
+
+    /// Says what is confirmed: all up to one at once where nothing before it is in hand.
+    fn confirm(&mut self) {
+        let Some(&last) = self.to_confirm.last() else { return };
+        if self.in_hand.first().is_none_or(|first| *first > last) {
+            self.letters.push_back(data::confirm(last, self.to_confirm.len() > 1));
+        } else {
+            let first = self.in_hand.first().copied().unwrap_or_default();
+            let later = self.to_confirm.split_off(&first);
+            if let Some(last) = self.to_confirm.last() {
+                self.letters.push_back(data::confirm(*last, self.to_confirm.len() > 1));
+            }
+            self.letters.extend(later.into_iter().map(|sequence| data::confirm(sequence, false)));
+        }
+        self.to_confirm.clear();
+    }
+
+    /// Takes out what a confirmation of ours is about.
+    fn settled(&mut self, connection: u32, sequence: u64, multiple: bool) -> Vec<u64> {
+        if connection != self.connection {
+            // It was given back, and comes again.
+            return vec![];
+        }
+        if !multiple {
+            return self.in_hand.take(&sequence).into_iter().collect();
+        }
+        let later = self.in_hand.split_off(&sequence.saturating_add(1));
+        std::mem::replace(&mut self.in_hand, later).into_iter().collect()
+    }
+
+    fn drop(&mut self, reason: DropReason, frames: Frames) {
+        let dropped = Dropped { reason, peer: None, frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(FlowEvent::Dropped(dropped));
+    }
+
+    fn is_done(&self) -> bool {
+        self.calls.is_empty() && (self.writing.is_idle() || self.link == Link::Failed)
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        let is_done = self.is_done();
+        let Some(linger) = self.state.close(now, is_done) else { return };
+        for call in std::mem::take(&mut self.calls).into_keys() {
+            self.events.push_back(FlowEvent::Ended(call, FlowOutcome::Unanswered));
+        }
+        if !matches!(self.link, Link::Showing(_) | Link::Up) {
+            self.state = Lifecycle::Closed;
+            return;
+        }
+        if self.link == Link::Up && self.settings.reads {
+            // What we have in hand is another's without waiting for our silence.
+            self.confirm();
+            let last = self.in_hand.last().copied();
+            let farewell = self.summoned.keys().map(|resource| {
+                self.sequence += 1;
+                data::dismiss(self.sequence, resource)
+            });
+            let farewell: Vec<_> = farewell.collect();
+            self.letters.extend(farewell);
+            self.letters.extend(last.map(|last| data::reject(last, true, true)));
+        }
+        let socket = self.socket();
+        for frames in std::mem::take(&mut self.letters) {
+            self.outputs.push_back(Output::Send { id: None, socket, to: None, frames: frames.into(), until: None });
+        }
+        self.outputs.push_back(Output::Close { socket, linger });
+    }
+}
+
+impl Machine for Flow {
+    type Socket = FlowSocket;
+    type Event = FlowEvent;
+    type Verb = FlowVerb;
+    type Stats = FlowStats;
+
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<FlowSocket>) -> Verdict {
+        let Incoming { socket, frames, .. } = incoming;
+        self.stats.received += 1;
+        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        if socket != self.socket() {
+            return Verdict::default();
+        }
+        self.heartbeat.heard();
+        let label = self.label(socket, None, &frames);
+        let layout = match data::decode(&frames) {
+            Ok(layout) => layout,
+            Err(error) => {
+                self.drop(error.into(), frames);
+                return Verdict { error: Some(error.kind), label };
+            }
+        };
+        match layout.kind {
+            Kind::Response => self.on_response(now, layout.sequence, layout.status),
+            Kind::Content if self.settings.reads => self.on_content(frames, layout),
+            Kind::Confirm | Kind::Reject if !self.settings.reads && self.settings.is_confirmed => {
+                let settled = self.writing.settle(layout.sequence, layout.multiple);
+                if layout.kind == Kind::Confirm {
+                    self.stats.confirmed += settled.len() as u64;
+                } else {
+                    self.stats.rejected += settled.len() as u64;
+                    self.events.extend(settled.into_iter().map(FlowEvent::Rejected));
+                }
+            }
+            Kind::Ping => self.letters.push_back(data::pong()),
+            Kind::Pong => self.writing.proved(),
+            Kind::Lease | Kind::Summon | Kind::Dismiss | Kind::Content | Kind::Confirm | Kind::Reject => {
+                self.drop(DropKind::UnexpectedVerb.into(), frames);
+            }
+        }
+        self.close_if_done(now);
+        Verdict { error: None, label }
+    }
+
+    fn handle_socket(&mut self, now: Nanos, socket: FlowSocket, event: SocketEvent) {
+        self.events.extend(event.connection().map(FlowEvent::Connection));
+        let is_ours = socket == self.socket();
+        match event {
+            SocketEvent::Disconnected(_) if is_ours && !self.state.is_closing() => self.lose(now),
+            SocketEvent::Sent(id) if is_ours && u64::from(self.connection) == id.0 => {
+                self.heartbeat.spoke(now);
+                self.stats.sent += 1;
+                if self.offered.pop_front() == Some(true) {
+                    self.writing.sent();
+                }
+            }
+            SocketEvent::Unsent(id, _) if is_ours && u64::from(self.connection) == id.0 => {
+                if !self.state.is_closing() {
+                    self.lose(now);
+                }
+            }
+            SocketEvent::Closed if is_ours && self.state.is_closing() => self.state = Lifecycle::Closed,
+            SocketEvent::Bound(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::Connected(_)
+            | SocketEvent::Disconnected(_)
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Sent(_)
+            | SocketEvent::Unsent(..)
+            | SocketEvent::Closed => {}
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        let late: Vec<_> = self.calls.iter().filter(|(_, call)| call.until <= now).map(|(id, _)| *id).collect();
+        for call in late {
+            self.end(Some(call), FlowOutcome::TimedOut);
+        }
+        while self.questions.expired(now).is_some() {
+            self.link = Link::Away(now);
+        }
+        match self.link {
+            Link::Showing(until) if until <= now => self.lose(now),
+            Link::Away(until) if until <= now => self.want(now),
+            Link::Up => {
+                if self.is_pressed {
+                    // What is not read says nothing.
+                    self.heartbeat.heard();
+                }
+                match self.heartbeat.beat(now) {
+                    Beat::Nothing => {}
+                    Beat::Ping => {
+                        self.writing.asked();
+                        self.letters.push_back(data::ping());
+                    }
+                    Beat::Dead => self.lose(now),
+                }
+            }
+            Link::Showing(_) | Link::Away(_) | Link::Asking | Link::Failed => {}
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: FlowVerb) {
+        match verb {
+            FlowVerb::Call { call, .. } if !self.state.is_open() => {
+                self.events.push_back(FlowEvent::Ended(call, FlowOutcome::Unanswered));
+            }
+            FlowVerb::Call { call, asked, resource, timeout } => self.ask(now, call, asked, &resource, timeout),
+            FlowVerb::Cancel(call) => {
+                self.calls.remove(&call);
+            }
+            FlowVerb::Send { resource, properties, body } => {
+                if self.state.is_open() {
+                    self.stats.contents += 1;
+                    self.writing.push(resource, properties, body);
+                }
+            }
+            FlowVerb::Confirm { connection, sequence, multiple } => {
+                let settled = self.settled(connection, sequence, multiple);
+                self.stats.confirmed += settled.len() as u64;
+                self.to_confirm.extend(settled);
+            }
+            FlowVerb::Reject { connection, sequence, multiple, recycle } => {
+                let settled = self.settled(connection, sequence, multiple);
+                self.stats.rejected += settled.len() as u64;
+                // What is confirmed is not to be taken for rejected, nor the other way round.
+                self.confirm();
+                let rejected = settled.into_iter().map(|sequence| data::reject(sequence, false, recycle));
+                self.letters.extend(rejected);
+            }
+            FlowVerb::Granted(token, grant) => {
+                if self.questions.answered(token).is_some() && self.link == Link::Asking && !self.state.is_closing() {
+                    self.grant = grant;
+                    self.show(now);
+                }
+            }
+            FlowVerb::Denied(token, denial) => {
+                if self.questions.answered(token).is_some() && self.link == Link::Asking {
+                    match denial {
+                        Denial::Later => {
+                            let wait = (FIRST_WAIT * (1 << self.tries.min(10))).min(LONGEST_WAIT);
+                            self.tries += 1;
+                            self.link = Link::Away(now + wait);
+                        }
+                        Denial::Never(reason) => self.fail(&reason),
+                    }
+                }
+            }
+        }
+        self.close_if_done(now);
+    }
+
+    /// Waits until what was given to be sent is settled, for as long as `grace`, and leaves.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.state.drain(now, grace);
+        self.close_if_done(now);
+    }
+
+    fn handle_pressure(&mut self, _now: Nanos, pressed: bool) {
+        self.is_pressed = pressed;
+    }
+
+    fn poll_output(&mut self) -> Option<Output<FlowSocket>> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        if self.state.is_closing() || !matches!(self.link, Link::Showing(_) | Link::Up) || self.offered.len() >= BATCH {
+            return None;
+        }
+        if self.link == Link::Up {
+            self.confirm();
+        }
+        let (frames, is_content) = match self.letters.pop_front() {
+            Some(frames) => (frames, false),
+            None if self.link == Link::Up => {
+                let sequence = self.sequence + 1;
+                let Mine { resource, properties, body } = self.writing.take(self.settings.window, sequence)?;
+                let frames = data::content(sequence, resource, properties, body.clone());
+                self.sequence = sequence;
+                (frames, true)
+            }
+            None => return None,
+        };
+        self.offered.push_back(is_content);
+        let id = Some(SendId(self.connection.into()));
+        Some(Output::Send { id, socket: self.socket(), to: None, frames: frames.into(), until: None })
+    }
+
+    fn label(&self, _socket: FlowSocket, _to: Option<&Bytes>, frames: &[Bytes]) -> Label {
+        let layout = data::decode(frames).ok();
+        let layout = layout.filter(|layout| matches!(layout.kind, Kind::Summon | Kind::Dismiss | Kind::Content));
+        let topic = layout.and_then(|layout| {
+            let only = || self.settings.resources.first().filter(|_| self.settings.resources.len() == 1);
+            let named = Some(layout.name).filter(|name| !name.is_empty()).map(|name| frames[0].slice(name));
+            named.or_else(|| only().map(|name| Bytes::copy_from_slice(name.as_bytes())))
+        });
+        Label { framing: Some(Framing::MtlData), topic }
+    }
+
+    fn poll_event(&mut self) -> Option<FlowEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        if self.state.is_closing() {
+            return None;
+        }
+        let link = match self.link {
+            Link::Showing(until) | Link::Away(until) => Some(until),
+            Link::Up => Some(self.heartbeat.due()),
+            Link::Asking => self.questions.poll_timeout(),
+            Link::Failed => None,
+        };
+        let calls = self.calls.values().map(|call| call.until).min();
+        [link, calls, self.state.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.writing.backlog()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.contents
+    }
+
+    fn stats(&self) -> FlowStats {
+        let unconfirmed = if self.settings.reads { self.in_hand.len() } else { self.writing.backlog().messages };
+        FlowStats { unconfirmed: unconfirmed as u64, ..self.stats.clone() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.is_closed()
+    }
+}
+
+impl Calling for Flow {
+    type Outcome = FlowOutcome;
+
+    fn outcome(event: FlowEvent) -> Result<(CallId, FlowOutcome), FlowEvent> {
+        match event {
+            FlowEvent::Ended(call, outcome) => Ok((call, outcome)),
+            FlowEvent::Wanted(_)
+            | FlowEvent::Content { .. }
+            | FlowEvent::Rejected(_)
+            | FlowEvent::Refused { .. }
+            | FlowEvent::Failed(_)
+            | FlowEvent::Lost
+            | FlowEvent::Found
+            | FlowEvent::Dropped(_)
+            | FlowEvent::Connection(_) => Err(event),
+        }
+    }
+
+    fn unanswered() -> FlowOutcome {
+        FlowOutcome::Unanswered
+    }
+
+    fn cost(_: &FlowOutcome) -> usize {
+        0
+    }
+}
