@@ -1,0 +1,384 @@
+//! `trunkline.mtl.Command`, `Reply` and `Message`.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bytes::Bytes;
+use pyo3::IntoPyObjectExt;
+use pyo3::basic::CompareOp;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use trunkline_wire::mtl::control::{Command, Reply};
+use trunkline_wire::mtl::data::{self, Kind, Layout};
+use trunkline_wire::mtl::{Control, Spoken, decode as decode_spoken};
+use trunkline_wire::{DecodeError, ErrorKind, Frames, Protocol as _};
+
+use super::{json, table};
+use crate::errors::{LocalProtocolError, decode_error};
+use crate::frames::{self, Frame};
+use crate::names::name;
+
+/// A command of the control flow.
+#[pyclass(frozen, module = "trunkline.mtl", name = "Command")]
+pub(crate) struct PyCommand(Command);
+
+/// A reply of the control flow.
+#[pyclass(frozen, module = "trunkline.mtl", name = "Reply")]
+pub(crate) struct PyReply(Reply);
+
+/// A message of the data flow.
+#[pyclass(frozen, module = "trunkline.mtl", name = "Message")]
+pub(crate) struct PyMessage {
+    header: Bytes,
+    body: Bytes,
+    layout: Layout,
+}
+
+fn compared<'py>(py: Python<'py>, is_equal: Option<bool>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
+    match (is_equal, op) {
+        (Some(is_equal), CompareOp::Eq) => is_equal.into_bound_py_any(py),
+        (Some(is_equal), CompareOp::Ne) => (!is_equal).into_bound_py_any(py),
+        _ => Ok(py.NotImplemented().into_bound(py)),
+    }
+}
+
+/// How a message is made again from a pickle.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyTuple>,));
+
+fn reduced<'py>(py: Python<'py>, frames: &[Bytes]) -> PyResult<Reduced<'py>> {
+    Ok((py.import("trunkline.mtl")?.getattr("_restore")?, (objects(py, frames)?,)))
+}
+
+fn objects<'py>(py: Python<'py>, frames: &[Bytes]) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, frames.iter().map(|frame| PyBytes::new(py, frame)))
+}
+
+#[pymethods]
+impl PyCommand {
+    #[new]
+    #[pyo3(signature = (name, body = None), text_signature = "(name, body={})")]
+    fn new(name: &str, body: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let body = body.map(|body| json::from_python("body", body)).transpose()?.unwrap_or_default();
+        let command = Command { name: name.to_owned(), body };
+        if command.parts().is_none() || !name.bytes().all(|byte| byte >= b' ' && byte != 0x7f) {
+            return Err(LocalProtocolError::new_err(format!("{name:?} is no name of a command: Class.Method is")));
+        }
+        Ok(Self(command))
+    }
+
+    /// The class and the method, as they are written (MTL-07).
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What it says.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        json::to_python(py, &self.0.body)
+    }
+
+    fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
+        compared(other.py(), other.cast::<Self>().ok().map(|other| other.get().0 == self.0), op)
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash(&self.0.name)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduced(py, &self.0.frames())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Command({:?}, {})", self.0.name, self.body(py)?.repr()?))
+    }
+}
+
+impl PyReply {
+    pub(super) fn of(reply: Reply) -> Self {
+        Self(reply)
+    }
+}
+
+#[pymethods]
+impl PyReply {
+    #[new]
+    #[pyo3(signature = (status, body = None), text_signature = "(status, body={})")]
+    fn new(status: u16, body: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        if !(200..=599).contains(&status) {
+            return Err(LocalProtocolError::new_err(format!("a status is from 200 to 599, not {status}")));
+        }
+        let body = body.map(|body| json::from_python("body", body)).transpose()?.unwrap_or_default();
+        Ok(Self(Reply { status, body }))
+    }
+
+    /// 200 … 599 (MTL-08).
+    #[getter]
+    fn status(&self) -> u16 {
+        self.0.status
+    }
+
+    /// What it says.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        json::to_python(py, &self.0.body)
+    }
+
+    fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
+        compared(other.py(), other.cast::<Self>().ok().map(|other| other.get().0 == self.0), op)
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash(&self.0.status)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduced(py, &self.0.frames())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Reply({}, {})", self.0.status, self.body(py)?.repr()?))
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl PyMessage {
+    pub(super) fn of(frames: &Frames, layout: Layout) -> Self {
+        Self { header: frames[0].clone(), body: frames[1].clone(), layout }
+    }
+
+    fn has(&self, kinds: &[Kind]) -> bool {
+        kinds.contains(&self.layout.kind)
+    }
+
+    fn name<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        Ok(name(py, std::str::from_utf8(&self.header[self.layout.name.clone()])?))
+    }
+
+    fn made(frames: &Frames) -> PyResult<Self> {
+        let layout = data::decode(frames).map_err(|error| LocalProtocolError::new_err(error.kind.meaning()))?;
+        Ok(Self::of(frames, layout))
+    }
+}
+
+/// The kinds that have a sequence.
+const NUMBERED: [Kind; 7] =
+    [Kind::Lease, Kind::Response, Kind::Summon, Kind::Dismiss, Kind::Content, Kind::Confirm, Kind::Reject];
+
+#[pymethods]
+impl PyMessage {
+    #[new]
+    #[pyo3(
+        signature = (kind, *, sequence = None, lease = None, resource = None, properties = None, multiple = None, recycle = None, status = None, body = None),
+        text_signature = "(type, *, sequence=0, lease=None, resource=None, properties=None, multiple=False, recycle=False, status=None, body=b'')"
+    )]
+    #[allow(clippy::too_many_arguments)] // they are Python's, by name
+    fn new(
+        kind: &str,
+        sequence: Option<u64>,
+        lease: Option<&str>,
+        resource: Option<&str>,
+        properties: Option<&Bound<'_, PyAny>>,
+        multiple: Option<bool>,
+        recycle: Option<bool>,
+        status: Option<u16>,
+        body: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let found = Kind::ALL.iter().copied().find(|known| known.name() == kind);
+        let found = found.ok_or_else(|| {
+            let all: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            LocalProtocolError::new_err(format!("{kind:?} is no type: {} are", all.join(", ")))
+        })?;
+        let given: [(&str, bool, &[Kind]); 8] = [
+            ("sequence", sequence.is_some(), &NUMBERED),
+            ("lease", lease.is_some(), &[Kind::Lease]),
+            ("resource", resource.is_some(), &[Kind::Summon, Kind::Dismiss, Kind::Content]),
+            ("properties", properties.is_some(), &[Kind::Content]),
+            ("multiple", multiple.is_some(), &[Kind::Confirm, Kind::Reject]),
+            ("recycle", recycle.is_some(), &[Kind::Reject]),
+            ("status", status.is_some(), &[Kind::Response]),
+            ("body", body.is_some(), &[Kind::Content]),
+        ];
+        for (argument, is_given, kinds) in given {
+            if is_given && !kinds.contains(&found) {
+                return Err(LocalProtocolError::new_err(format!("a {kind} has no {argument}")));
+            }
+        }
+        let need = |argument: &str| LocalProtocolError::new_err(format!("a {kind} has a {argument}"));
+        let sequence = sequence.unwrap_or_default();
+        let short = |text: &str| match text.len() {
+            0..=255 => Ok(()),
+            length => Err(LocalProtocolError::new_err(format!("a name has up to 255 bytes, not {length}"))),
+        };
+        if let Some(text) = lease.or(resource) {
+            short(text)?;
+        }
+        let frames = match found {
+            Kind::Lease => data::lease(sequence, lease.ok_or_else(|| need("lease"))?),
+            Kind::Response => data::response(sequence, status.ok_or_else(|| need("status"))?),
+            Kind::Summon => data::summon(sequence, resource.ok_or_else(|| need("resource"))?),
+            Kind::Dismiss => data::dismiss(sequence, resource.ok_or_else(|| need("resource"))?),
+            Kind::Content => {
+                let properties = match properties {
+                    Some(properties) => table::from_python("properties", properties)?,
+                    None => Bytes::from_static(&[0; 4]),
+                };
+                let body = body.map(|body| frames::frame("body", body)).transpose()?.unwrap_or_default();
+                data::content(sequence, resource.unwrap_or_default(), &properties, body)
+            }
+            Kind::Confirm => data::confirm(sequence, multiple.unwrap_or_default()),
+            Kind::Reject => data::reject(sequence, multiple.unwrap_or_default(), recycle.unwrap_or_default()),
+            Kind::Ping => data::ping(),
+            Kind::Pong => data::pong(),
+        };
+        Self::made(&frames)
+    }
+
+    /// "lease", "response", "summon", "dismiss", "content", "confirm", "reject", "ping" or "pong" (MTL-33).
+    #[getter(r#type)]
+    fn kind(&self) -> &'static str {
+        self.layout.kind.name()
+    }
+
+    /// The number of the command or content; None where there is none.
+    #[getter]
+    fn sequence(&self) -> Option<u64> {
+        self.has(&NUMBERED).then_some(self.layout.sequence)
+    }
+
+    /// The lease of a lease (MTL-34); None for the others.
+    #[getter]
+    fn lease<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        self.has(&[Kind::Lease]).then(|| self.name(py)).transpose()
+    }
+
+    /// The resource of a summon, a dismiss or a content, where it may be empty; None for the others.
+    #[getter]
+    fn resource<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        self.has(&[Kind::Summon, Kind::Dismiss, Kind::Content]).then(|| self.name(py)).transpose()
+    }
+
+    /// The field table of a content (MTL-60); None for the others.
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.has(&[Kind::Content]).then(|| table::to_python(py, &self.header[self.layout.table.clone()])).transpose()
+    }
+
+    /// Whether a confirm or a reject is about all contents up to its sequence (MTL-51); None for the others.
+    #[getter]
+    fn multiple(&self) -> Option<bool> {
+        self.has(&[Kind::Confirm, Kind::Reject]).then_some(self.layout.multiple)
+    }
+
+    /// Whether what a reject is about is to be sent again (MTL-54); None for the others.
+    #[getter]
+    fn recycle(&self) -> Option<bool> {
+        self.has(&[Kind::Reject]).then_some(self.layout.recycle)
+    }
+
+    /// What a response says, 200 … 599 (MTL-35); None for the others.
+    #[getter]
+    fn status(&self) -> Option<u16> {
+        self.has(&[Kind::Response]).then_some(self.layout.status)
+    }
+
+    /// The body of a content; None for the others.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.has(&[Kind::Content]).then(|| PyBytes::new(py, &self.body))
+    }
+
+    fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
+        let is_equal = other.cast::<Self>().ok().map(|other| {
+            let other = other.get();
+            other.header == self.header && other.body == self.body
+        });
+        compared(other.py(), is_equal, op)
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash(&(&self.header, &self.body))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduced(py, &[self.header.clone(), self.body.clone()])
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut said = vec![format!("{:?}", self.kind())];
+        if let Some(sequence) = self.sequence() {
+            said.push(format!("sequence={sequence}"));
+        }
+        if self.has(&[Kind::Lease]) {
+            said.push("lease=…".to_owned());
+        }
+        if let Some(resource) = self.resource(py)? {
+            said.push(format!("resource={}", resource.repr()?));
+        }
+        if let Some(properties) = self.properties(py)?.filter(|properties| !properties.is_empty()) {
+            said.push(format!("properties={}", properties.repr()?));
+        }
+        let flags = [("multiple", self.multiple()), ("recycle", self.recycle())];
+        said.extend(flags.iter().filter(|(_, is_set)| *is_set == Some(true)).map(|(name, _)| format!("{name}=True")));
+        said.extend(self.status().map(|status| format!("status={status}")));
+        if self.has(&[Kind::Content]) {
+            said.push(format!("body=<{} bytes>", self.body.len()));
+        }
+        Ok(format!("Message({})", said.join(", ")))
+    }
+}
+
+fn spoken<'py>(py: Python<'py>, frames: &[Frame], spoken: Spoken) -> PyResult<Bound<'py, PyAny>> {
+    match spoken {
+        Spoken::Command(command) => PyCommand(command).into_bound_py_any(py),
+        Spoken::Reply(reply) => PyReply(reply).into_bound_py_any(py),
+        Spoken::Data(layout) => {
+            let frames: Frames = frames.iter().map(|frame| frame.share(py)).collect();
+            PyMessage::of(&frames, layout).into_bound_py_any(py)
+        }
+    }
+}
+
+/// The message in these frames, of either flow.
+#[pyfunction]
+pub(crate) fn decode<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let held = frames::held("frames", frames)?;
+    let read = decode_spoken(&held).map_err(|error| decode_error("mtl", error))?;
+    spoken(frames.py(), &held, read)
+}
+
+/// The message in recorded frames, which may have an envelope.
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let held = frames::held("frames", frames)?;
+    let read = decode_spoken(&held).or_else(|error| match error {
+        DecodeError { kind: ErrorKind::BadFrameCount, .. } => Control::decode(&held, &()),
+        error => Err(error),
+    });
+    Ok(vec![spoken(frames.py(), &held, read.map_err(|error| decode_error("mtl", error))?)?])
+}
+
+/// The frames of a message, without an envelope; of a decoded one of the data flow, bit for bit.
+#[pyfunction]
+pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = message.py();
+    if let Ok(command) = message.cast::<PyCommand>() {
+        objects(py, &command.get().0.frames())
+    } else if let Ok(reply) = message.cast::<PyReply>() {
+        objects(py, &reply.get().0.frames())
+    } else {
+        let message = message.cast::<PyMessage>()?.get();
+        objects(py, &[message.header.clone(), message.body.clone()])
+    }
+}
+
+/// A pickled message.
+#[pyfunction]
+#[pyo3(name = "_restore")]
+pub(crate) fn restore<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    decode(frames)
+}

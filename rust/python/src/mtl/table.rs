@@ -1,0 +1,207 @@
+//! Field tables between Python and Rust, without anything in between.
+
+use bytes::Bytes;
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType, PyTzInfo,
+};
+use trunkline_wire::Fault;
+use trunkline_wire::mtl::table::{Array, Table, Unwritable, Value, Writer};
+
+use crate::errors::{LocalProtocolError, decode_error};
+use crate::frames;
+use crate::names::name;
+
+fn decimal(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static DECIMAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    DECIMAL.import(py, "decimal", "Decimal")
+}
+
+/// The last second that Python has a date for, and one more.
+const AFTER_TIME: u64 = 253_402_300_800;
+
+fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Result<Bound<'py, PyAny>, Fault>> {
+    Ok(Ok(match value {
+        Value::Bool(value) => value.into_bound_py_any(py)?,
+        Value::Int(value) => value.into_bound_py_any(py)?,
+        Value::Float(value) => value.into_bound_py_any(py)?,
+        Value::Decimal(places, digits) => {
+            let tuple = (digits < 0, PyTuple::new(py, digits.unsigned_abs().to_string().bytes().map(|digit| digit - b'0'))?, -i32::from(places));
+            decimal(py)?.call1((tuple,))?
+        }
+        Value::Text(text) => match std::str::from_utf8(text) {
+            Ok(text) => PyString::new(py, text).into_any(),
+            Err(_) => PyBytes::new(py, text).into_any(),
+        },
+        Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        #[allow(clippy::cast_precision_loss)] // whole seconds up to the year 9999 are exact
+        Value::Time(seconds) if seconds < AFTER_TIME => {
+            PyDateTime::from_timestamp(py, seconds as f64, Some(&*PyTzInfo::utc(py)?))?.into_any()
+        }
+        Value::Time(seconds) => seconds.into_bound_py_any(py)?,
+        Value::Void => py.None().into_bound(py),
+        Value::Table(table) => match table_to_python(py, table)? {
+            Ok(dict) => dict.into_any(),
+            Err(fault) => return Ok(Err(fault)),
+        },
+        Value::Array(array) => match array_to_python(py, array)? {
+            Ok(list) => list.into_any(),
+            Err(fault) => return Ok(Err(fault)),
+        },
+    }))
+}
+
+fn table_to_python<'py>(py: Python<'py>, mut table: Table<'_>) -> PyResult<Result<Bound<'py, PyDict>, Fault>> {
+    let dict = PyDict::new(py);
+    loop {
+        match table.next_field() {
+            Ok(None) => return Ok(Ok(dict)),
+            Ok(Some((field, value))) => match value_to_python(py, value)? {
+                Ok(value) => dict.set_item(name(py, field), value)?,
+                Err(fault) => return Ok(Err(fault)),
+            },
+            Err(fault) => return Ok(Err(fault)),
+        }
+    }
+}
+
+fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> PyResult<Result<Bound<'py, PyList>, Fault>> {
+    let list = PyList::empty(py);
+    loop {
+        match array.next_value() {
+            Ok(None) => return Ok(Ok(list)),
+            Ok(Some(value)) => match value_to_python(py, value)? {
+                Ok(value) => list.append(value)?,
+                Err(fault) => return Ok(Err(fault)),
+            },
+            Err(fault) => return Ok(Err(fault)),
+        }
+    }
+}
+
+/// The dictionary that these bytes are, with their length.
+pub(super) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyDict>> {
+    let read = match Table::new(bytes) {
+        Ok(table) => table_to_python(py, table)?,
+        Err(fault) => Err(fault),
+    };
+    read.map_err(|fault| decode_error("mtl", fault.in_frame(0)))
+}
+
+/// The dictionary in a field table.
+#[pyfunction]
+pub(crate) fn decode_table<'py>(table: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    to_python(table.py(), &frames::Frame::of("table", table)?)
+}
+
+/// A field table of a dictionary.
+#[pyfunction]
+pub(crate) fn encode_table<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(fields.py(), &from_python("fields", fields)?))
+}
+
+/// The field table of a dictionary, or one without fields; `argument` is what Python calls it.
+pub(super) fn from_python(argument: &str, fields: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if fields.is_none() {
+        return Ok(Bytes::from_static(&[0; 4]));
+    }
+    let mut writer = Writer::new();
+    write_fields(argument, &mut writer, fields)?;
+    writer.finish().map_err(|error| unwritable(argument, error))
+}
+
+fn unwritable(argument: &str, error: Unwritable) -> PyErr {
+    LocalProtocolError::new_err(match error {
+        Unwritable::LongName => format!("{argument}: a name has up to 128 bytes of UTF-8"),
+        Unwritable::TooDeep => format!("{argument}: at most 16 tables and arrays are inside each other"),
+        Unwritable::TooLong => format!("{argument}: a field table has less than 4 GiB"),
+    })
+}
+
+fn write_fields(argument: &str, writer: &mut Writer, fields: &Bound<'_, PyAny>) -> PyResult<()> {
+    let fields = fields.cast::<PyDict>();
+    let fields = fields.map_err(|error| PyTypeError::new_err(format!("{argument} takes a dict: {error}")))?;
+    for (name, value) in fields {
+        let name = name.cast::<PyString>();
+        let name = name.map_err(|error| PyTypeError::new_err(format!("{argument} has names that are str: {error}")))?;
+        writer.name(name.to_str()?).map_err(|error| unwritable(argument, error))?;
+        write_value(argument, writer, &value)?;
+    }
+    Ok(())
+}
+
+fn write_value(argument: &str, writer: &mut Writer, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let refuse = |error| unwritable(argument, error);
+    let py = value.py();
+    if let Ok(value) = value.cast::<PyString>() {
+        return writer.text(value.to_str()?).map_err(refuse);
+    }
+    if let Ok(value) = value.cast::<PyBool>() {
+        writer.boolean(value.is_true());
+    } else if value.is_instance_of::<PyInt>() {
+        let number = value.extract().map_err(|_: PyErr| {
+            PyOverflowError::new_err(format!("{argument}: a number has 64 bits with its sign, and {value} has more"))
+        })?;
+        writer.int(number);
+    } else if value.is_instance_of::<PyFloat>() {
+        writer.float(value.extract()?);
+    } else if value.is_none() {
+        writer.void();
+    } else if value.is_instance_of::<PyDict>() {
+        writer.table().map_err(refuse)?;
+        write_fields(argument, writer, value)?;
+        writer.end().map_err(refuse)?;
+    } else if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        writer.array().map_err(refuse)?;
+        for value in value.try_iter()? {
+            write_value(argument, writer, &value?)?;
+        }
+        writer.end().map_err(refuse)?;
+    } else if let Ok(value) = value.cast::<PyBytes>() {
+        writer.bytes(value.as_bytes()).map_err(refuse)?;
+    } else if let Ok(value) = value.cast::<PyByteArray>() {
+        writer.bytes(&value.to_vec()).map_err(refuse)?;
+    } else if value.is_instance_of::<PyDateTime>() {
+        if value.getattr(intern!(py, "tzinfo"))?.is_none() {
+            return Err(PyValueError::new_err(format!("{argument}: a datetime has a tzinfo, and {value} has none")));
+        }
+        let seconds: f64 = value.call_method0(intern!(py, "timestamp"))?.extract()?;
+        let seconds = seconds.floor();
+        if seconds < 0.0 {
+            return Err(PyValueError::new_err(format!("{argument}: a time is not before 1970, as {value} is")));
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is no less than 0, and before 10,000
+        writer.time(seconds as u64);
+    } else if value.is_instance(decimal(py)?)? {
+        let (places, digits) = scaled(argument, value)?;
+        writer.decimal(places, digits);
+    } else {
+        let kind = value.get_type().qualname()?;
+        return Err(PyTypeError::new_err(format!(
+            "{argument} has bool, int, float, str, bytes, datetime, Decimal, None, list and dict, and no {kind}"
+        )));
+    }
+    Ok(())
+}
+
+/// The decimal places and the digits of a number of type Decimal.
+fn scaled(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<(u8, i32)> {
+    let too_much = || {
+        PyOverflowError::new_err(format!("{argument}: a Decimal has 32 bits of digits and up to 255 places, not {value}"))
+    };
+    let py = value.py();
+    let parts = value.call_method0(intern!(py, "as_tuple"))?;
+    // Infinity and NaN have letters here.
+    let exponent: i32 = parts.getattr(intern!(py, "exponent"))?.extract().map_err(|_: PyErr| too_much())?;
+    let places = u8::try_from(-i64::from(exponent.min(0))).map_err(|_| too_much())?;
+    let digits: i64 = value
+        .call_method1(intern!(py, "scaleb"), (places,))?
+        .call_method0(intern!(py, "__int__"))?
+        .extract()
+        .map_err(|_: PyErr| too_much())?;
+    i32::try_from(digits).map(|digits| (places, digits)).map_err(|_| too_much())
+}
