@@ -101,7 +101,7 @@ soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour; writ
 	python -m benches.strangers --seconds $${SOAK_SECONDS:-3600}
 
 bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results
-	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture
+	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture --package trunkline-store
 	python -m benches
 
 coverage: $(DONE)/build peers ## Measure what the tests reach, in Python and in Rust; see docs/coverage.md

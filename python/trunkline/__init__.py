@@ -16,6 +16,7 @@ from trunkline._native import __version__, build_profile, error_kinds
 from trunkline._notices import Dropped
 from trunkline.curve import Curve
 from trunkline.errors import (
+    AuthenticationError,
     CaptureError,
     ClosedError,
     ConfigError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, spark, testing
 
 __all__ = [
+    "AuthenticationError",
     "CaptureError",
     "ClosedError",
     "ConfigError",

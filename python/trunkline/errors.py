@@ -8,6 +8,7 @@ TrunklineError
 ├── TimeoutError                 every wait that runs out; also a builtins.TimeoutError
 ├── CaptureError                 a capture is locked, missing, corrupt or full
 ├── PeerLostError                the peer went away
+├── AuthenticationError          the peer did not let us in, or did not prove who it is
 ├── LeaseRefusedError            the peer refused a lease
 ├── MiddlewareError              the middleware answered with an error
 ├── ConfigError                  the store answered with an error
@@ -20,6 +21,7 @@ from __future__ import annotations
 import builtins
 
 __all__ = [
+    "AuthenticationError",
     "CaptureError",
     "ClosedError",
     "ConfigError",
@@ -96,6 +98,21 @@ class CaptureError(TrunklineError):
 
 class PeerLostError(TrunklineError):
     """The peer went away."""
+
+
+class AuthenticationError(TrunklineError):
+    """The peer did not let us in, or did not prove who it is.
+
+    Attributes:
+        mechanisms: The mechanisms it offers; empty where it did not come to that.
+    """
+
+    def __init__(self, message: str, mechanisms: tuple[str, ...] = ()) -> None:
+        super().__init__(message, mechanisms)
+        self.mechanisms = mechanisms
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class LeaseRefusedError(TrunklineError):

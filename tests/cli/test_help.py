@@ -24,6 +24,9 @@ COMMANDS = [
     ["mc0", "subscribe"],
     ["mc0", "publish"],
     ["mc0", "ping"],
+    ["mtl", "users", "add"],
+    ["mtl", "users", "remove"],
+    ["mtl", "users", "list"],
     ["capture", "info"],
     ["capture", "cat"],
     ["capture", "decode"],
@@ -85,7 +88,9 @@ def test_the_examples_of_dcp_work_together(start, run):
         command.end()
 
 
-@pytest.mark.parametrize("room", [[], ["cdtp"], ["chirp"], ["dcp"], ["capture"], ["spark"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "room", [[], ["cdtp"], ["chirp"], ["dcp"], ["mtl"], ["mtl", "users"], ["capture"], ["spark"]], ids=" ".join
+)
 def test_rooms_list_their_commands(run, room):
     out, _ = run(*room, "--help")
     for command in COMMANDS:

@@ -65,7 +65,7 @@ def test_blocking_and_asyncio_have_the_same_names():
 
 def test_every_error_is_one_of_ours():
     classes = [getattr(errors, name) for name in errors.__all__]
-    assert len(classes) == 11
+    assert len(classes) == 12
     assert all(issubclass(error, trunkline.TrunklineError) for error in classes)
     assert issubclass(errors.TimeoutError, TimeoutError)
     assert issubclass(errors.DecodeError, ValueError)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trunkline._native import __version__
-from trunkline.cli import capture, cdtp, chirp, dcp, demo, keygen, mc0, middleware, spark
+from trunkline.cli import capture, cdtp, chirp, dcp, demo, keygen, mc0, middleware, mtl, spark
 from trunkline.cli.options import example
 
 __all__ = ["app"]
@@ -24,6 +24,7 @@ app.add_typer(cdtp.app, name="cdtp")
 app.add_typer(chirp.app, name="chirp")
 app.add_typer(dcp.app, name="dcp")
 app.add_typer(mc0.app, name="mc0")
+app.add_typer(mtl.app, name="mtl")
 app.add_typer(capture.app, name="capture")
 app.add_typer(spark.app, name="spark")
 app.command(epilog=example("trunkline demo --output demo"))(demo.demo)

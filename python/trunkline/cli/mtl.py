@@ -1,0 +1,102 @@
+"""`trunkline mtl`: the users of a server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.options import Json, encodable, example
+from trunkline.cli.output import Output
+from trunkline.errors import LocalProtocolError
+
+app = typer.Typer(
+    help="MTL: commands in JSON, and contents under a lease.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+users = typer.Typer(
+    help="Who may log in to a server, and what each may read and write. SIGHUP lets a running one read its file again.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(users, name="users")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False, callback=encodable)]
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="Where they are kept.", dir_okay=False)]
+
+
+@users.command(epilog=example("trunkline mtl users add ada --file users.toml --read 'jobs*' --write jobs"))
+def add(
+    name: Name,
+    *,
+    file: File,
+    read: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--read", metavar="PATTERN", help="What this one may read. Repeatable. [default: all]", callback=encodable
+        ),
+    ] = None,
+    write: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--write",
+            metavar="PATTERN",
+            help="What this one may write to. Repeatable. [default: all]",
+            callback=encodable,
+        ),
+    ] = None,
+) -> None:
+    """Adds a user, or gives one that is there another password; limits that are not given stay.
+
+    The password is asked for, or read from the first line of standard input.
+    """
+    from trunkline.mtl.users import changing
+
+    password = _password(name)
+    with changing(file) as before:
+        before.adding(name, password, read=read or None, write=write or None).write(file)
+    Output(json=False).note(f"{name} {'has another password' if name in before else 'is added'} in {file}")
+
+
+@users.command(epilog=example("trunkline mtl users remove ada --file users.toml"))
+def remove(name: Name, *, file: File) -> None:
+    """Removes a user."""
+    from trunkline.mtl.users import changing
+
+    with changing(file) as before:
+        before.removing(name).write(file)
+    Output(json=False).note(f"{name} is removed from {file}")
+
+
+@users.command("list", epilog=example("trunkline mtl users list --file users.toml"))
+def list_(*, file: File, as_json: Json = False) -> None:
+    """Prints the names of the users, one a line."""
+    from trunkline.mtl.users import Users
+
+    out = Output(json=as_json)
+    for name in Users.read(file):
+        if as_json:
+            out.event("user", name=name)
+        else:
+            out.line(name)
+
+
+def _password(name: str) -> str:
+    """What is typed, twice, or the first line of what comes in."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        line = sys.stdin.buffer.readline() if sys.stdin is not None else b""
+        try:
+            return line.removesuffix(b"\n").removesuffix(b"\r").decode()
+        except UnicodeDecodeError:
+            message = "the password is not UTF-8"
+            raise LocalProtocolError(message) from None
+    from getpass import getpass
+
+    password = getpass(f"Password of {name}: ")
+    if getpass("The same again: ") != password:
+        message = "the two are not the same: nothing is changed"
+        raise LocalProtocolError(message)
+    return password

@@ -1,0 +1,1 @@
+"""MTL: commands in JSON, and contents under a lease (11/MTL)."""

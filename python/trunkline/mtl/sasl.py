@@ -1,0 +1,236 @@
+"""Logins, the server's side (RFC 4422): which mechanisms are on offer, and what becomes of a client's responses."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trunkline.mtl import scram
+from trunkline.mtl.saslprep import saslprep
+from trunkline.mtl.scram import MalformedError, Verifier
+from trunkline.mtl.users import User, Users
+
+__all__ = ["ANONYMOUS", "EXTERNAL", "PLAIN", "SCRAM", "Answer", "Authenticator", "Challenge", "Refusal", "Welcome"]
+
+# As the registry writes them.
+SCRAM = "SCRAM-SHA-256"
+EXTERNAL = "EXTERNAL"
+PLAIN = "PLAIN"
+ANONYMOUS = "ANONYMOUS"
+
+# Whoever has logged in without saying who he is.
+_NOBODY = "anonymous"
+
+# No mechanism of these has that much to say.
+_MOST_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The login goes on (MTL-17).
+
+    Attributes:
+        challenge: What to say to the client.
+        state: What to bring along with its next response.
+    """
+
+    challenge: bytes
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The login is done.
+
+    Attributes:
+        user: Who it is.
+        read: Patterns of the resources this one may read; None is all.
+        write: Patterns of those this one may write; None is all.
+    """
+
+    user: str
+    read: tuple[str, ...] | None
+    write: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The login has failed (MTL-19): a wrong password, an unknown user or nonsense, which the client cannot tell apart.
+
+    Attributes:
+        user: The name that was tried; None where it did not get as far.
+    """
+
+    user: str | None
+
+
+Answer: TypeAlias = Challenge | Welcome | Refusal
+
+
+class _RefusedError(Exception):
+    """A login fails."""
+
+    def __init__(self, user: str | None = None) -> None:
+        super().__init__(user)
+        self.user = user
+
+
+class Authenticator:
+    """Who may log in, and how (MTL-14, MTL-16 … MTL-19).
+
+    It keeps nothing between the steps of a login and may be used by any number of threads. `users` may be exchanged at any
+    time: logins that are under way go on with the new ones.
+
+    Args:
+        users: The users. None: whoever has proved a key is let in by it, under the name that the allow-list gives to it.
+        anonymous: Whether clients may log in without a name, as the user `anonymous`. What that one may read and write is
+            limited where `users` says so.
+        secret: What challenges to unknown users are derived from. Those who share it cannot be told apart by them.
+        nonce: Makes the server's part of a nonce; for tests.
+    """
+
+    def __init__(
+        self,
+        users: Users | None,
+        *,
+        anonymous: bool = False,
+        secret: bytes | None = None,
+        nonce: str | None = None,
+    ) -> None:
+        self.users = users
+        self._anonymous = anonymous
+        self._secret = os.urandom(32) if secret is None else secret
+        self._nonce = nonce
+
+    def offers(self, is_private: bool, user_id: str | None) -> list[str]:  # noqa: FBT001 - as `step` is asked
+        """The mechanisms for a client, the strongest first.
+
+        Args:
+            is_private: Whether nobody else can read along: over CURVE, ipc and inproc. Without, PLAIN is never on offer.
+            user_id: The name the client has proved by its key.
+        """
+        has_passwords = self.users is not None and self.users.have_passwords
+        offers = (
+            (SCRAM, has_passwords),
+            (EXTERNAL, user_id is not None and (self.users is None or user_id in self.users)),
+            (PLAIN, has_passwords and is_private),
+            (ANONYMOUS, self._anonymous),
+        )
+        return [name for name, is_on in offers if is_on]
+
+    def step(self, mechanism: str, response: bytes, state: bytes, *, is_private: bool, user_id: str | None) -> Answer:
+        """What becomes of a response. Nothing a client may say raises anything.
+
+        Args:
+            mechanism: The mechanism, in letters of either case.
+            response: What the client says; up to 64 KiB.
+            state: What the answer to its response before asked for; empty for its first one.
+            is_private: As for `offers`.
+            user_id: As for `offers`.
+        """
+        name = mechanism.upper()
+        if len(response) > _MOST_BYTES or name not in self.offers(is_private, user_id):
+            return Refusal(None)
+        try:
+            if name == EXTERNAL:
+                return self._external(response, user_id)
+            if name == ANONYMOUS:
+                return self._anonymously(response)
+            if not state and not response:
+                # It may not know that it is to speak first, or cannot: an empty challenge asks it to.
+                return Challenge(b"", b"{}")
+            return self._plain(response) if name == PLAIN else self._scram(response, state)
+        except _RefusedError as refused:
+            return Refusal(refused.user)
+        except ValueError:
+            # No UTF-8, or what is no message of the mechanism.
+            return Refusal(None)
+
+    def _external(self, response: bytes, user_id: str | None) -> Answer:
+        assert user_id is not None
+        if response not in (b"", user_id.encode()):
+            raise _RefusedError(user_id)
+        return self._welcome(user_id)
+
+    def _anonymously(self, trace: bytes) -> Answer:
+        trace.decode()
+        return self._welcome(_NOBODY)
+
+    def _plain(self, response: bytes) -> Answer:
+        other, name, password = map(saslprep, response.decode().split("\0"))
+        if not name or not password or other not in ("", name):
+            raise MalformedError
+        user, verifier = self._look_up(name)
+        key = scram.salted(password, verifier.salt, verifier.iterations)
+        stored_key = scram.digest(scram.signature(key, b"Client Key"))
+        if not hmac.compare_digest(stored_key, verifier.stored_key) or user is None:
+            raise _RefusedError(name)
+        return self._welcome(name)
+
+    def _scram(self, response: bytes, state: bytes) -> Answer:
+        said = json.loads(state or b"{}")
+        if not said:
+            return self._first(response.decode())
+        if "proven" in said:
+            if response:
+                raise _RefusedError(said["proven"])
+            return self._welcome(said["proven"])
+        try:
+            return self._final(response.decode(), said["header"], said["client"], said["server"], said["user"])
+        except ValueError:
+            raise _RefusedError(said["user"]) from None
+
+    def _first(self, message: str) -> Answer:
+        """Answers the client's name with what its password is to be hashed with."""
+        binding, other, bare = message.split(",", 2)
+        # A client that could bind the channel, and thinks that we cannot, is right.
+        if binding not in ("n", "y") or not (other == "" or other.startswith("a=")):
+            raise MalformedError
+        name, nonce = scram.attributes(bare, "nr")
+        user = saslprep(scram.unescaped(name))
+        if not user or (other and saslprep(scram.unescaped(other[2:])) != user):
+            raise _RefusedError(user or None)
+        _, verifier = self._look_up(user)
+        salt = base64.b64encode(verifier.salt).decode()
+        server = f"r={nonce}{self._nonce or scram.new_nonce()},s={salt},i={verifier.iterations}"
+        kept = {"header": f"{binding},{other},", "client": bare, "server": server, "user": user}
+        return Challenge(server.encode(), json.dumps(kept).encode())
+
+    def _final(self, message: str, header: str, client: str, server: str, name: str) -> Answer:
+        """Checks the client's proof, and gives it the server's."""
+        without, _, proof_text = message.rpartition(",p=")
+        channel, nonce = scram.attributes(without, "cr")
+        proof = scram.unbase64(proof_text)
+        if scram.unbase64(channel) != header.encode() or len(proof) != 32:
+            raise MalformedError
+        user, verifier = self._look_up(name)
+        said = f"{client},{server},{without}".encode()
+        key = scram.xor(proof, scram.signature(verifier.stored_key, said))
+        # All of it is looked at, whatever the first of it says.
+        is_right = hmac.compare_digest(scram.digest(key), verifier.stored_key)
+        is_right &= hmac.compare_digest(nonce, scram.attributes(server, "r")[0])
+        if not is_right or user is None:
+            raise _RefusedError(name)
+        proven = base64.b64encode(scram.signature(verifier.server_key, said))
+        return Challenge(b"v=" + proven, json.dumps({"proven": name}).encode())
+
+    def _look_up(self, name: str) -> tuple[User | None, Verifier]:
+        """A user with a password, and the verifier; for anybody else one that nothing fits, the same each time."""
+        stranger = scram.signature(self._secret, name.encode())
+        nothing = Verifier(scram.DEFAULT_ITERATIONS, stranger[:16], secrets.token_bytes(32), secrets.token_bytes(32))
+        user = None if self.users is None else self.users.get(name)
+        if user is None or user.verifier is None:
+            return None, nothing
+        return user, user.verifier
+
+    def _welcome(self, name: str) -> Answer:
+        user = None if self.users is None else self.users.get(name)
+        if user is None and self.users is not None and name != _NOBODY:
+            # Removed since.
+            raise _RefusedError(name)
+        return Welcome(name, None, None) if user is None else Welcome(name, user.read, user.write)

@@ -1,0 +1,320 @@
+"""Who may log in, and what each may read and write: a file in TOML."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from trunkline.errors import LocalProtocolError
+from trunkline.mtl.saslprep import saslprep
+from trunkline.mtl.scram import Verifier
+
+__all__ = ["User", "Users", "changing"]
+
+_VERIFIER = "scram-sha-256"
+_LIMITS = ("read", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One who may log in.
+
+    Attributes:
+        name: The name.
+        verifier: What is kept of the password; None where there is none, and only a key lets this one in.
+        read: Patterns of the resources this one may read; None is all.
+        write: Patterns of those this one may write; None is all.
+    """
+
+    name: str
+    verifier: Verifier | None = None
+    read: tuple[str, ...] | None = None
+    write: tuple[str, ...] | None = None
+
+    def may_read(self, resource: str) -> bool:
+        """Whether this one may read a resource."""
+        return _is_among(self.read, resource)
+
+    def may_write(self, resource: str) -> bool:
+        """Whether this one may write to a resource."""
+        return _is_among(self.write, resource)
+
+    def is_within(self, other: User) -> bool:
+        """Whether the other one may do all that this one may."""
+        return _covers(other.read, self.read) and _covers(other.write, self.write)
+
+
+class Users:
+    """Those who may log in, by their names; it never changes.
+
+    The file has a table for each, ``[users.NAME]``, with ``scram-sha-256`` (what is kept of the password), and ``read`` and
+    ``write`` (lists of the resources they may use, in which ``*`` stands for any letters and ``?`` for any one; all
+    resources where they are left out). Passwords are not kept.
+    """
+
+    def __init__(self, users: Iterable[User] = ()) -> None:
+        self._users = {user.name: user for user in users}
+
+    @classmethod
+    def read(cls, source: str | os.PathLike[str] | Mapping[str, str]) -> Self:
+        """The users of a file, or of a mapping from names to passwords.
+
+        Raises:
+            LocalProtocolError: It says something that means nothing; names the file, the user and the key.
+            OSError: The file cannot be read.
+        """
+        if isinstance(source, Mapping):
+            return cls(User(_checked(name, "users"), _verifier(name, password)) for name, password in source.items())
+        path = os.fspath(source)
+        try:
+            parsed = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            _refuse(path, f"it is no TOML: {error}")
+        for key in parsed:
+            if key != "users":
+                _refuse(path, f"{key!r} means nothing here: users are [users.NAME]")
+        tables = parsed.get("users", {})
+        if not isinstance(tables, dict):
+            _refuse(path, "users are tables, as [users.NAME]")
+        return cls(_user(path, name, table) for name, table in tables.items())
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes them to a file, for its owner alone (mode 0600): all of it is there afterwards, or what was there before.
+
+        The comment that a file begins with stays; others do not.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        # Where a link points to, so that it stays one.
+        target = Path(os.path.realpath(path))
+        head = ""
+        owner = None
+        with suppress(FileNotFoundError):
+            text = target.read_text(encoding="utf-8")
+            head = "".join(re.match(r"(?:[ \t]*#.*\n)*", text).group())  # type: ignore[union-attr]
+            owner = target.stat()
+        tables = [_table(self._users[name]) for name in sorted(self._users)]
+        _replace(target, "\n".join(filter(None, [head, *tables])).encode(), owner)
+
+    @property
+    def have_passwords(self) -> bool:
+        """Whether any of them can log in by a password."""
+        return any(user.verifier is not None for user in self._users.values())
+
+    def get(self, name: str) -> User | None:
+        """The user of a name; None where there is none."""
+        return self._users.get(name)
+
+    def adding(
+        self, name: str, password: str, *, read: Iterable[str] | None = None, write: Iterable[str] | None = None
+    ) -> Users:
+        """These, and one more, or one with another password, who keeps the limits that are not given.
+
+        Raises:
+            LocalProtocolError: The name or the password is empty, or holds what none may.
+        """
+        user = self._users.get(name) or User(_checked(name, "users"))
+        added = replace(
+            user,
+            verifier=_verifier(name, password),
+            read=user.read if read is None else tuple(read),
+            write=user.write if write is None else tuple(write),
+        )
+        return Users((self._users | {name: added}).values())
+
+    def removing(self, name: str) -> Users:
+        """These without one.
+
+        Raises:
+            LocalProtocolError: There is no such user.
+        """
+        if name not in self._users:
+            message = f"there is no user {name!r}"
+            raise LocalProtocolError(message)
+        return Users(user for user in self._users.values() if user.name != name)
+
+    def changed(self, other: Users) -> frozenset[str]:
+        """Those of these who are not among the others any more, or may do less there; passwords do not count."""
+
+        def may_less(user: User) -> bool:
+            then = other.get(user.name)
+            return then is None or not user.is_within(then)
+
+        return frozenset(filter(lambda name: may_less(self._users[name]), self._users))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._users
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._users))
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Users) and self._users == other._users
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._users.values()))
+
+    def __repr__(self) -> str:
+        return f"<trunkline.mtl.Users {len(self)}>"
+
+
+@contextmanager
+def changing(path: str | os.PathLike[str]) -> Iterator[Users]:
+    """The users of a file, or none where it is not there yet, while nobody else who asks so changes it."""
+    import fcntl
+
+    directory = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        try:
+            users = Users.read(path)
+        except FileNotFoundError:
+            users = Users()
+        yield users
+    finally:
+        os.close(directory)
+
+
+def _is_among(patterns: tuple[str, ...] | None, resource: str) -> bool:
+    return patterns is None or any(_matches(pattern, resource) for pattern in patterns)
+
+
+def _covers(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> bool:
+    """Whether all that some patterns match is matched by others: sure where it says yes."""
+    if wider is None or narrower is None:
+        return wider is None
+    # Any letters are not any one: only the star of a wider pattern takes a star in.
+    return all(any(_matches(pattern, each, but="*") for pattern in wider) for each in narrower)
+
+
+def _matches(pattern: str, text: str, *, but: str = "") -> bool:
+    """Whether a pattern matches a text; its question marks stand for any letter but one of these."""
+    star = None
+    at = place = began = 0
+    while place < len(text):
+        letter = pattern[at : at + 1]
+        if letter == "*":
+            star, began = at, place
+            at += 1
+        elif letter == text[place] or (letter == "?" and text[place] not in but):
+            at += 1
+            place += 1
+        elif star is not None:
+            # The last star takes one letter more.
+            began += 1
+            at, place = star + 1, began
+        else:
+            return False
+    return not pattern[at:].strip("*")
+
+
+def _user(path: str, name: str, table: object) -> User:
+    """One table of the file."""
+    where = f"user {name!r}"
+    try:
+        _checked(name, where)
+    except LocalProtocolError as error:
+        _refuse(path, str(error))
+    if not isinstance(table, dict):
+        _refuse(path, f"{where} is a table, as [users.NAME]")
+    for key in table:
+        if key not in (_VERIFIER, *_LIMITS):
+            _refuse(path, f"{where}: {key!r} means nothing here: there are {_VERIFIER}, read and write")
+    verifier = table.get(_VERIFIER)
+    if verifier is not None:
+        if not isinstance(verifier, str):
+            _refuse(path, f"{where}: {_VERIFIER} is text, as `trunkline mtl users add` writes it")
+        try:
+            verifier = Verifier.parse(verifier)
+        except ValueError as error:
+            _refuse(path, f"{where}: {_VERIFIER} is none: {error}")
+    return User(name, verifier, *(_patterns(path, where, key, table.get(key)) for key in _LIMITS))
+
+
+def _patterns(path: str, where: str, key: str, given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list) or not all(isinstance(pattern, str) for pattern in given):
+        _refuse(path, f'{where}: {key} is a list of names or patterns, as ["jobs*"]')
+    return tuple(given)
+
+
+def _checked(name: str, where: str) -> str:
+    """Refuses what nobody could log in as."""
+    try:
+        prepared = saslprep(name, stored=True)
+    except ValueError as error:
+        message = f"{where}: {name!r} is no name: {error}"
+        raise LocalProtocolError(message) from None
+    if not prepared or prepared != name:
+        advice = f"write it as {prepared!r}" if prepared else "it is empty"
+        message = f"{where}: {name!r} is no name: {advice}"
+        raise LocalProtocolError(message)
+    return name
+
+
+def _verifier(name: str, password: str) -> Verifier:
+    try:
+        return Verifier.of(password)
+    except ValueError as error:
+        message = f"user {name!r}: the password cannot be used: {error}"
+        raise LocalProtocolError(message) from None
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    message = f"{path}: {why}"
+    raise LocalProtocolError(message)
+
+
+def _table(user: User) -> str:
+    """A user as the file has it."""
+    name = user.name if re.fullmatch("[A-Za-z0-9_-]+", user.name) else _quoted(user.name)
+    lines = [f"[users.{name}]"]
+    if user.verifier is not None:
+        lines.append(f"{_VERIFIER} = {_quoted(str(user.verifier))}")
+    for key, patterns in (("read", user.read), ("write", user.write)):
+        if patterns is not None:
+            lines.append(f"{key} = [{', '.join(map(_quoted, patterns))}]")
+    return "\n".join((*lines, ""))
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub("[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found.group()):04X}", escaped) + '"'
+
+
+def _replace(target: Path, text: bytes, owner: os.stat_result | None) -> None:
+    """Puts a file in the place of another, for good."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        scratch.unlink()
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if owner is not None and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
+                # A server that runs as somebody else is to read it still.
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        scratch.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            scratch.unlink()
+        raise
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

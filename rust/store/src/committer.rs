@@ -1,0 +1,116 @@
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::{self, JoinHandle};
+
+use crate::{Op, Store, StoreError};
+
+/// What is joined into one change, at most: beyond, the log of it would grow without end.
+const JOINED_BYTES: usize = 64 << 20;
+
+/// What has become of batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All batches that were submitted up to this one, and with it, are durable, but for those that were told to have failed.
+    Done(u64),
+    /// Nothing of this batch has been kept.
+    Failed {
+        /// The number it was submitted with.
+        number: u64,
+        /// Why.
+        reason: StoreError,
+    },
+}
+
+#[derive(Debug)]
+struct Batch {
+    number: u64,
+    ops: Vec<Op>,
+}
+
+impl Batch {
+    fn cost(&self) -> usize {
+        self.ops.iter().map(Op::cost).sum()
+    }
+}
+
+/// A store on a thread of its own, whose callers are told when what they submitted is durable.
+///
+/// Batches are made durable in the order they were submitted. All that wait when one change has been written are the next,
+/// as one transaction of up to 64 MiB; where that fails, only those batches fail that do by themselves. While nothing
+/// waits, the file is made smaller where much of it is free.
+#[derive(Debug)]
+pub struct Committer {
+    sender: Sender<Batch>,
+    thread: JoinHandle<Result<(), StoreError>>,
+}
+
+impl Committer {
+    /// Starts the thread. `tell` is called on it, once for each change and once for each batch that failed.
+    pub fn start(store: Store, tell: impl FnMut(Outcome) + Send + 'static) -> io::Result<Self> {
+        let (sender, receiver) = channel();
+        let committing = Committing { store, tell };
+        let thread = thread::Builder::new().name("trunkline-store".into()).spawn(move || committing.run(&receiver))?;
+        Ok(Self { sender, thread })
+    }
+
+    /// Hands over a batch, which is kept whole or not at all; never waits.
+    ///
+    /// Whether anybody will tell of it: no longer, once `tell` has panicked.
+    pub fn submit(&self, number: u64, ops: Vec<Op>) -> bool {
+        self.sender.send(Batch { number, ops }).is_ok()
+    }
+
+    /// Waits until all that was submitted has been told of, and closes the store.
+    pub fn close(self) -> Result<(), StoreError> {
+        drop(self.sender);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+struct Committing<F> {
+    store: Store,
+    tell: F,
+}
+
+impl<F: FnMut(Outcome)> Committing<F> {
+    fn run(mut self, receiver: &Receiver<Batch>) -> Result<(), StoreError> {
+        while let Some(first) = self.next(receiver) {
+            let mut cost = first.cost();
+            let mut batches = vec![first];
+            while cost < JOINED_BYTES
+                && let Ok(batch) = receiver.try_recv()
+            {
+                cost += batch.cost();
+                batches.push(batch);
+            }
+            self.commit(&batches);
+        }
+        self.store.close()
+    }
+
+    /// Waits for a batch, and tidies up meanwhile; `None` once there will be no more.
+    fn next(&mut self, receiver: &Receiver<Batch>) -> Option<Batch> {
+        loop {
+            match receiver.try_recv() {
+                Ok(batch) => return Some(batch),
+                Err(TryRecvError::Disconnected) => return None,
+                // An error of it changes nothing: whoever writes next will meet it, and be told.
+                Err(TryRecvError::Empty) if matches!(self.store.tidy(), Ok(true)) => {}
+                Err(TryRecvError::Empty) => return receiver.recv().ok(),
+            }
+        }
+    }
+
+    /// Commits them as one; where that fails by halves, so that few that do not fit cost the others little.
+    fn commit(&mut self, batches: &[Batch]) {
+        match (self.store.commit_each(batches.iter().flat_map(|batch| &batch.ops)), batches) {
+            (Ok(()), [.., last]) => (self.tell)(Outcome::Done(last.number)),
+            (Err(reason), [batch]) => (self.tell)(Outcome::Failed { number: batch.number, reason }),
+            _ => {
+                let (former, latter) = batches.split_at(batches.len() / 2);
+                self.commit(former);
+                self.commit(latter);
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+/// Why contents cannot be kept, or given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// Another process, or another store of this one, has the directory.
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The file is no store, a damaged one, or one of a later version.
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        what: String,
+    },
+    /// The disk, the quota or the file size limit is exhausted.
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// The system's words for it.
+        what: String,
+    },
+    /// The system refused to read or to write.
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// Its words for it.
+        what: String,
+    },
+    /// A content was put into a queue that nobody has defined.
+    NoQueue,
+}
+
+impl StoreError {
+    pub(crate) fn foreign(path: &Path, what: impl Into<String>) -> Self {
+        Self::Foreign { path: path.to_owned(), what: what.into() }
+    }
+
+    pub(crate) fn of_system(path: &Path, error: &io::Error) -> Self {
+        let (path, what) = (path.to_owned(), error.to_string());
+        let is_full = matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        );
+        if is_full { Self::Full { path, what } } else { Self::Failed { path, what } }
+    }
+
+    pub(crate) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
+        use rusqlite::Error as E;
+        let (path, what) = (path.to_owned(), error.to_string());
+        if matches!(error, E::FromSqlConversionFailure(..) | E::IntegralValueOutOfRange(..) | E::InvalidColumnType(..))
+        {
+            return Self::Foreign { path, what: format!("is damaged: {what}") };
+        }
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => Self::InUse { path },
+            Some(ErrorCode::NotADatabase) => Self::foreign(&path, "is no database of SQLite"),
+            Some(ErrorCode::DatabaseCorrupt) => Self::Foreign { path, what: format!("is damaged: {what}") },
+            Some(ErrorCode::DiskFull) => Self::Full { path, what },
+            Some(ErrorCode::ConstraintViolation) => Self::NoQueue,
+            _ => Self::Failed { path, what },
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { path } => write!(f, "{} is in use by another server", path.display()),
+            Self::Foreign { path, what } => write!(f, "{} {what}", path.display()),
+            Self::Full { path, what } => write!(f, "{} cannot grow: {what}", path.display()),
+            Self::Failed { path, what } => write!(f, "{} cannot be used: {what}", path.display()),
+            Self::NoQueue => f.write_str("there is no such queue"),
+        }
+    }
+}
+
+impl Error for StoreError {}

@@ -1,0 +1,97 @@
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::StoreError;
+
+const LOCK: &str = "lock";
+const FILE: &str = "queues.sqlite";
+
+/// The directory of a store, which is ours until this is dropped, or the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The file of the store, by a path without links.
+    pub(crate) file: PathBuf,
+    lock: File,
+}
+
+impl Place {
+    /// Makes the directory unless it is there, and takes it.
+    pub(crate) fn take(directory: &Path) -> Result<Self, StoreError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error: io::Error| StoreError::of_system(&path, &error)
+        };
+        make_directory(directory).map_err(failed(directory))?;
+        // SQLite follows no link anywhere in a path: those above the directory are for its owner to choose.
+        let directory = fs::canonicalize(directory).map_err(failed(directory))?;
+        let path = directory.join(LOCK);
+        let lock = open_private(&path)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: directory }),
+            Err(TryLockError::Error(error)) => return Err(StoreError::of_system(&path, &error)),
+        }
+        // Made here, so that it is for its owner alone from the first moment; what SQLite puts beside it takes after it.
+        let file = directory.join(FILE);
+        open_private(&file)?;
+        for beside in ["-wal", "-journal"] {
+            let beside = directory.join(format!("{FILE}{beside}"));
+            if fs::symlink_metadata(&beside).is_ok_and(|found| !found.is_file()) {
+                return Err(StoreError::foreign(&beside, "is no regular file"));
+            }
+        }
+        sync_directory(&directory).map_err(failed(&directory))?;
+        Ok(Self { file, lock })
+    }
+
+    /// Gives the directory free: explicitly, since a child of this process may hold the same open file.
+    pub(crate) fn leave(self) -> Result<(), StoreError> {
+        self.lock.unlock().map_err(|error| StoreError::of_system(&self.file, &error))
+    }
+}
+
+/// Opens a regular file for its owner alone, and makes it if there is none.
+fn open_private(path: &Path) -> Result<File, StoreError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        // Not to wait for the other end of a pipe.
+        options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
+    }
+    let opened = options.open(path).and_then(|file| {
+        let is_file = file.metadata()?.is_file();
+        #[cfg(unix)]
+        if is_file {
+            use std::os::unix::fs::PermissionsExt as _;
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        }
+        Ok(is_file.then_some(file))
+    });
+    match opened {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(StoreError::foreign(path, "is no regular file")),
+        Err(error) if is_other(&error) => Err(StoreError::foreign(path, "is a link or no file, and is not followed")),
+        Err(error) => Err(StoreError::of_system(path, &error)),
+    }
+}
+
+/// Whether something else stands where a file is to be.
+fn is_other(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::IsADirectory
+        || cfg!(unix) && matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO))
+}
+
+fn make_directory(directory: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(directory)
+}
+
+/// Makes the names in a directory survive the loss of power, as far as the system can.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+}

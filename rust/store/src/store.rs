@@ -1,0 +1,189 @@
+use std::path::Path;
+
+use bytes::Bytes;
+use rusqlite::{CachedStatement, Connection, OpenFlags, Result, Row, Transaction, params};
+
+use crate::place::Place;
+use crate::{Content, Op, StoreError, Stored, schema};
+
+/// Pages that one step of [`Store::tidy`] gives back, 8 MiB.
+const TIDIED_PAGES: u32 = 1024;
+
+/// The contents of queues on disk.
+///
+/// A file does not shrink by itself: pages that contents leave are written again before it grows, and [`Store::tidy`]
+/// gives them back to the system.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    place: Place,
+}
+
+impl Store {
+    /// Opens the store of a directory, made unless it is there, and gives all that is in it.
+    ///
+    /// A process that was killed leaves nothing behind that would be in the way.
+    pub fn open(directory: &Path) -> Result<(Self, Stored), StoreError> {
+        let place = Place::take(directory)?;
+        let path = place.file.clone();
+        let failed = |error| StoreError::of_sqlite(&path, &error);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW
+            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
+        schema::prepare(&mut connection, &path)?;
+        let stored = read(&connection).map_err(failed)?;
+        let store = Self { connection, place };
+        store.mark(false).map_err(failed)?;
+        Ok((store, stored))
+    }
+
+    /// Makes these changes, in their order: all of them, durably, or none.
+    ///
+    /// After an error the store is as it was before, and can be used.
+    pub fn commit(&mut self, ops: &[Op]) -> Result<(), StoreError> {
+        self.commit_each(ops.iter())
+    }
+
+    pub(crate) fn commit_each<'a>(&mut self, ops: impl Iterator<Item = &'a Op> + Clone) -> Result<(), StoreError> {
+        if ops.clone().next().is_none() {
+            return Ok(());
+        }
+        match self.transact(ops.clone()) {
+            // What has piled up in the log may be all that it lacks room for.
+            Err(StoreError::Full { .. }) if self.shorten_log().is_ok() => self.transact(ops),
+            done => done,
+        }
+    }
+
+    fn transact<'a>(&mut self, ops: impl Iterator<Item = &'a Op>) -> Result<(), StoreError> {
+        let committed = self.connection.transaction().and_then(|transaction| {
+            Writing::new(&transaction)?.write(ops)?;
+            transaction.commit()
+        });
+        committed.map_err(|error| self.failed(&error))
+    }
+
+    /// Gives back to the system a part of what the file has grown beyond its contents; whether there is more.
+    pub fn tidy(&mut self) -> Result<bool, StoreError> {
+        self.give_back().map_err(|error| self.failed(&error))
+    }
+
+    /// Closes the store, and marks that nothing was under way.
+    pub fn close(self) -> Result<(), StoreError> {
+        self.mark(true).map_err(|error| self.failed(&error))?;
+        let path = self.place.file.clone();
+        self.connection.close().map_err(|(_, error)| StoreError::of_sqlite(&path, &error))?;
+        self.place.leave()
+    }
+
+    fn failed(&self, error: &rusqlite::Error) -> StoreError {
+        StoreError::of_sqlite(&self.place.file, error)
+    }
+
+    fn mark(&self, is_clean: bool) -> Result<()> {
+        self.connection.execute("UPDATE ending SET was_clean = ?", [is_clean]).map(drop)
+    }
+
+    fn give_back(&self) -> Result<bool> {
+        let pages = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+        // Of a file that is in use some part is always free, and soon taken again.
+        let spare = |free: u32, all: u32| free > TIDIED_PAGES && free > all / 4;
+        if !spare(pages("freelist_count")?, pages("page_count")?) {
+            return Ok(false);
+        }
+        self.connection.execute_batch(&format!("PRAGMA incremental_vacuum({TIDIED_PAGES})"))?;
+        let is_more = spare(pages("freelist_count")?, pages("page_count")?);
+        if !is_more {
+            // Only what is written back to the file makes it shorter.
+            self.shorten_log()?;
+        }
+        Ok(is_more)
+    }
+
+    /// Writes the log back to the file, and empties it.
+    fn shorten_log(&self) -> Result<()> {
+        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+    }
+}
+
+/// The statements of one change.
+struct Writing<'a> {
+    define: CachedStatement<'a>,
+    delete: CachedStatement<'a>,
+    purge: CachedStatement<'a>,
+    put: CachedStatement<'a>,
+    remove: CachedStatement<'a>,
+}
+
+impl<'a> Writing<'a> {
+    fn new(transaction: &'a Transaction<'_>) -> Result<Self> {
+        Ok(Self {
+            define: transaction.prepare_cached(
+                "INSERT INTO queue VALUES (?, ?) ON CONFLICT DO UPDATE SET description = excluded.description",
+            )?,
+            delete: transaction.prepare_cached("DELETE FROM queue WHERE number = ?")?,
+            purge: transaction.prepare_cached("DELETE FROM content WHERE queue = ?")?,
+            put: transaction.prepare_cached("INSERT OR REPLACE INTO content VALUES (?, ?, ?, ?, ?, ?)")?,
+            remove: transaction.prepare_cached("DELETE FROM content WHERE queue = ? AND position = ?")?,
+        })
+    }
+
+    fn write<'b>(&mut self, ops: impl Iterator<Item = &'b Op>) -> Result<()> {
+        for op in ops {
+            match op {
+                Op::Define { queue, description } => self.define.execute(params![signed(*queue), description])?,
+                Op::Delete { queue } => self.delete.execute([signed(*queue)])?,
+                Op::Purge { queue } => self.purge.execute([signed(*queue)])?,
+                Op::Put { queue, position, attempts, expires_at_ms, properties, body } => self.put.execute(params![
+                    signed(*queue),
+                    signed(*position),
+                    attempts,
+                    expires_at_ms.map(signed),
+                    &properties[..],
+                    &body[..],
+                ])?,
+                Op::Remove { queue, position } => self.remove.execute([signed(*queue), signed(*position)])?,
+            };
+        }
+        Ok(())
+    }
+}
+
+fn read(connection: &Connection) -> Result<Stored> {
+    let was_clean = connection.query_row("SELECT was_clean FROM ending", [], |row| row.get(0))?;
+    let mut queues = connection
+        .prepare("SELECT number, description FROM queue")?
+        .query_map([], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?
+        .collect::<Result<Vec<_>>>()?;
+    let mut contents = connection
+        .prepare("SELECT queue, position, attempts, expires_at_ms, properties, body FROM content")?
+        .query_map([], content)?
+        .collect::<Result<Vec<_>>>()?;
+    // They are in this order but for numbers that SQLite holds to be negative.
+    queues.sort_unstable_by_key(|(number, _)| *number);
+    contents.sort_unstable_by_key(|content| (content.queue, content.position));
+    Ok(Stored { queues, contents, was_clean })
+}
+
+fn content(row: &Row<'_>) -> Result<Content> {
+    let bytes = |column| Ok::<_, rusqlite::Error>(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?));
+    Ok(Content {
+        queue: unsigned(row.get(0)?),
+        position: unsigned(row.get(1)?),
+        attempts: row.get(2)?,
+        expires_at_ms: row.get::<_, Option<_>>(3)?.map(unsigned),
+        properties: bytes(4)?,
+        body: bytes(5)?,
+    })
+}
+
+/// As SQLite holds it, which has 64 bits and a sign.
+fn signed(number: u64) -> i64 {
+    number.cast_signed()
+}
+
+fn unsigned(number: i64) -> u64 {
+    number.cast_unsigned()
+}

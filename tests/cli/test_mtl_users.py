@@ -1,0 +1,105 @@
+"""`trunkline mtl users`."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from trunkline.mtl.sasl import Authenticator, Welcome
+from trunkline.mtl.users import Users
+
+
+def may_log_in(path, name, password):
+    door = Authenticator(Users.read(path))
+    answer = door.step("PLAIN", f"\0{name}\0{password}".encode(), b"", is_private=True, user_id=None)
+    return answer if isinstance(answer, Welcome) else None
+
+
+def test_users_come_and_go(run, tmp_path):
+    path = tmp_path / "users.toml"
+    out, err = run(
+        "mtl", "users", "add", "ada", "--file", "users.toml", "--read", "a*", "--read", "b", stdin="one\nmore"
+    )
+    assert (out, "ada is added" in err) == ("", True)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert may_log_in(path, "ada", "one") == Welcome("ada", ("a*", "b"), None)
+    run("mtl", "users", "add", "Zoë", "--file", "users.toml", stdin="with space \r\n")
+    assert may_log_in(path, "Zoë", "with space ")
+    _, err = run("mtl", "users", "add", "ada", "--file", "users.toml", "--write", "c", stdin="two")
+    assert "ada has another password" in err
+    assert not may_log_in(path, "ada", "one")
+    assert may_log_in(path, "ada", "two") == Welcome("ada", ("a*", "b"), ("c",))
+    assert run("mtl", "users", "list", "--file", "users.toml")[0] == "Zoë\nada\n"
+    listed = run("mtl", "users", "list", "--file", "users.toml", "--json")[0]
+    assert [*map(json.loads, listed.splitlines())] == [{"event": "user", "name": name} for name in ("Zoë", "ada")]
+    run("mtl", "users", "remove", "ada", "--file", "users.toml")
+    assert list(Users.read(path)) == ["Zoë"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "said"),
+    [
+        (["add", "ada"], "", "it is empty"),
+        (["add", "ada"], "\n", "it is empty"),
+        (["add", "ada"], "\x07\n", "U+0007"),
+        (["add", "a\x07"], "x", "U+0007"),
+        (["remove", "eve"], "", "there is no user 'eve'"),
+        (["remove", "ada", "--file", "nowhere/users.toml"], "", "nowhere"),
+        (["list", "--file", "nowhere.toml"], "", "nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(run, tmp_path, arguments, stdin, said):
+    path = tmp_path / "users.toml"
+    path.write_text("# kept\n")
+    _, err = run("mtl", "users", arguments[0], "--file", "users.toml", *arguments[1:], stdin=stdin, returncode=1)
+    assert said in err
+    assert err.count("\n") == 1
+    assert path.read_text() == "# kept\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["users.toml"]
+
+
+def typed(tmp_path, *lines):
+    """What the command says at a terminal where this is typed, and how it ends."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "trunkline", "mtl", "users", "add", "ada", "--file", "users.toml"]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, start_new_session=True, text=True
+    )
+    os.close(theirs)
+    said = b""
+    for line in lines:
+        while not said.rstrip(b" ").endswith(b":"):
+            said += os.read(ours, 1000)
+        os.write(ours, line.encode() + b"\n")
+        said += b"\n"
+    while True:
+        try:
+            more = os.read(ours, 1000)
+        except OSError:
+            break
+        if not more:
+            break
+        said += more
+    os.close(ours)
+    return said.decode(), process.wait(timeout=20)
+
+
+def test_at_a_terminal_the_password_is_typed_twice_and_not_shown(tmp_path):
+    said, code = typed(tmp_path, "seen by nobody", "seen by nobody")
+    assert code == 0, said
+    assert "seen" not in said
+    assert may_log_in(tmp_path / "users.toml", "ada", "seen by nobody")
+    before = (tmp_path / "users.toml").read_text()
+    said, code = typed(tmp_path, "one", "another")
+    assert (code, "not the same" in said) == (1, True), said
+    said, code = typed(tmp_path, "", "")
+    assert (code, "empty" in said) == (1, True), said
+    assert (tmp_path / "users.toml").read_text() == before
+
+
+def test_the_password_is_no_argument(run):
+    _, err = run("mtl", "users", "add", "ada", "secret", "--file", "users.toml", returncode=2)
+    assert "--help" in err
