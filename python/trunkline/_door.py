@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 import logging
-import select
-import signal
-import threading
 from typing import TYPE_CHECKING
 
+from trunkline._attending import attend
 from trunkline._pool import Pool
-from trunkline.errors import ClosedError
 
 if TYPE_CHECKING:
     from trunkline._native import Guard
@@ -38,7 +35,7 @@ class Door:
 
     def keep(self) -> None:
         """Looks after it in a thread of its own, until the role ends."""
-        threading.Thread(target=self._run, name="trunkline-door", daemon=True).start()
+        attend(self._guard, self.look, "trunkline-door", self._pool.end)
 
     def look(self) -> None:
         """Sees to who came since the last time."""
@@ -48,23 +45,6 @@ class Door:
                 self._notices.log(logging.WARNING, "refused", f"{who} is not let in")
             else:
                 self._pool.run(functools.partial(self._ask, token, key, address))
-
-    def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        guard = self._guard
-        poll = select.poll()
-        try:
-            poll.register(guard.fileno(), select.POLLIN)
-            while not guard.closed:
-                # In Python's own wait: nothing of ours is under way when the interpreter ends.
-                if not guard.arm():
-                    poll.poll()
-                guard.disarm()
-                self.look()
-        except ClosedError:
-            # The role is over.
-            pass
-        self._pool.end()
 
     def _ask(self, token: int, key: str, address: str) -> None:
         assert self._allow is not None

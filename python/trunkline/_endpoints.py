@@ -9,7 +9,7 @@ from trunkline.errors import LocalProtocolError
 
 __all__ = ["Side", "need_endpoints", "what_is_wrong"]
 
-Side = Literal["bind", "connect"]
+Side = Literal["bind", "data_bind", "connect"]
 
 _LOOKS_LIKE = "an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data"
 
@@ -50,7 +50,7 @@ def what_is_wrong(side: Side, endpoint: str) -> str | None:
     if not host:
         return f"has no host: {_LOOKS_LIKE}"
     is_port = port.isascii() and port.isdigit() and 1 <= int(port) <= _LAST_PORT
-    if is_port or (side == "bind" and port in ("*", "0")):
+    if is_port or (side != "connect" and port in ("*", "0")):
         return None
-    free = ", or * for a free one" if side == "bind" else ""
+    free = ", or * for a free one" if side != "connect" else ""
     return f"has {port!r} for a port, not a number from 1 to {_LAST_PORT}{free}"

@@ -115,6 +115,11 @@ class Curve:
         return self._allow if callable(self._allow) else None
 
     @property
+    def lets_in_some(self) -> bool:
+        """Whether it decides who comes in, and not everybody with a key does."""
+        return self._allow is not None
+
+    @property
     def names(self) -> dict[bytes, str]:
         """The names of those in the allow-list, by their keys in 32 bytes; empty where everybody is let in, or somebody is asked."""
         return self._allowed if isinstance(self._allowed, dict) else {}

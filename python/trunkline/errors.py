@@ -19,6 +19,8 @@ TrunklineError
 from __future__ import annotations
 
 import builtins
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = [
     "AuthenticationError",
@@ -69,15 +71,29 @@ class LocalProtocolError(TrunklineError):
 
 
 class RemoteProtocolError(TrunklineError):
-    """The peer did what the spec forbids.
+    """The peer did what the spec forbids, or says that you did.
 
     Attributes:
         clause: The requirement it broke, as ``"DCP-41"``; None when there is no single one.
+        status: The status it answered with, as 404; None where the protocol has none.
+        body: What it answered; empty where there is nothing.
+        sequences: The contents it rejected, by the order in which they were sent, from 1; at most the last thousand.
     """
 
-    def __init__(self, message: str, clause: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        clause: str | None = None,
+        *,
+        status: int | None = None,
+        body: Mapping[str, Any] | None = None,
+        sequences: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.clause = clause
+        self.status = status
+        self.body = {} if body is None else body
+        self.sequences = sequences
 
 
 class TimeoutError(TrunklineError, builtins.TimeoutError):  # noqa: A001 - it is one, under the name users look for

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from trunkline import errors
 from trunkline.cli import running
 from trunkline.cli.ending import Stopping
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
 from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example, listens
 from trunkline.cli.output import Output
-
-if TYPE_CHECKING:
-    from trunkline.mc0 import Middleware
 
 EXAMPLE = example(
     "trunkline mc0 middleware --bind tcp://0.0.0.0:61616 --curve-secret bus.key_secret --curve-allow keys --policy policy.toml"
@@ -80,7 +75,7 @@ def middleware(
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0
 
-    reloading = _Reloading()
+    reloading = running.Reloading()
     if policy is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
     with (
@@ -98,7 +93,7 @@ def middleware(
             max_topics=max_topics,
         ) as role,
     ):
-        reloading.begin(role)
+        reloading.begin(role.reload)
         running.run(
             role,
             stopping,
@@ -108,28 +103,3 @@ def middleware(
             stats_interval=stats_interval,
             drain_s=drain_seconds,
         )
-
-
-class _Reloading:
-    """What SIGHUP does, once there is anything to do it to."""
-
-    def __init__(self) -> None:
-        self._role: Middleware | None = None
-        self._is_wanted = False
-
-    def begin(self, role: Middleware) -> None:
-        self._role = role
-        if self._is_wanted:
-            self.reload()
-
-    def reload(self, *_: object) -> None:
-        self._is_wanted = True
-        if self._role is None:
-            return
-        try:
-            self._role.reload()
-        except errors.LocalProtocolError as error:
-            logging.getLogger("trunkline").warning("policy and allow-list stay as they were: %s", error)
-        except errors.ClosedError:
-            # It ends.
-            pass

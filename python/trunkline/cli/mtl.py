@@ -1,4 +1,4 @@
-"""`trunkline mtl`: the users of a server."""
+"""`trunkline mtl`: a server, what its clients do, and its users."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trunkline.cli import mtl_client, mtl_server
 from trunkline.cli.options import Json, encodable, example
 from trunkline.cli.output import Output
 from trunkline.errors import LocalProtocolError
@@ -22,6 +23,10 @@ users = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command(epilog=mtl_server.EXAMPLE)(mtl_server.server)
+app.command(epilog=mtl_client.SEND)(mtl_client.send)
+app.command(epilog=mtl_client.RECEIVE)(mtl_client.receive)
+app.command(epilog=mtl_client.CALL)(mtl_client.call)
 app.add_typer(users, name="users")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False, callback=encodable)]

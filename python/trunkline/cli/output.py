@@ -153,7 +153,8 @@ def _special(value: Any) -> Any:
         return value.to_ns()
     if isinstance(value, Ext):
         return {"ext": value.code, "data": _text(value.data)}
-    return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    # A name that is a word of Python's has an underscore there.
+    return {field.name.rstrip("_"): plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 
 def _counters(stats: object) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from trunkline import errors
@@ -10,7 +11,7 @@ from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.options import Pace
 from trunkline.cli.output import Output
 
-__all__ = ["Service", "run"]
+__all__ = ["Reloading", "Service", "run"]
 
 
 class Service(Protocol):
@@ -60,3 +61,30 @@ def _is_over(role: Service, timeout_s: float | None) -> bool:
     except errors.TimeoutError:
         return False
     return True
+
+
+class Reloading:
+    """What SIGHUP does, once there is anything to do it to."""
+
+    def __init__(self) -> None:
+        self._reload: Callable[[], None] | None = None
+        self._is_wanted = False
+
+    def begin(self, reload: Callable[[], None]) -> None:
+        """Has this reload from now on, and at once if that was wanted before."""
+        self._reload = reload
+        if self._is_wanted:
+            self.reload()
+
+    def reload(self, *_: object) -> None:
+        """Reads again what may have changed; as a handler of signals."""
+        self._is_wanted = True
+        if self._reload is None:
+            return
+        try:
+            self._reload()
+        except errors.LocalProtocolError as error:
+            logging.getLogger("trunkline").warning("policies, users and allow-lists stay as they were: %s", error)
+        except errors.ClosedError:
+            # It ends.
+            pass

@@ -71,25 +71,41 @@ impl<E> Notices<E> {
 #[derive(Debug)]
 pub struct Aside<M: Machine, S> {
     notices: Arc<Notices<M::Event>>,
+    /// What is set aside, and its bytes.
+    picks: fn(&M::Event) -> Option<usize>,
+    /// Whether it has what comes up with the capture, too.
+    has_trouble: bool,
     rest: S,
 }
 
 impl<M: Machine, S: Sink<M>> Aside<M, S> {
     /// Sets them aside there.
     pub fn new(notices: Arc<Notices<M::Event>>, rest: S) -> Self {
-        Self { notices, rest }
+        let picks = |event: &M::Event| match event.weight() {
+            Weight::Notice(bytes) => Some(bytes),
+            Weight::Lossless(_) => None,
+        };
+        Self { notices, picks, has_trouble: true, rest }
+    }
+
+    /// Sets aside what this picks, with its bytes; the rest is another's.
+    pub fn picking(notices: Arc<Notices<M::Event>>, picks: fn(&M::Event) -> Option<usize>, rest: S) -> Self {
+        Self { notices, picks, has_trouble: false, rest }
     }
 }
 
 impl<M: Machine + 'static, S: Sink<M>> Sink<M> for Aside<M, S> {
     fn take(&mut self, event: M::Event) -> Option<M::Event> {
         let event = self.rest.take(event)?;
-        let Weight::Notice(bytes) = event.weight() else { return Some(event) };
+        let Some(bytes) = (self.picks)(&event) else { return Some(event) };
         self.notices.push(Notice::Event(event), bytes);
         None
     }
 
     fn take_trouble(&mut self, trouble: Trouble) -> Option<Trouble> {
+        if !self.has_trouble {
+            return self.rest.take_trouble(trouble);
+        }
         self.notices.push(Notice::Trouble(trouble), 0);
         None
     }

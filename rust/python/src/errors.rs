@@ -10,12 +10,15 @@ use trunkline_wire::{DecodeError as DecodeFault, Dropped};
 
 use crate::frames;
 
+import_exception!(trunkline.errors, AuthenticationError);
 import_exception!(trunkline.errors, CaptureError);
 import_exception!(trunkline.errors, ClosedError);
 import_exception!(trunkline.errors, DecodeError);
+import_exception!(trunkline.errors, LeaseRefusedError);
 import_exception!(trunkline.errors, LocalProtocolError);
 import_exception!(trunkline.errors, MiddlewareError);
 import_exception!(trunkline.errors, PeerLostError);
+import_exception!(trunkline.errors, RemoteProtocolError);
 import_exception!(trunkline.errors, TimeoutError);
 
 pub(crate) fn decode_error(protocol: &'static str, error: DecodeFault) -> PyErr {

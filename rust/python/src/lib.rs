@@ -14,6 +14,7 @@ mod frames;
 mod machine;
 mod mc0;
 mod msgpack;
+mod mtl;
 mod names;
 mod reader;
 mod role;
@@ -99,6 +100,15 @@ mod _native {
     }
 
     #[pymodule]
+    mod mtl {
+        #[pymodule_export]
+        use crate::mtl::{
+            PyClient, PyCommand, PyContent, PyFlow, PyMessage, PyOutbound, PyReply, PyServer, decode, decode_table,
+            encode, encode_table, restore,
+        };
+    }
+
+    #[pymodule]
     mod msgpack {
         #[pymodule_export]
         use crate::msgpack::{decode, encode};
@@ -108,7 +118,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack"] {
+        for name in ["capture", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl"] {
             let room = module.getattr(name)?.cast_into::<PyModule>()?;
             let path = format!("trunkline._native.{name}");
             room.setattr("__name__", &path)?;

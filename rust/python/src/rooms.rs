@@ -5,15 +5,20 @@ use pyo3::types::PyBytes;
 use trunkline_wire::cdtp::Cdtp;
 use trunkline_wire::dcp::Dcp;
 use trunkline_wire::mc0::Mc0;
+use trunkline_wire::mtl;
 use trunkline_wire::{Framing, Protocol as _};
 
-use crate::{cdtp, dcp, frames, mc0};
+use crate::{cdtp, dcp, frames, mc0, mtl as room_of_mtl};
 
 /// Frames into messages, as leniently as any recorder may have been.
 type Decode = for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>>;
 
-static ROOMS: &[(&str, Decode)] =
-    &[(Cdtp::NAME, cdtp::recorded), (Dcp::NAME, dcp::recorded), (Mc0::NAME, mc0::recorded)];
+static ROOMS: &[(&str, Decode)] = &[
+    (Cdtp::NAME, cdtp::recorded),
+    (Dcp::NAME, dcp::recorded),
+    (Mc0::NAME, mc0::recorded),
+    (mtl::Data::NAME, room_of_mtl::recorded),
+];
 
 /// The messages in recorded frames; None where nothing is known of their protocol.
 #[pyfunction]

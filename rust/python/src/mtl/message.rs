@@ -33,7 +33,7 @@ pub(crate) struct PyMessage {
     layout: Layout,
 }
 
-fn compared<'py>(py: Python<'py>, is_equal: Option<bool>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
+fn compared(py: Python<'_>, is_equal: Option<bool>, op: CompareOp) -> PyResult<Bound<'_, PyAny>> {
     match (is_equal, op) {
         (Some(is_equal), CompareOp::Eq) => is_equal.into_bound_py_any(py),
         (Some(is_equal), CompareOp::Ne) => (!is_equal).into_bound_py_any(py),
@@ -98,6 +98,10 @@ impl PyReply {
     pub(super) fn of(reply: Reply) -> Self {
         Self(reply)
     }
+
+    pub(super) fn reply(&self) -> &Reply {
+        &self.0
+    }
 }
 
 #[pymethods]
@@ -156,8 +160,9 @@ impl PyMessage {
         kinds.contains(&self.layout.kind)
     }
 
-    fn name<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        Ok(name(py, std::str::from_utf8(&self.header[self.layout.name.clone()])?))
+    fn name<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        // The codec lets no other text through.
+        name(py, std::str::from_utf8(&self.header[self.layout.name.clone()]).unwrap_or_default())
     }
 
     fn made(frames: &Frames) -> PyResult<Self> {
@@ -253,14 +258,14 @@ impl PyMessage {
 
     /// The lease of a lease (MTL-34); None for the others.
     #[getter]
-    fn lease<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
-        self.has(&[Kind::Lease]).then(|| self.name(py)).transpose()
+    fn lease<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        self.has(&[Kind::Lease]).then(|| self.name(py))
     }
 
     /// The resource of a summon, a dismiss or a content, where it may be empty; None for the others.
     #[getter]
-    fn resource<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
-        self.has(&[Kind::Summon, Kind::Dismiss, Kind::Content]).then(|| self.name(py)).transpose()
+    fn resource<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        self.has(&[Kind::Summon, Kind::Dismiss, Kind::Content]).then(|| self.name(py))
     }
 
     /// The field table of a content (MTL-60); None for the others.
@@ -317,7 +322,7 @@ impl PyMessage {
         if self.has(&[Kind::Lease]) {
             said.push("lease=…".to_owned());
         }
-        if let Some(resource) = self.resource(py)? {
+        if let Some(resource) = self.resource(py) {
             said.push(format!("resource={}", resource.repr()?));
         }
         if let Some(properties) = self.properties(py)?.filter(|properties| !properties.is_empty()) {

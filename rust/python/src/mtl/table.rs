@@ -30,7 +30,11 @@ fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Result<Bo
         Value::Int(value) => value.into_bound_py_any(py)?,
         Value::Float(value) => value.into_bound_py_any(py)?,
         Value::Decimal(places, digits) => {
-            let tuple = (digits < 0, PyTuple::new(py, digits.unsigned_abs().to_string().bytes().map(|digit| digit - b'0'))?, -i32::from(places));
+            let tuple = (
+                digits < 0,
+                PyTuple::new(py, digits.unsigned_abs().to_string().bytes().map(|digit| digit - b'0'))?,
+                -i32::from(places),
+            );
             decimal(py)?.call1((tuple,))?
         }
         Value::Text(text) => match std::str::from_utf8(text) {
@@ -191,7 +195,9 @@ fn write_value(argument: &str, writer: &mut Writer, value: &Bound<'_, PyAny>) ->
 /// The decimal places and the digits of a number of type Decimal.
 fn scaled(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<(u8, i32)> {
     let too_much = || {
-        PyOverflowError::new_err(format!("{argument}: a Decimal has 32 bits of digits and up to 255 places, not {value}"))
+        PyOverflowError::new_err(format!(
+            "{argument}: a Decimal has 32 bits of digits and up to 255 places, not {value}"
+        ))
     };
     let py = value.py();
     let parts = value.call_method0(intern!(py, "as_tuple"))?;

@@ -86,6 +86,8 @@ pub struct Client {
     /// Those that were not sent, in their order.
     waiting: VecDeque<CallId>,
     mechanism: String,
+    /// Whether the server has proved what the mechanism has it prove.
+    is_proved: bool,
     stats: ClientStats,
     outputs: VecDeque<Output<ClientSocket>>,
     events: VecDeque<ClientEvent>,
@@ -106,6 +108,7 @@ impl Client {
             calls: BTreeMap::new(),
             waiting: VecDeque::new(),
             mechanism: String::new(),
+            is_proved: false,
             stats: ClientStats::default(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
@@ -220,7 +223,14 @@ impl Client {
                 _ => self.fail(Outcome::Reply(reply)),
             },
             Step::Authorize => match (reply.status, reply.body.get("challenge").and_then(Value::as_str)) {
-                (201, _) => self.phase = Phase::Ready,
+                (201, _) if self.is_proved => self.phase = Phase::Ready,
+                (201, _) => {
+                    self.phase = Phase::Fresh;
+                    self.fail(Outcome::NoLogin(
+                        "the server does not prove that it knows the password".to_owned(),
+                        vec![],
+                    ));
+                }
                 (402, Some(challenge)) => match STANDARD.decode(challenge) {
                     Ok(challenge) => self.phase = Phase::Challenged(challenge.into()),
                     Err(_) => self.fail(Outcome::Reply(reply)),
@@ -288,15 +298,19 @@ impl Client {
         }
         self.asking = None;
         match answer {
-            ClientAnswer::Respond { mechanism, response } => {
+            ClientAnswer::Respond { mechanism, response, is_done } => {
                 let body = json!({ "mechanism": mechanism, "response": STANDARD.encode(response) });
                 self.mechanism = mechanism;
+                self.is_proved = is_done;
                 self.say(now, Step::Authorize, "Connection.Authorize", &body);
             }
             ClientAnswer::GiveUp(reason) => {
                 // A login that was begun is not gone on with.
-                self.phase = Phase::Fresh;
-                self.fail(Outcome::NoLogin(reason));
+                let offered = match std::mem::replace(&mut self.phase, Phase::Fresh) {
+                    Phase::Stranger(mechanisms) => mechanisms,
+                    Phase::Fresh | Phase::Challenged(_) | Phase::Ready | Phase::Inside => vec![],
+                };
+                self.fail(Outcome::NoLogin(reason, offered));
             }
         }
     }
@@ -454,7 +468,8 @@ impl Machine for Client {
     }
 
     fn stats(&self) -> ClientStats {
-        self.stats.clone()
+        let endpoint = self.settings.connect.get(self.endpoint).cloned().unwrap_or_default();
+        ClientStats { endpoint, ..self.stats.clone() }
     }
 
     fn is_closed(&self) -> bool {
@@ -466,9 +481,8 @@ impl Event for ClientEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::Ended(_, outcome) => Weight::Lossless(Client::cost(outcome)),
-            Self::Asked { .. } => Weight::Lossless(0),
             Self::Dropped(dropped) => dropped.weight(),
-            Self::Connection(_) => Weight::Notice(0),
+            Self::Asked { .. } | Self::Connection(_) => Weight::Notice(0),
         }
     }
 }
@@ -493,7 +507,7 @@ impl Calling for Client {
             Outcome::Reply(reply) => reply.frames().iter().map(Bytes::len).sum(),
             Outcome::Entered
             | Outcome::Unauthenticated(_)
-            | Outcome::NoLogin(_)
+            | Outcome::NoLogin(..)
             | Outcome::Garbled(_)
             | Outcome::TimedOut
             | Outcome::Lost

@@ -84,6 +84,8 @@ pub enum ClientAnswer {
         mechanism: String,
         /// What to say.
         response: Bytes,
+        /// Whether the server may end the login now: it has proved all that it has to.
+        is_done: bool,
     },
     /// Not at all, for this reason.
     GiveUp(String),
@@ -98,8 +100,8 @@ pub enum Outcome {
     Reply(Reply),
     /// The server lets us in by none of these.
     Unauthenticated(Vec<String>),
-    /// We do not log in, for this reason.
-    NoLogin(String),
+    /// We do not log in, for this reason, by any of these.
+    NoLogin(String, Vec<String>),
     /// The reply is none.
     Garbled(DecodeError),
     /// There was no reply in time.
@@ -143,4 +145,7 @@ pub struct ClientStats {
     pub bytes: u64,
     /// Connections begun anew.
     pub reconnects: u64,
+    /// The endpoint it is connected to.
+    #[serde(skip)]
+    pub endpoint: String,
 }

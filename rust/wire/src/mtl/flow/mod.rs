@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What the transport is asked to take at one time.
 const BATCH: usize = 64;
 
+/// Contents that were rejected and are remembered by their order.
+const REJECTS: usize = 1000;
+
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
@@ -245,12 +248,18 @@ impl Flow {
             }
             None => {
                 // It is about a content.
-                for mine in self.writing.settle(sequence, false) {
-                    self.stats.rejected += 1;
-                    self.events.push_back(FlowEvent::Rejected(mine));
-                }
+                let refused = self.writing.settle(now, sequence, false);
+                self.rejected(refused);
             }
         }
+    }
+
+    /// Remembers which contents were rejected, by their order.
+    fn rejected(&mut self, ordinals: Vec<u64>) {
+        self.stats.rejected += ordinals.len() as u64;
+        self.stats.rejects.extend(ordinals);
+        let excess = self.stats.rejects.len().saturating_sub(REJECTS);
+        self.stats.rejects.drain(..excess);
     }
 
     fn on_leased(&mut self) {
@@ -431,12 +440,11 @@ impl Machine for Flow {
             Kind::Response => self.on_response(now, layout.sequence, layout.status),
             Kind::Content if self.settings.reads => self.on_content(frames, layout),
             Kind::Confirm | Kind::Reject if !self.settings.reads && self.settings.is_confirmed => {
-                let settled = self.writing.settle(layout.sequence, layout.multiple);
+                let settled = self.writing.settle(now, layout.sequence, layout.multiple);
                 if layout.kind == Kind::Confirm {
                     self.stats.confirmed += settled.len() as u64;
                 } else {
-                    self.stats.rejected += settled.len() as u64;
-                    self.events.extend(settled.into_iter().map(FlowEvent::Rejected));
+                    self.rejected(settled);
                 }
             }
             Kind::Ping => self.letters.push_back(data::pong()),
@@ -521,7 +529,7 @@ impl Machine for Flow {
             FlowVerb::Send { resource, properties, body } => {
                 if self.state.is_open() {
                     self.stats.contents += 1;
-                    self.writing.push(resource, properties, body);
+                    self.writing.push(now, resource, properties, body);
                 }
             }
             FlowVerb::Confirm { connection, sequence, multiple } => {
@@ -583,7 +591,7 @@ impl Machine for Flow {
             Some(frames) => (frames, false),
             None if self.link == Link::Up => {
                 let sequence = self.sequence + 1;
-                let Mine { resource, properties, body } = self.writing.take(self.settings.window, sequence)?;
+                let Mine { resource, properties, body, .. } = self.writing.take(self.settings.window, sequence)?;
                 let frames = data::content(sequence, resource, properties, body.clone());
                 self.sequence = sequence;
                 (frames, true)
@@ -634,7 +642,7 @@ impl Machine for Flow {
 
     fn stats(&self) -> FlowStats {
         let unconfirmed = if self.settings.reads { self.in_hand.len() } else { self.writing.backlog().messages };
-        FlowStats { unconfirmed: unconfirmed as u64, ..self.stats.clone() }
+        FlowStats { unconfirmed: unconfirmed as u64, times: self.writing.times.clone(), ..self.stats.clone() }
     }
 
     fn is_closed(&self) -> bool {
@@ -650,7 +658,6 @@ impl Calling for Flow {
             FlowEvent::Ended(call, outcome) => Ok((call, outcome)),
             FlowEvent::Wanted(_)
             | FlowEvent::Content { .. }
-            | FlowEvent::Rejected(_)
             | FlowEvent::Refused { .. }
             | FlowEvent::Failed(_)
             | FlowEvent::Lost

@@ -1,5 +1,6 @@
 //! How a client's data connection is set up, what it is asked for, what it tells and what it counts.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -148,8 +149,6 @@ pub enum FlowEvent {
         /// What is where in it.
         layout: Layout,
     },
-    /// A content was rejected, or refused: the how manieth of all that were sent.
-    Rejected(u64),
     /// What was summoned before is not, on the connection that there is now.
     Refused {
         /// The resource.
@@ -173,9 +172,14 @@ impl Event for FlowEvent {
     fn weight(&self) -> Weight {
         match self {
             Self::Content { frames, .. } => Weight::Lossless(cost(frames)),
-            Self::Ended(..) | Self::Wanted(_) | Self::Rejected(_) | Self::Failed(_) => Weight::Lossless(0),
+            Self::Ended(..) => Weight::Lossless(0),
             Self::Dropped(dropped) => dropped.weight(),
-            Self::Refused { .. } | Self::Lost | Self::Found | Self::Connection(_) => Weight::Notice(0),
+            Self::Wanted(_)
+            | Self::Failed(_)
+            | Self::Refused { .. }
+            | Self::Lost
+            | Self::Found
+            | Self::Connection(_) => Weight::Notice(0),
         }
     }
 }
@@ -203,4 +207,10 @@ pub struct FlowStats {
     pub at_risk: u64,
     /// Connections begun anew.
     pub reconnects: u64,
+    /// Which of all contents were rejected, by their order: the last thousand.
+    #[serde(skip)]
+    pub rejects: VecDeque<u64>,
+    /// How long the last ten thousand took from when they were given until they were confirmed or rejected.
+    #[serde(skip)]
+    pub times: VecDeque<Duration>,
 }

@@ -1,11 +1,12 @@
 //! Contents on their way out, until they are settled.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::mtl::table;
-use crate::{Backlog, FRAME_COST};
+use crate::{Backlog, FRAME_COST, Nanos};
 
 /// What a content says that may have been delivered before.
 const REDELIVERED: &str = "redelivered";
@@ -13,6 +14,8 @@ const REDELIVERED: &str = "redelivered";
 /// A content to send.
 #[derive(Clone, Debug)]
 pub(super) struct Mine {
+    /// When it was given.
+    since: Nanos,
     pub(super) resource: String,
     pub(super) properties: Bytes,
     pub(super) body: Bytes,
@@ -49,9 +52,11 @@ pub(super) struct Writing {
     before_ping: u64,
     /// Unconfirmed contents by their sequence, so that a refusal finds its ordinal.
     recent: VecDeque<(u64, u64)>,
+    /// How long the last ones took from when they were given until they were settled.
+    pub(super) times: VecDeque<Duration>,
 }
 
-/// Refusals of unconfirmed contents are told by ordinal for so many after they left.
+/// Refusals of unconfirmed contents are told by ordinal for so many after they left, and times of so many are kept.
 const RECENT: usize = 10_000;
 
 impl Writing {
@@ -65,11 +70,12 @@ impl Writing {
             unproved: 0,
             before_ping: 0,
             recent: VecDeque::new(),
+            times: VecDeque::new(),
         }
     }
 
-    pub(super) fn push(&mut self, resource: String, properties: Bytes, body: Bytes) {
-        let mine = Mine { resource, properties, body };
+    pub(super) fn push(&mut self, now: Nanos, resource: String, properties: Bytes, body: Bytes) {
+        let mine = Mine { since: now, resource, properties, body };
         self.count += 1;
         self.bytes += mine.cost();
         self.waiting.push_back((self.count, mine));
@@ -101,7 +107,7 @@ impl Writing {
     }
 
     /// The server says what became of this one, or of all up to it: their ordinals.
-    pub(super) fn settle(&mut self, sequence: u64, multiple: bool) -> Vec<u64> {
+    pub(super) fn settle(&mut self, now: Nanos, sequence: u64, multiple: bool) -> Vec<u64> {
         if !self.is_confirmed {
             let at = self.recent.binary_search_by_key(&sequence, |(sequence, _)| *sequence);
             return at.ok().and_then(|at| self.recent.get(at)).map(|(_, ordinal)| *ordinal).into_iter().collect();
@@ -109,13 +115,24 @@ impl Writing {
         if multiple {
             let count = self.open.partition_point(|open| open.sequence <= sequence);
             let settled: Vec<_> = self.open.drain(..count).collect();
-            self.bytes -= settled.iter().map(|open| open.mine.cost()).sum::<usize>();
+            for open in &settled {
+                self.bytes -= open.mine.cost();
+                self.measure(now - open.mine.since);
+            }
             return settled.into_iter().map(|open| open.ordinal).collect();
         }
         let at = self.open.binary_search_by_key(&sequence, |open| open.sequence);
         let Some(open) = at.ok().and_then(|at| self.open.remove(at)) else { return vec![] };
         self.bytes -= open.mine.cost();
+        self.measure(now - open.mine.since);
         vec![open.ordinal]
+    }
+
+    fn measure(&mut self, time: Duration) {
+        self.times.push_back(time);
+        if self.times.len() > RECENT {
+            self.times.pop_front();
+        }
     }
 
     /// A Ping was said.

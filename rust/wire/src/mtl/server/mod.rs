@@ -648,6 +648,12 @@ impl Machine for Server {
             sessions: self.sessions.len() as u64,
             leases: self.flows.len() as u64,
             resources: resources.collect(),
+            endpoints: self.control.iter().flatten().cloned().collect(),
+            data_endpoints: if self.data.is_empty() { &self.control } else { &self.data }
+                .iter()
+                .flatten()
+                .cloned()
+                .collect(),
             ..self.stats.clone()
         }
     }

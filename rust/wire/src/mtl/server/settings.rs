@@ -265,11 +265,11 @@ pub enum ServerEvent {
 impl Event for ServerEvent {
     fn weight(&self) -> Weight {
         match self {
-            Self::Asked(_, Question::Login(login)) => Weight::Lossless(login.response.len() + login.state.len()),
-            Self::Asked(_, Question::Command { .. }) => Weight::Lossless(0),
+            Self::Asked(_, Question::Login(login)) => Weight::Notice(login.response.len() + login.state.len()),
             Self::Store(batch) => Weight::Lossless(batch.bytes()),
             Self::Dropped(Dropped { frames, .. }) => Weight::Notice(cost(frames)),
-            Self::StoreFailed(_)
+            Self::Asked(_, Question::Command { .. })
+            | Self::StoreFailed(_)
             | Self::LoggedIn { .. }
             | Self::Refused { .. }
             | Self::Leased { .. }
@@ -300,6 +300,12 @@ pub struct ServerStats {
     pub refused: u64,
     /// By resource: the first thousand, names cut at 200 bytes.
     pub resources: Vec<ResourceStats>,
+    /// Where it listens for commands.
+    #[serde(skip)]
+    pub endpoints: Vec<String>,
+    /// Where it listens for data: at the same endpoints, unless it has others for that.
+    #[serde(skip)]
+    pub data_endpoints: Vec<String>,
 }
 
 /// Counters of one resource.

@@ -1,0 +1,63 @@
+"""Threads that look after what an engine asks."""
+
+from __future__ import annotations
+
+import functools
+import select
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from trunkline._native import Told
+from trunkline._pool import Pool
+from trunkline.errors import ClosedError
+
+__all__ = ["attend", "attend_questions"]
+
+
+class _Asking(Protocol):
+    """An engine that asks."""
+
+    @property
+    def closed(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def arm(self) -> bool: ...
+    def disarm(self) -> None: ...
+
+
+def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[], None]) -> None:
+    """Has `look` called in a thread of its own whenever there is something to look at; `end` once the engine is over.
+
+    It is not the thread of the notices: what another role's user does there would keep everybody waiting here.
+    """
+
+    def run() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        poll = select.poll()
+        try:
+            poll.register(asking.fileno(), select.POLLIN)
+            while not asking.closed:
+                # In Python's own wait: nothing of ours is under way when the interpreter ends.
+                if not asking.arm():
+                    poll.poll()
+                asking.disarm()
+                look()
+        except ClosedError:
+            # The engine is over.
+            pass
+        end()
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+
+
+def attend_questions(asked: Told, answer: Callable[..., None], name: str, threads: int) -> None:
+    """Has `answer` called with each question, `(kind, *details)`, by one of so many threads; it must not raise."""
+    pool = Pool(threads, name)
+
+    def look() -> None:
+        for question in asked.read():
+            work: Callable[[], Any] = functools.partial(answer, *question)
+            pool.run(work)
+
+    attend(asked, look, f"{name}-questions", pool.end)

@@ -1,0 +1,397 @@
+"""`trunkline mtl send`, `receive` and `call`: what a client does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trunkline import errors
+from trunkline._text import counted
+from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.groups import DialingSockets, grouped
+from trunkline.cli.latency import Latency
+from trunkline.cli.lines import lines
+from trunkline.cli.mtl_server import Liveness, PingInterval
+from trunkline.cli.options import Idle, Json, Pace, StatsInterval, dials, encodable, example, span
+from trunkline.cli.output import Output, Reason
+from trunkline.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from trunkline.mtl import Content, Reader, Writer
+    from trunkline.mtl.client import Confirm
+
+__all__ = ["CALL", "RECEIVE", "SEND", "call", "receive", "send"]
+
+SEND = example("trunkline mtl send jobs 'build 7' --connect tcp://127.0.0.1:5975 --user ada --property priority=3")
+RECEIVE = example("trunkline mtl receive jobs --connect tcp://127.0.0.1:5975 --user ada --json")
+CALL = example("""trunkline mtl call Queue.Info '{"name": "jobs"}' --connect tcp://127.0.0.1:5975 --user ada""")
+
+
+@dataclass(frozen=True)
+class Login:
+    """Where a client goes, and who it is there."""
+
+    connect: Annotated[
+        list[str],
+        typer.Option(
+            "--connect",
+            metavar="ENDPOINT",
+            help="Where the server listens, as tcp://127.0.0.1:5975. Repeatable.",
+            callback=dials,
+        ),
+    ]
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="Log in as this user.", callback=encodable)
+    ] = None
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="Its first line is the password. [default: TRUNKLINE_PASSWORD]",
+            dir_okay=False,
+        ),
+    ] = None
+    profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="The profile.", callback=encodable)] = (
+        "queue"
+    )
+    virtual_host: Annotated[
+        str, typer.Option("--virtual-host", metavar="NAME", help="The virtual host.", callback=encodable)
+    ] = "/"
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, metavar="S", help="How long an answer may take.", callback=span)
+    ] = 5.0
+
+    def keywords(self) -> dict[str, Any]:
+        """What a client takes."""
+        password = os.environ.get("TRUNKLINE_PASSWORD") if self.user is not None else None
+        if self.password_file is not None:
+            try:
+                first, _, _ = self.password_file.read_bytes().partition(b"\n")
+                password = first.removesuffix(b"\r").decode()
+            except UnicodeDecodeError:
+                message = f"{self.password_file}: the password is not UTF-8"
+                raise errors.LocalProtocolError(message) from None
+        return {
+            "connect": self.connect,
+            "user": self.user,
+            "password": password,
+            "profile": self.profile,
+            "virtual_host": self.virtual_host,
+            "timeout_s": self.timeout,
+        }
+
+
+ConfirmOption = Annotated[
+    str | None,
+    typer.Option("--confirm", metavar="none|full", help="Whether contents are confirmed. [default: as the profile]"),
+]
+
+
+def _confirm(given: str | None) -> Confirm | None:
+    if given == "none":
+        return "none"
+    if given == "full":
+        return "full"
+    if given is not None:
+        message = f"--confirm is none or full, not {given!r}."
+        raise typer.BadParameter(message)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    sent: int
+    confirmed: int
+    rejected: int
+    rate: float
+    latency_ms: Latency
+
+
+@grouped
+def send(
+    resource: Annotated[str, typer.Argument(metavar="RESOURCE", help="The resource.", callback=encodable)],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DATA",
+            help="One content each; - alone is standard input, one content a line.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    login: Login,
+    confirm: ConfirmOption = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar="K=V",
+            help="A property: V is JSON, or else text. Repeatable.",
+            callback=encodable,
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, metavar="N", help="How many times to send it. [default: 1]")
+    ] = None,
+    window: Annotated[
+        int, typer.Option("--window", min=1, metavar="N", help="How many to have unconfirmed at a time.")
+    ] = 1000,
+    ping_interval: PingInterval = 2.5,
+    liveness: Liveness = 3,
+    sockets: DialingSockets,
+    as_json: Json = False,
+) -> None:
+    """Sends contents to a resource, and says whether they were confirmed."""
+    bodies = [os.fsencode(part) for part in data or [""]]
+    is_stdin = bodies == [b"-"]
+    if b"-" in bodies and not is_stdin:
+        message = "- stands alone: it is standard input, one content a line."
+        raise typer.BadParameter(message, param_hint="DATA")
+    if is_stdin and count is not None:
+        message = "--count is for contents that are given: standard input says how many there are."
+        raise typer.BadParameter(message)
+    confirmed, properties = _confirm(confirm), _properties(property_ or [])
+    made, who = sockets.keywords(), login.keywords()
+    from trunkline import mtl
+
+    output = Output(json=as_json)
+    total = None if is_stdin else len(bodies) * (count or 1)
+    repeated = itertools.chain.from_iterable(itertools.repeat(bodies, count or 1))
+    contents: Iterable[bytes] = lines(Pace(lambda: None, None)) if is_stdin else repeated
+    with (
+        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made) as client,
+        client.writer(resource, confirm=confirmed, window=window) as writer,
+        Progress(f"sending to {resource}", total) as progress,
+    ):
+        sending = _Sending(writer, properties, output, progress)
+        sent = sending.send_all(contents, login.timeout)
+    if as_json:
+        output.stopped("eof" if is_stdin else "count", sent)
+    else:
+        output.note(_summary(sent, is_confirmed=sending.is_confirmed))
+    if sent.rejected or sending.left:
+        raise typer.Exit(1)
+
+
+def _properties(given: Sequence[str]) -> dict[str, Any]:
+    properties = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            message = f"--property takes K=V, not {pair!r}."
+            raise typer.BadParameter(message)
+        try:
+            properties[key] = json.loads(value)
+        except ValueError:
+            properties[key] = value
+    return properties
+
+
+class _Sending:
+    """Contents on their way to a resource."""
+
+    def __init__(self, writer: Writer, properties: dict[str, Any], output: Output, progress: Progress) -> None:
+        self._writer = writer
+        self._properties = properties
+        self._output = output
+        self._progress = progress
+        self.is_confirmed = writer.is_confirmed
+        self.left = 0
+
+    def send_all(self, contents: Iterable[bytes], timeout_s: float) -> _Sent:
+        """Sends each, and waits until all are settled."""
+        start = time.monotonic()
+        sent = 0
+        for body in contents:
+            self._writer.send(body, properties=self._properties, timeout_s=timeout_s)
+            sent += 1
+            self._progress.at(sent)
+        try:
+            self._writer.flush(timeout_s=timeout_s)
+        except errors.TimeoutError as error:
+            self.left = error.unsent or 0
+            self._output.note(str(error))
+            # They have had their time.
+            self._writer.close(drain_s=0.0)
+        except errors.RemoteProtocolError as error:
+            for sequence in error.sequences:
+                self._rejected(sequence)
+        seconds = time.monotonic() - start
+        stats = self._writer.stats
+        latencies = Latency.of([each * 1000 for each in self._writer.times_s])
+        return _Sent(sent, stats.confirmed, stats.rejected, round(sent / seconds, 1), latencies)
+
+    def _rejected(self, sequence: int) -> None:
+        if self._output.json:
+            self._output.event("rejected", index=sequence - 1)
+        else:
+            self._output.note(f"content {sequence - 1} was rejected")
+
+
+def _summary(sent: _Sent, *, is_confirmed: bool) -> str:
+    text = f"{counted(sent.sent, 'content')} sent, {sent.rate:,.0f} a second"
+    if not is_confirmed:
+        return f"{text}; {sent.rejected:,} refused" if sent.rejected else text
+    text += f"; {sent.confirmed:,} confirmed"
+    return f"{text}; {sent.rejected:,} rejected" if sent.rejected else text
+
+
+@grouped
+def receive(
+    resources: Annotated[
+        list[str],
+        typer.Argument(metavar="RESOURCE", help="The resources.", show_default=False, callback=encodable),
+    ],
+    *,
+    login: Login,
+    confirm: ConfirmOption = None,
+    window: Annotated[
+        int, typer.Option("--window", min=1, max=100_000, metavar="N", help="How many to have in hand at a time.")
+    ] = 1000,
+    count: Annotated[
+        int | None, typer.Option("--count", min=0, metavar="N", help="End after so many contents are printed.")
+    ] = None,
+    idle: Idle = None,
+    ping_interval: PingInterval = 2.5,
+    liveness: Liveness = 3,
+    sockets: DialingSockets,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+) -> None:
+    """Prints the contents of resources as they come, and confirms each once it is printed."""
+    confirmed = _confirm(confirm)
+    made, who = sockets.keywords(), login.keywords()
+    from trunkline import mtl
+
+    output = Output(json=as_json)
+    reason: Reason = "signal"
+    with (
+        Stopping() as stopping,
+        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made) as client,
+        client.reader(
+            resources, confirm=confirmed, window=window if count is None else min(window, count or 1)
+        ) as reader,
+    ):
+        pace = Pace(lambda: output.stats(reader.stats), stats_interval, idle)
+        printing = _Printing(reader, output, count)
+        try:
+            with stopping.interrupting():
+                for resource in dict.fromkeys(resources):
+                    reader.summon(resource)
+                output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
+                pace.saw()
+                reason = printing.run(pace)
+        except Stopped:
+            pass
+        reader.close()
+        output.stopped(reason, reader.stats, f"{counted(printing.printed, 'content')} printed")
+
+
+class _Printing:
+    """Contents on their way to standard output."""
+
+    def __init__(self, reader: Reader, output: Output, count: int | None) -> None:
+        self._reader = reader
+        self._output = output
+        self._count = count
+        self.printed = 0
+
+    def run(self, pace: Pace) -> Reason:
+        while self._count is None or self.printed < self._count:
+            try:
+                content = self._reader.receive(timeout_s=pace.wait_s())
+            except errors.TimeoutError:
+                if pace.idle:
+                    return "idle"
+            else:
+                pace.saw()
+                self._print(content)
+            pace.look_up()
+        return "count"
+
+    def _print(self, content: Content) -> None:
+        if self._output.json:
+            self._output.event(
+                "content",
+                resource=content.resource,
+                sequence=content.sequence,
+                properties=dict(_told(content.properties)),
+                redelivered=content.redelivered,
+                body=content.body,
+            )
+        else:
+            self._output.raw(content.body)
+        content.confirm()
+        self.printed += 1
+
+
+def _told(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in properties.items():
+        yield name, _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: times and numbers of decimal places are text."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, dict):
+        return dict(_told(value))
+    if isinstance(value, list):
+        return [_plain(member) for member in value]
+    return value
+
+
+@grouped
+def call(
+    command: Annotated[
+        str, typer.Argument(metavar="CLASS.METHOD", help="The command, as Queue.Info.", callback=encodable)
+    ],
+    body: Annotated[
+        str, typer.Argument(metavar="JSON", help="What it says, a JSON object.", callback=encodable)
+    ] = "{}",
+    *,
+    login: Login,
+    sockets: DialingSockets,
+    as_json: Json = False,
+) -> None:
+    """Asks a server a command, and prints the reply."""
+    try:
+        said = json.loads(body)
+    except ValueError as error:
+        message = f"{body!r} is no JSON: {error}."
+        raise typer.BadParameter(message, param_hint="JSON") from None
+    if not isinstance(said, dict):
+        message = f"{body!r} is no JSON object."
+        raise typer.BadParameter(message, param_hint="JSON")
+    made, who = sockets.keywords(), login.keywords()
+    from trunkline import mtl
+
+    output = Output(json=as_json)
+    with mtl.Client(**who, **made) as client:
+        try:
+            reply = client.command(command, said)
+        except errors.RemoteProtocolError as error:
+            if error.status is None:
+                raise
+            status, answer = error.status, error.body
+        else:
+            status, answer = reply.status, reply.body
+    if as_json:
+        output.event("reply", status=status, body=answer)
+    else:
+        output.line(f"{status} {json.dumps(answer, ensure_ascii=False)}")
+    if status >= 400:
+        raise typer.Exit(1)

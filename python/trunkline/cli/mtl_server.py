@@ -1,0 +1,162 @@
+"""`trunkline mtl server`: let clients in, and pass contents on."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline.cli import running
+from trunkline.cli.ending import Stopping
+from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
+from trunkline.cli.options import DrainSeconds, Json, StatsInterval, encodable, example, listens, span
+from trunkline.cli.output import Output
+
+__all__ = ["EXAMPLE", "Liveness", "PingInterval", "server"]
+
+EXAMPLE = example(
+    "trunkline mtl users add ada --file users.toml",
+    "trunkline mtl server --bind tcp://0.0.0.0:5975 --users users.toml --profile queue --resource jobs --durable store",
+)
+
+PingInterval = Annotated[
+    float,
+    typer.Option(
+        "--ping-interval",
+        min=0.001,
+        metavar="S",
+        help="Ask for a sign of life after so long a silence.",
+        callback=span,
+    ),
+]
+Liveness = Annotated[
+    int, typer.Option("--liveness", min=2, metavar="N", help="After so many such silences the other end is gone.")
+]
+
+
+@grouped
+def server(
+    *,
+    bind: Annotated[
+        list[str],
+        typer.Option(
+            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+        ),
+    ],
+    data_bind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data-bind", metavar="ENDPOINT", help="Listen for data here. [default: as --bind]", callback=listens
+        ),
+    ] = None,
+    users: Annotated[
+        Path | None,
+        typer.Option("--users", metavar="FILE", help="Who may log in: see `mtl users`; SIGHUP reads it again."),
+    ] = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Let clients in without a name.")] = False,
+    virtual_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--virtual-host", metavar="NAME", help="A virtual host. Repeatable. [default: /]", callback=encodable
+        ),
+    ] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option("--profile", metavar="NAME", help="test or queue. Repeatable. [default: both]"),
+    ] = None,
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--resource", metavar="NAME", help="A queue that is there from the start. Repeatable.", callback=encodable
+        ),
+    ] = None,
+    durable: Annotated[
+        Path | None,
+        typer.Option(
+            "--durable", metavar="DIR", help="Keep the contents of queues here: they survive a loss of power."
+        ),
+    ] = None,
+    max_queue: Annotated[
+        int, typer.Option("--max-queue", min=1, metavar="N", help="Contents a queue may hold.")
+    ] = 100_000,
+    max_queue_bytes: Annotated[
+        int, typer.Option("--max-queue-bytes", min=1, metavar="N", help="Bytes a queue may hold.")
+    ] = 256 << 20,
+    queue_ttl: Annotated[
+        float | None,
+        typer.Option(
+            "--queue-ttl",
+            min=0,
+            metavar="S",
+            help="How long a content may wait. [default: for ever]",
+            callback=span,
+        ),
+    ] = None,
+    max_recycle: Annotated[
+        int,
+        typer.Option(
+            "--max-recycle", min=0, metavar="N", help="How often a content may come back before it is a dead letter."
+        ),
+    ] = 5,
+    ping_interval: PingInterval = 2.5,
+    liveness: Liveness = 3,
+    session_idle: Annotated[
+        float,
+        typer.Option(
+            "--session-idle", min=0, metavar="S", help="How long to keep a session without data.", callback=span
+        ),
+    ] = 3600.0,
+    lease_idle: Annotated[
+        float,
+        typer.Option("--lease-idle", min=0, metavar="S", help="How long a lease may wait to be used.", callback=span),
+    ] = 30.0,
+    sockets: Sockets,
+    capturing: Capturing,
+    segments: Segments,
+    as_json: Json = False,
+    stats_interval: StatsInterval = None,
+    drain_seconds: DrainSeconds = 5.0,
+) -> None:
+    """Lets clients log in, and passes contents from those who write to those who read."""
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
+    from trunkline import mtl
+
+    reloading = running.Reloading()
+    if users is not None or sockets.curve_allow is not None:
+        signal.signal(signal.SIGHUP, reloading.reload)
+    with (
+        Stopping() as stopping,
+        mtl.Server(
+            bind=bind,
+            data_bind=data_bind or (),
+            users=users,
+            anonymous=anonymous,
+            virtual_hosts=virtual_host or ("/",),
+            profiles=profile or ("test", "queue"),
+            resources=resource or (),
+            durable=durable,
+            max_queue=max_queue,
+            max_queue_bytes=max_queue_bytes,
+            queue_ttl_s=queue_ttl,
+            max_recycle=max_recycle,
+            ping_interval_s=ping_interval,
+            liveness=liveness,
+            session_idle_s=session_idle,
+            lease_idle_s=lease_idle,
+            raise_file_limit=True,
+            **made,
+            **recorded,
+        ) as role,
+    ):
+        reloading.begin(role.reload)
+        running.run(
+            role,
+            stopping,
+            Output(json=as_json),
+            name="mtl.server",
+            doing="serving at",
+            stats_interval=stats_interval,
+            drain_s=drain_seconds,
+        )

@@ -1,0 +1,380 @@
+"""The role that asks, and opens data connections."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, Unpack
+
+from trunkline import _notices
+from trunkline._arguments import need_callable, need_choice, need_names, need_number, need_seconds, refuse
+from trunkline._attending import attend_questions
+from trunkline._calls import AsyncCalls
+from trunkline._native.mtl import Client as _Client
+from trunkline._native.mtl import Reply
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, BlockingRole, Role, give_up, native_options, opened
+from trunkline.errors import AuthenticationError, LeaseRefusedError, LocalProtocolError, RemoteProtocolError
+from trunkline.mtl.flows import AsyncReader, AsyncWriter, Reader, Terms, Writer
+from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, ScramSha256, choose
+from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
+from trunkline.options import RoleOptions, spelled_out
+
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm"]
+
+Confirm: TypeAlias = Literal["none", "full"]
+
+# Requests under way at a time, none of which is larger than a few lines.
+_COMMANDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStats:
+    """Counters of a client's control connection since its start.
+
+    Attributes:
+        received: Replies that came.
+        sent: Commands that were sent.
+        dropped: What came and is no reply, by kind; only kinds that occurred.
+        bytes: Bytes of all frames that came.
+        reconnects: Connections that were begun anew.
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    bytes: int
+    reconnects: int
+    capture_lost: int
+
+
+class Asking(Role):
+    """What a client does apart from waiting."""
+
+    _native: _Client | None = None
+
+    @spelled_out(RoleOptions, without="bind")
+    def __init__(
+        self,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        profile: str = "queue",
+        virtual_host: str = "/",
+        mechanism: str | None = None,
+        timeout_s: float = 5.0,
+        ping_interval_s: float = 2.5,
+        liveness: int = 3,
+        on_drop: Callable[[Dropped], object] | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        if options.get("bind"):
+            message = "a client dials its server: use connect="
+            raise LocalProtocolError(message)
+        if options.get("socket") is not None:
+            message = "a client has sockets of its own: leave out socket="
+            raise LocalProtocolError(message)
+        if options.get("capture") is not None:
+            message = "a client records nothing yet: record at the server"
+            raise LocalProtocolError(message)
+        for name, value in (("user", user), ("password", password), ("mechanism", mechanism)):
+            if not isinstance(value, str | None):
+                refuse(name, "a str", value)
+        for name, value in (("profile", profile), ("virtual_host", virtual_host)):
+            if not isinstance(value, str):
+                refuse(name, "a str", value)
+        need_seconds("timeout_s", timeout_s)
+        need_seconds("ping_interval_s", ping_interval_s)
+        need_number("liveness", liveness, least=2)
+        need_callable("on_drop", on_drop)
+        self._credentials = _Credentials(user, password, mechanism, has_key=options.get("curve") is not None)
+        self._settings: dict[str, Any] = {"virtual_host": virtual_host, "profile": profile, "timeout_s": timeout_s}
+        self._timeout_s = timeout_s
+        self._heartbeat = {"ping_interval_s": ping_interval_s, "liveness": liveness}
+        self._on_drop = on_drop
+        self._options = options
+        self._made()
+
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "mtl.client", self._settings
+
+    def _open(self) -> None:
+        options = {**native_options({**self._options, "queue_messages": _COMMANDS}, grace_s=0.0)}
+        native = _Client(options, **self._settings)
+        notices = Notices("mtl", "client", self._on_drop)
+        told = native.told
+        _notices.watch(told, lambda: _tell_all(told, notices))
+        desk = _Desk(native, self._credentials, notices)
+        attend_questions(native.asked, desk.answer, "trunkline-mtl-login", 1)
+        opened(native, self._options, notices)
+        try:
+            # It is let in before anything else, or there is no client.
+            native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
+        except BaseException:
+            give_up(native)
+            _notices.unwatch(told)
+            raise
+        self._native = native
+
+    @property
+    def _client(self) -> _Client:
+        native: _Client = self._opened()
+        return native
+
+    @property
+    def stats(self) -> ClientStats:
+        """Counters of this moment; the last ones once closed."""
+        return ClientStats(**self._client.stats())
+
+    def _let_go(self, native: Any) -> None:
+        _notices.unwatch(native.told)
+        native.close(0.0)
+
+    def _terms(self, resources: str | Sequence[str], confirm: Confirm | None, window: int, *, reads: bool) -> Terms:
+        need_names("resources", resources)
+        if confirm is None:
+            confirm = "full" if self._settings["profile"] == "queue" else "none"
+        need_choice("confirm", confirm, ("none", "full"))
+        need_number("window", window, least=1)
+        names = [resources] if isinstance(resources, str) else list(resources)
+        return Terms(
+            client=self,
+            reads=reads,
+            resources=names,
+            is_confirmed=confirm == "full",
+            window=window,
+            timeout_s=self._timeout_s,
+            heartbeat=self._heartbeat,
+            options=self._options,
+            on_drop=self._on_drop,
+        )
+
+    def _lease(self, body: Mapping[str, Any], *, reads: bool) -> tuple[str, str]:
+        """An endpoint, and the lease to show there (MTL-26).
+
+        Raises:
+            LeaseRefusedError, RemoteProtocolError, AuthenticationError, TimeoutError, ClosedError: There is none.
+        """
+        native = self._client
+        name = "Connection.Reader" if reads else "Connection.Writer"
+        outgoing = native.call(name, dict(body), None)
+        reply: Reply = native.request(outgoing, room_s=self._timeout_s, timeout_s=self._timeout_s)
+        said = _checked(name, reply).body
+        lease, port, endpoint = said.get("lease"), said.get("port"), said.get("endpoint")
+        if not isinstance(endpoint, str):
+            host, _, _ = native.endpoint.rpartition(":")
+            endpoint = f"{host}:{port}" if isinstance(port, int) and 0 < port < 1 << 16 else None
+        if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
+            message = "the server leases no data connection: its reply has no lease, or no port"
+            raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
+        return endpoint, lease
+
+
+def _checked(name: str, reply: Reply) -> Reply:
+    """The reply, unless it says that something is wrong (MTL-29)."""
+    if reply.status < 400:
+        return reply
+    said = reply.body
+    text = f"{name} is answered {reply.status} {said.get('status', '')}".rstrip()
+    if reply.status == 403 and name in ("Connection.Reader", "Connection.Writer"):
+        raise LeaseRefusedError(text, reply.status)
+    raise RemoteProtocolError(text, status=reply.status, body=said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Credentials:
+    """Who we are, and how we show it."""
+
+    user: str | None
+    password: str | None
+    mechanism: str | None
+    has_key: bool
+
+    def begin(self, offered: Sequence[str], *, is_private: bool) -> tuple[str, Mechanism]:
+        name = choose(
+            offered,
+            user=self.user,
+            password=self.password,
+            mechanism=self.mechanism,
+            is_private=is_private,
+            has_key=self.has_key,
+        )
+        user, password = self.user or "", self.password or ""
+        if name == EXTERNAL:
+            return name, External()
+        if name == ANONYMOUS:
+            return name, Anonymous()
+        if name == PLAIN:
+            return name, Plain(user, password)
+        return name, ScramSha256(user, password)
+
+    def __repr__(self) -> str:
+        return f"<credentials of {self.user}>"
+
+
+class _Desk:
+    """Says how logins go on."""
+
+    def __init__(self, native: _Client, credentials: _Credentials, notices: Notices) -> None:
+        self._native = native
+        self._credentials = credentials
+        self._notices = notices
+        self._mechanism: Mechanism | None = None
+
+    def answer(self, kind: str, token: int, *details: Any) -> None:
+        try:
+            if kind == "begin":
+                offered, is_private = details
+                name, self._mechanism = self._credentials.begin(offered, is_private=is_private)
+                mechanism, response = self._mechanism, self._mechanism.step(None)
+            else:
+                # A server goes on with nothing that was not begun: the engine sees to that.
+                assert self._mechanism is not None
+                name, challenge = details
+                mechanism, response = self._mechanism, self._mechanism.step(challenge)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call that waits is to have it
+            if not isinstance(error, AuthenticationError):
+                self._notices.log(logging.ERROR, "login", "a login could not go on", error)
+            self._native.give_up(token, str(error))
+        else:
+            self._native.respond(token, name, response, is_done=mechanism.is_done)
+
+
+def _tell_all(told: Any, notices: Notices) -> None:
+    for kind, *details in told.read():
+        if kind != "ended":
+            notices.tell(kind, *details)
+
+
+class Client(Asking, BlockingRole):
+    """Logs in at a server, asks it commands, and opens data connections to write and read contents.
+
+    It is let in before the constructor returns. What it asks goes one by one (MTL-01); a reply that does not come in time
+    is waited for no more, and the next question goes on a connection of its own (MTL-02). A server that wants a login again,
+    or has forgotten it, gets one without anybody noticing (MTL-15).
+
+    Args:
+        user: Who logs in; None where the server asks for nobody, or the key in ``curve`` says it.
+        password: The password; SCRAM-SHA-256 does not send it.
+        profile: The profile (MTL-20).
+        virtual_host: The virtual host (MTL-12).
+        mechanism: The SASL mechanism; None takes the strongest on offer. PLAIN is never taken where others can read along,
+            unless this says so.
+        timeout_s: How long a command may take.
+        ping_interval_s: How long a data connection may be silent before it asks for a sign of life (MTL-57).
+        liveness: After so many intervals of silence its server is gone (MTL-58).
+        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
+        **options: Where the server listens, and more: ``connect``, ``curve``, each in `trunkline.RoleOptions`; a client has
+            neither ``bind`` nor ``socket``.
+
+    Raises:
+        AuthenticationError: The server does not let it in; `.mechanisms` says by which it would.
+        RemoteProtocolError: There is no such profile, or virtual host.
+        TimeoutError: The server does not answer.
+        LocalProtocolError: The options contradict each other.
+    """
+
+    def command(self, name: str, body: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Reply:
+        """Asks a command (MTL-07).
+
+        Args:
+            name: Its class and method, as ``"Queue.Info"``.
+            body: What it says, a JSON object.
+            timeout_s: How long to wait; None for as long as the client was told.
+
+        Returns:
+            The reply, of a status from 200 to 399.
+
+        Raises:
+            RemoteProtocolError: It is answered 400 or above; `.status` and `.body` say with what.
+            AuthenticationError: The server wants a login, and does not take it.
+            TimeoutError: No reply came.
+            PeerLostError: The connection was lost before the reply came.
+            ClosedError: The client is closed.
+        """
+        native = self._client
+        outgoing = native.call(name, None if body is None else dict(body), timeout_s)
+        shown_s = self._timeout_s if timeout_s is None else timeout_s
+        return _checked(name, native.request(outgoing, room_s=shown_s, timeout_s=shown_s))
+
+    def writer(
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+    ) -> Writer:
+        """Opens a data connection that sends contents (MTL-23).
+
+        Args:
+            resources: One resource or several; none is any.
+            confirm: ``"full"``: each content is confirmed or rejected; ``"none"``: none is. None: as the profile has it.
+            window: Contents that may be neither confirmed nor rejected.
+
+        Raises:
+            LeaseRefusedError: It may not.
+            RemoteProtocolError: There is no such resource, or the profile confirms nothing.
+            TimeoutError: The server does not answer.
+        """
+        return Writer(self._terms(resources, confirm, window, reads=False))
+
+    def reader(
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+    ) -> Reader:
+        """Opens a data connection that receives contents of what it summons (MTL-23).
+
+        Args:
+            resources: One resource or several; none is any.
+            confirm: ``"full"``: each content is to be confirmed or rejected; ``"none"``: none is. None: as the profile has
+                it.
+            window: Contents that may be in hand, neither confirmed nor rejected.
+
+        Raises:
+            LeaseRefusedError, RemoteProtocolError, TimeoutError: As for `writer`.
+        """
+        return Reader(self._terms(resources, confirm, window, reads=True))
+
+    def close(self) -> None:
+        """Ends it. Its data connections are closed by whoever opened them."""
+        native = self._client
+        native.close(0.0)
+        native.join()
+        _notices.unwatch(native.told)
+        native.raise_failure()
+
+
+class AsyncClient(Asking, AsyncRole):
+    """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
+
+    def _open(self) -> None:
+        super()._open()
+        self._calls: AsyncCalls[Reply] = AsyncCalls(self._client, self._waits)
+
+    async def command(
+        self, name: str, body: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Reply:
+        """See `Client.command`."""
+        outgoing = self._client.call(name, None if body is None else dict(body), timeout_s)
+        shown_s = self._timeout_s if timeout_s is None else timeout_s
+        return _checked(name, await (await self._calls.put(outgoing, shown_s, shown_s)))
+
+    def writer(
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+    ) -> AsyncWriter:
+        """See `Client.writer`; opened by ``async with``."""
+        return AsyncWriter(self._terms(resources, confirm, window, reads=False))
+
+    def reader(
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+    ) -> AsyncReader:
+        """See `Client.reader`; opened by ``async with``."""
+        return AsyncReader(self._terms(resources, confirm, window, reads=True))
+
+    async def close(self) -> None:
+        """See `Client.close`."""
+        native = self._native
+        if native is None:
+            return
+        native.close(0.0)
+        await self._join()
+        self._calls.end()
+        _notices.unwatch(native.told)
+        native.raise_failure()

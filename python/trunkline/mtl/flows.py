@@ -1,0 +1,486 @@
+"""Data connections: what writes contents, and what reads them (MTL-30 … MTL-61)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from trunkline import _notices
+from trunkline._attending import attend_questions
+from trunkline._calls import AsyncCalls
+from trunkline._native.mtl import Content
+from trunkline._native.mtl import Flow as _Flow
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, AsyncStream, BlockingRole, Role, give_up, native_options
+from trunkline._text import counted
+from trunkline.errors import (
+    ClosedError,
+    PeerLostError,
+    RemoteProtocolError,
+    TimeoutError,  # noqa: A004 - trunkline's
+    TrunklineError,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from trunkline.mtl.client import Asking
+    from trunkline.options import RoleOptions
+
+__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Reader", "Terms", "Writer"]
+
+_DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStats:
+    """Counters of a data connection since its start.
+
+    Attributes:
+        received: Whole messages off the socket.
+        sent: Messages the transport has taken.
+        dropped: What came and is no use, by kind; only kinds that occurred.
+        bytes: Bytes of all frames that came.
+        contents: Contents that came, or were given to be sent.
+        confirmed: Contents that were confirmed.
+        rejected: Contents that were rejected.
+        unconfirmed: Contents that are neither.
+        at_risk: Contents that were sent unconfirmed on a connection that was lost before anything showed that they arrived.
+        reconnects: Connections that were lost and begun anew.
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    bytes: int
+    contents: int
+    confirmed: int
+    rejected: int
+    unconfirmed: int
+    at_risk: int
+    reconnects: int
+    capture_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a data connection is for, and whose it is."""
+
+    client: Asking
+    reads: bool
+    resources: Sequence[str]
+    is_confirmed: bool
+    window: int
+    timeout_s: float
+    heartbeat: Mapping[str, Any]
+    options: RoleOptions
+    on_drop: Callable[[Dropped], object] | None
+
+    @property
+    def who(self) -> str:
+        """What its user knows it as."""
+        return "reader" if self.reads else "writer"
+
+    def lease(self) -> tuple[str, str]:
+        """An endpoint, and a lease to show there."""
+        body: dict[str, Any] = {"resources": list(self.resources), "confirm": "full" if self.is_confirmed else "none"}
+        if self.reads and self.is_confirmed:
+            body["window"] = self.window
+        return self.client._lease(body, reads=self.reads)  # noqa: SLF001 - of one room
+
+
+class _Flowing(Role):
+    """What a data connection does apart from waiting."""
+
+    _native: _Flow | None = None
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._keeper = _Keeper(terms)
+        self._told_rejects = 0
+        self._made()
+
+    def _open(self) -> None:
+        terms = self._terms
+        endpoint, lease = terms.lease()
+        given: RoleOptions = {**terms.options, "connect": endpoint}
+        if not terms.reads:
+            given["queue_messages"] = terms.window
+        options = native_options(given, grace_s=0.0)
+        native = _Flow(
+            options,
+            {
+                "reads": terms.reads,
+                "resources": list(terms.resources),
+                "is_confirmed": terms.is_confirmed,
+                "window": terms.window,
+                "endpoint": endpoint,
+                "lease": lease,
+                "timeout_s": terms.timeout_s,
+                "max_message_bytes": options["max_message_bytes"],
+                **terms.heartbeat,
+            },
+        )
+        notices = Notices("mtl", terms.who, terms.on_drop)
+        told = native.told
+        _notices.watch(told, lambda: _tell_all(told, notices))
+        self._keeper.keep(native)
+        try:
+            native.request(native.call("open", "", None), room_s=None, timeout_s=terms.timeout_s)
+        except BaseException:
+            give_up(native)
+            _notices.unwatch(told)
+            raise
+        self._native = native
+
+    @property
+    def _flow(self) -> _Flow:
+        native: _Flow = self._opened()
+        return native
+
+    @property
+    def stats(self) -> FlowStats:
+        """Counters of this moment; the last ones once closed."""
+        return FlowStats(**self._flow.stats())
+
+    def _let_go(self, native: Any) -> None:
+        _notices.unwatch(native.told)
+        native.close(0.0)
+
+    def _ended_by(self, error: ClosedError) -> TrunklineError:
+        """Why it is over: what kept it from another lease, if anything did."""
+        return self._keeper.failure or error
+
+    def _check_rejects(self) -> None:
+        """Raises once for contents that were rejected since the last time."""
+        flow = self._flow
+        rejected = flow.stats()["rejected"]
+        new = rejected - self._told_rejects
+        if new:
+            self._told_rejects = rejected
+            message = f"the server rejected {counted(new, 'content')}"
+            raise RemoteProtocolError(message, sequences=tuple(flow.rejects()[-new:]))
+
+    def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
+        unsent = self.stats.unconfirmed
+        return TimeoutError(f"not settled within {timeout_s} s: {counted(unsent, 'content')}", unsent=unsent)
+
+
+class _Keeper:
+    """Gets a data connection another lease when it has lost its own."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self.failure: TrunklineError | None = None
+
+    def keep(self, native: _Flow) -> None:
+        def answer(_kind: str, token: int) -> None:
+            try:
+                native.granted(token, *self._terms.lease())
+            except (TimeoutError, PeerLostError):
+                native.denied(token, None)
+            except TrunklineError as error:
+                # Nothing that is waited for will come.
+                self.failure = error
+                native.denied(token, str(error))
+                native.close(0.0)
+
+        attend_questions(native.asked, answer, f"trunkline-mtl-{self._terms.who}", 1)
+
+
+def _tell_all(told: Any, notices: Notices) -> None:
+    for kind, *details in told.read():
+        if kind == "lost":
+            notices.log(logging.WARNING, kind, "the server is silent or gone: asks for another lease")
+        elif kind == "found":
+            notices.log(logging.INFO, kind, "has another lease")
+        elif kind == "lease_failed":
+            notices.log(logging.ERROR, kind, f"gets no other lease: {details[0]}")
+        elif kind == "summon_refused":
+            resource, status = details
+            notices.log(logging.ERROR, kind, f"{resource!r} is not summoned any more: the server answers {status}")
+        elif kind != "ended":
+            notices.tell(kind, *details)
+
+
+class _Writing(_Flowing):
+    """What a writer does apart from waiting."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether contents are confirmed (MTL-50)."""
+        return self._terms.is_confirmed
+
+    @property
+    def times_s(self) -> list[float]:
+        """Seconds from when contents were given until they were confirmed or rejected: of the last ten thousand."""
+        return self._flow.times()
+
+
+class Writer(_Writing, BlockingRole):
+    """Sends contents to resources; made by `Client.writer`.
+
+    Where contents are confirmed, those that are not go once more when the connection was lost, ``redelivered`` among their
+    properties: a content is there at least once.
+    """
+
+    def send(
+        self,
+        body: Buffer,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        resource: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Sends a content (MTL-45), once the window has room for it.
+
+        Args:
+            body: Any buffer.
+            properties: A field table (MTL-60).
+            resource: Which one, where the lease is for several (MTL-46).
+            timeout_s: How long to wait for room; None for ever.
+
+        Raises:
+            LocalProtocolError: The resource is missing or not leased, or the properties cannot be said.
+            TimeoutError: There was no room.
+            ClosedError: The writer is closed.
+        """
+        flow = self._flow
+        outbound = flow.outbound(body, None if properties is None else dict(properties), resource)
+        try:
+            flow.put_outbound(outbound, timeout_s)
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Waits until every content is settled: confirmed, or where nothing is confirmed, taken by the transport.
+
+        Args:
+            timeout_s: How long; None for ever.
+
+        Raises:
+            RemoteProtocolError: Some were rejected since the last time; `.sequences` says which, by the order in which they
+                were sent, from 1.
+            TimeoutError: Some are not settled; `.unsent` says how many.
+            ClosedError: The writer is closed.
+        """
+        flow = self._flow
+        try:
+            flow.check_open()
+            if not flow.wait_drained(timeout_s):
+                raise self._not_flushed(timeout_s)
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+        self._check_rejects()
+
+    def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """Waits until every content is settled, at most for `drain_s`, and ends; at once if there is nothing.
+
+        Raises:
+            RemoteProtocolError: Some were rejected, and nobody was told.
+            TimeoutError: Some are not settled; `.unsent` says how many.
+        """
+        flow = self._flow
+        was_open = not flow.closed
+        flow.close(drain_s)
+        flow.join()
+        _notices.unwatch(flow.told)
+        flow.raise_failure()
+        if was_open:
+            self._check_rejects()
+            if self.stats.unconfirmed:
+                raise self._not_flushed(drain_s)
+
+    def _abandon(self) -> None:
+        # The exception that ends it says more.
+        with suppress(TimeoutError, RemoteProtocolError):
+            self.close(drain_s=0.0)
+
+
+class AsyncWriter(_Writing, AsyncRole):
+    """`Writer` for asyncio: opened by ``async with``; what can wait is a coroutine."""
+
+    async def send(
+        self,
+        body: Buffer,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        resource: str | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """See `Writer.send`."""
+        flow = self._flow
+        outbound = flow.outbound(body, None if properties is None else dict(properties), resource)
+        try:
+            await self._waits.room(lambda: flow.offer_outbound(outbound), timeout_s)
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+
+    async def flush(self, *, timeout_s: float | None = None) -> None:
+        """See `Writer.flush`."""
+        flow = self._flow
+        try:
+            flow.check_open()
+            if not await self._waits.until(lambda: flow.is_drained() or flow.closed, timeout_s):
+                raise self._not_flushed(timeout_s)
+            flow.wait_drained(0)
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+        self._check_rejects()
+
+    async def close(self, *, drain_s: float = _DRAIN_S) -> None:
+        """See `Writer.close`."""
+        flow = self._native
+        if flow is None:
+            return
+        was_open = not flow.closed
+        flow.close(drain_s)
+        await self._join()
+        _notices.unwatch(flow.told)
+        flow.raise_failure()
+        if was_open:
+            self._check_rejects()
+            if self.stats.unconfirmed:
+                raise self._not_flushed(drain_s)
+
+    async def _abandon(self) -> None:
+        # The exception that ends it says more.
+        with suppress(TimeoutError, RemoteProtocolError):
+            await self.close(drain_s=0.0)
+
+
+class Reader(_Flowing, BlockingRole):
+    """Receives the contents of what it summons; made by `Client.reader`. Iterates over them until it is closed.
+
+    When its connection was lost it has another lease and summons again by itself; contents that it had in hand come once
+    more, and what is said of them then as they came first is ignored.
+    """
+
+    def _ask(self, what: Literal["summon", "dismiss"], resource: str, timeout_s: float | None) -> None:
+        flow = self._flow
+        shown_s = self._terms.timeout_s if timeout_s is None else timeout_s
+        try:
+            flow.request(flow.call(what, resource, timeout_s), room_s=shown_s, timeout_s=shown_s)
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+
+    def summon(self, resource: str, *, timeout_s: float | None = None) -> None:
+        """Has the contents of a resource come (MTL-37).
+
+        Args:
+            resource: One of the lease.
+            timeout_s: How long to wait for the answer; None for as long as the client was told.
+
+        Raises:
+            LocalProtocolError: It is not leased, or summoned already; nothing was sent.
+            RemoteProtocolError: The server refuses it.
+            TimeoutError: No answer came.
+            ClosedError: The reader is closed.
+        """
+        self._ask("summon", resource, timeout_s)
+
+    def dismiss(self, resource: str, *, timeout_s: float | None = None) -> None:
+        """Has no more of them come (MTL-41); what is in hand may still be confirmed. Raises as `summon` does."""
+        self._ask("dismiss", resource, timeout_s)
+
+    def receive(self, *, timeout_s: float | None = None) -> Content:
+        """Waits for a content.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: None came.
+            AuthenticationError, LeaseRefusedError, RemoteProtocolError: The connection was lost, and there is no other.
+            ClosedError: The reader is closed.
+        """
+        try:
+            return self._flow.receive(timeout_s)
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+
+    def __iter__(self) -> Iterator[Content]:
+        """Every content until the reader is closed."""
+        yield from self._flow
+        if self._keeper.failure is not None:
+            raise self._keeper.failure
+
+    def confirm(self, content: Content, *, multiple: bool = False) -> None:
+        """Says that a content is safe (MTL-51).
+
+        Args:
+            content: One that came to this reader.
+            multiple: Whether all before it are safe, too.
+        """
+        self._flow.confirm(content, multiple=multiple)
+
+    def reject(self, content: Content, *, multiple: bool = False, recycle: bool = False) -> None:
+        """Says that a content is not wanted (MTL-53).
+
+        Args:
+            content: One that came to this reader.
+            multiple: Whether all before it are not wanted, either.
+            recycle: Whether it is to be sent again (MTL-54).
+        """
+        self._flow.reject(content, multiple=multiple, recycle=recycle)
+
+    def close(self) -> None:
+        """Gives back what is in hand, and ends."""
+        flow = self._flow
+        flow.close(_DRAIN_S)
+        flow.join()
+        _notices.unwatch(flow.told)
+        flow.raise_failure()
+
+
+class AsyncReader(_Flowing, AsyncStream[Content]):
+    """`Reader` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine."""
+
+    def _open(self) -> None:
+        super()._open()
+        self._calls: AsyncCalls[None] = AsyncCalls(self._flow, self._waits)
+
+    async def _ask(self, what: Literal["summon", "dismiss"], resource: str, timeout_s: float | None) -> None:
+        shown_s = self._terms.timeout_s if timeout_s is None else timeout_s
+        try:
+            await (await self._calls.put(self._flow.call(what, resource, timeout_s), shown_s, shown_s))
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+
+    async def summon(self, resource: str, *, timeout_s: float | None = None) -> None:
+        """See `Reader.summon`."""
+        await self._ask("summon", resource, timeout_s)
+
+    async def dismiss(self, resource: str, *, timeout_s: float | None = None) -> None:
+        """See `Reader.dismiss`."""
+        await self._ask("dismiss", resource, timeout_s)
+
+    async def receive(self, *, timeout_s: float | None = None) -> Content:
+        """See `Reader.receive`."""
+        try:
+            return await self._waits.taken(self._flow.poll, timeout_s, "no content came")
+        except ClosedError as error:
+            raise self._ended_by(error) from None
+
+    def confirm(self, content: Content, *, multiple: bool = False) -> None:
+        """See `Reader.confirm`; does not wait."""
+        self._flow.confirm(content, multiple=multiple)
+
+    def reject(self, content: Content, *, multiple: bool = False, recycle: bool = False) -> None:
+        """See `Reader.reject`; does not wait."""
+        self._flow.reject(content, multiple=multiple, recycle=recycle)
+
+    async def close(self) -> None:
+        """See `Reader.close`."""
+        flow = self._native
+        if flow is None:
+            return
+        flow.close(_DRAIN_S)
+        await self._join()
+        self._calls.end()
+        _notices.unwatch(flow.told)
+        flow.raise_failure()

@@ -1,0 +1,85 @@
+"""Profiles: what becomes of contents, and which commands there are (MTL-22)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from trunkline._arguments import need_callable, need_choice
+from trunkline._native.mtl import Reply
+from trunkline.errors import LocalProtocolError
+
+__all__ = ["Handler", "Profile", "Session", "known"]
+
+Routing: TypeAlias = Literal["queue", "fanout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who asks a command.
+
+    Attributes:
+        user: The user; None where nobody was asked to log in.
+        virtual_host: The virtual host.
+        profile: The profile.
+    """
+
+    user: str | None
+    virtual_host: str
+    profile: str
+
+
+Handler: TypeAlias = "Callable[[Session, dict[str, Any]], Reply | Mapping[str, Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile of your own (MTL-22).
+
+    Attributes:
+        name: Its name; case does not matter (MTL-21).
+        routing: ``"queue"``: each content goes to one reader and waits for one; ``"fanout"``: each goes to all readers that
+            are there, and is never confirmed.
+        commands: By name, as ``"Bank.Transfer"``, what answers a command: called with a `Session` and what the command says,
+            in a thread of the server's own, it returns a `Reply`, or a dict for a reply of status 200. One that raises is
+            logged, and replied to with 500.
+    """
+
+    name: str
+    routing: Routing = "queue"
+    commands: Mapping[str, Handler] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        need_choice("routing", self.routing, ("queue", "fanout"))
+        for name, handler in self.commands.items():
+            if not all(name.partition(".")):
+                message = f"{name!r} is no name of a command: Class.Method is"
+                raise LocalProtocolError(message)
+            need_callable(f"commands[{name!r}]", handler)
+
+
+def known(
+    profiles: Sequence[str | Profile], resources: Sequence[str]
+) -> list[tuple[str, str, list[str], bool, list[str]]]:
+    """The profiles as the engine takes them: name, routing, resources, whether clients make queues, commands.
+
+    Raises:
+        LocalProtocolError: One is not known, or two have one name.
+    """
+    made: dict[str, tuple[str, str, list[str], bool, list[str]]] = {}
+    for profile in profiles:
+        if isinstance(profile, Profile):
+            one = profile.name, profile.routing, list(resources), False, list(profile.commands)
+        elif profile == "test":
+            # It has one resource, whatever else there is (MTL-62).
+            one = "test", "fanout", ["resource"], False, []
+        elif profile == "queue":
+            one = "queue", "queue", list(resources), True, []
+        else:
+            message = f"{profile!r} is no profile: 'test' and 'queue' are, and what you make with mtl.Profile"
+            raise LocalProtocolError(message)
+        if made.setdefault(one[0].lower(), one) is not one:
+            message = f"there are two profiles of the name {one[0]!r}"
+            raise LocalProtocolError(message)
+    return list(made.values())

@@ -1,0 +1,386 @@
+"""The role that lets in, and passes contents on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from trunkline import _notices
+from trunkline._arguments import need_callable, need_flag, need_names, need_number, need_path, need_seconds
+from trunkline._attending import attend_questions
+from trunkline._endpoints import need_endpoints
+from trunkline._native.mtl import Reply
+from trunkline._native.mtl import Server as _Server
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncService, BlockingService, Role, endpoints, native_options, opened
+from trunkline.errors import LocalProtocolError
+from trunkline.mtl.profiles import Handler, Profile, Session, known
+from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
+from trunkline.mtl.users import Users
+from trunkline.options import Endpoints, RoleOptions, spelled_out
+
+__all__ = ["AsyncServer", "ResourceStats", "Server", "ServerStats", "Serving"]
+
+# Logins that are checked, and commands of the user's own that are answered, at a time.
+_THREADS = 4
+
+_ENDS = {
+    "silent": "answers no ping: its lease ends",
+    "gone": "is gone: its lease ends",
+    "revoked": "has no right any more: its lease ends",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStats:
+    """Counters of one resource since the start.
+
+    Attributes:
+        virtual_host: Its virtual host.
+        profile: Its profile.
+        resource: Its name; each name cut at 200 bytes.
+        queued: Contents that are there: those that wait, and those in the hands of readers.
+        queued_bytes: What they take, with 64 bytes a frame.
+        readers: Readers that have summoned it.
+        writers: Data connections that may write to it.
+        in_: Contents taken in; ``in`` in JSON.
+        out: Contents given to the transport, one a reader.
+        confirmed: Contents that readers confirmed.
+        rejected: Contents that readers rejected.
+        redelivered: Contents delivered once more.
+        dead_lettered: Contents that nobody wanted.
+        expired: Contents that waited for longer than they may.
+    """
+
+    virtual_host: str
+    profile: str
+    resource: str
+    queued: int
+    queued_bytes: int
+    readers: int
+    writers: int
+    in_: int
+    out: int
+    confirmed: int
+    rejected: int
+    redelivered: int
+    dead_lettered: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStats:
+    """Counters of a server since its start.
+
+    Attributes:
+        received: Whole messages off the sockets.
+        sent: Messages of the data flow given to the transport.
+        dropped: Messages that came to nothing, by kind; only kinds that occurred.
+        bytes: Bytes of all frames received.
+        peers: Peers connected now; those over ``inproc://`` are not seen.
+        sessions: Sessions that are open.
+        leases: Data connections that have shown their lease.
+        refused: Logins that failed, and CURVE clients that were not let in.
+        resources: One entry a resource, at most 1000.
+        capture_lost: Rows the capture could not keep up with.
+        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    bytes: int
+    peers: int
+    sessions: int
+    leases: int
+    refused: int
+    resources: Sequence[ResourceStats]
+    capture_lost: int
+    turned_away: int
+
+
+class Serving(Role):
+    """What a server does apart from waiting."""
+
+    _native: _Server | None = None
+
+    @spelled_out(RoleOptions, without="connect")
+    def __init__(
+        self,
+        *,
+        data_bind: Endpoints = (),
+        users: str | os.PathLike[str] | Mapping[str, str] | None = None,
+        anonymous: bool = False,
+        virtual_hosts: Sequence[str] = ("/",),
+        profiles: Sequence[str | Profile] = ("test", "queue"),
+        resources: Sequence[str] = (),
+        durable: str | os.PathLike[str] | None = None,
+        max_queue: int = 100_000,
+        max_queue_bytes: int = 256 << 20,
+        queue_ttl_s: float | None = None,
+        max_recycle: int = 5,
+        ping_interval_s: float = 2.5,
+        liveness: int = 3,
+        session_idle_s: float = 3600.0,
+        lease_idle_s: float = 30.0,
+        on_drop: Callable[[Dropped], object] | None = None,
+        **options: Unpack[RoleOptions],
+    ) -> None:
+        if options.get("connect"):
+            message = "a server listens: use bind="
+            raise LocalProtocolError(message)
+        need_flag("anonymous", anonymous)
+        need_names("virtual_hosts", virtual_hosts)
+        need_names("resources", resources)
+        need_path("durable", durable, may_be_none=True)
+        need_number("max_queue", max_queue, least=1)
+        need_number("max_queue_bytes", max_queue_bytes, least=1)
+        need_seconds("queue_ttl_s", queue_ttl_s, may_be_none=True)
+        need_number("max_recycle", max_recycle)
+        need_seconds("ping_interval_s", ping_interval_s)
+        need_number("liveness", liveness, least=2)
+        need_seconds("session_idle_s", session_idle_s)
+        need_seconds("lease_idle_s", lease_idle_s)
+        need_callable("on_drop", on_drop)
+        data_endpoints = endpoints("data_bind", data_bind)
+        need_endpoints("data_bind", data_endpoints)
+        curve = options.get("curve")
+        if users is None and not anonymous and (curve is None or not curve.lets_in_some):
+            message = "a server needs users=, an allow-list in curve=, or anonymous=True"
+            raise LocalProtocolError(message)
+        self._given_users = users
+        self._users = None if users is None else Users.read(users)
+        if isinstance(users, Mapping):
+            # Their passwords are kept nowhere.
+            self._given_users = None
+        self._authenticator = Authenticator(self._users, anonymous=anonymous)
+        self._handlers = {
+            (profile.name, name.lower()): handler
+            for profile in profiles
+            if isinstance(profile, Profile)
+            for name, handler in profile.commands.items()
+        }
+        is_open = users is None and anonymous
+        self._settings = {
+            "data_bind": data_endpoints,
+            "access": None if is_open else (self._users is not None and self._users.have_passwords, True, anonymous),
+            "virtual_hosts": [virtual_hosts] if isinstance(virtual_hosts, str) else list(virtual_hosts),
+            "profiles": known([profiles] if isinstance(profiles, str | Profile) else profiles, self._names(resources)),
+            "max_queue": max_queue,
+            "max_queue_bytes": max_queue_bytes,
+            "queue_ttl_s": queue_ttl_s,
+            "max_recycle": max_recycle,
+            "ping_interval_s": ping_interval_s,
+            "liveness": liveness,
+            "session_idle_s": session_idle_s,
+            "lease_idle_s": lease_idle_s,
+            "durable": None if durable is None else os.fspath(durable),
+        }
+        self._on_drop = on_drop
+        self._options = options
+        self._made()
+
+    @staticmethod
+    def _names(resources: Sequence[str]) -> list[str]:
+        return [resources] if isinstance(resources, str) else list(resources)
+
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "mtl.server", self._settings
+
+    def _open(self) -> None:
+        native = _Server(native_options(self._options, grace_s=0.0), self._settings)
+        notices = Notices("mtl", "server", self._on_drop)
+        told = native.told
+        _notices.watch(told, lambda: _tell_all(told, notices))
+        desk = _Desk(native, self._authenticator, self._handlers, notices)
+        attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS)
+        self._native = opened(native, self._options, notices)
+
+    @property
+    def _server(self) -> _Server:
+        native: _Server = self._opened()
+        return native
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The endpoints it takes commands at, ports filled in."""
+        return tuple(self._server.listens[0])
+
+    @property
+    def data_endpoints(self) -> tuple[str, ...]:
+        """The endpoints it takes data at: the same, unless ``data_bind`` says otherwise (MTL-31)."""
+        return tuple(self._server.listens[1])
+
+    @property
+    def stats(self) -> ServerStats:
+        """Counters of this moment; the last ones once closed."""
+        counts = self._server.stats()
+        resources = tuple(
+            ResourceStats(**{"in_" if name == "in" else name: value for name, value in resource.items()})
+            for resource in counts["resources"]
+        )
+        return ServerStats(**{**counts, "resources": resources})
+
+    def reload(self) -> None:
+        """Reads the users and the allow-list again.
+
+        Sessions of users who are not there any more, have another password or may do less have to authenticate again with
+        their next command; the data connections of those who are gone or may do less end (MTL-15).
+
+        Raises:
+            LocalProtocolError: One of the two is faulty or cannot be read; both stay as they were.
+            ClosedError: The server is closed.
+        """
+        native, curve = self._server, self._options.get("curve")
+        native.check_open()
+        try:
+            allowed = None if curve is None else curve.read()
+            users = self._users if self._given_users is None else Users.read(self._given_users)
+        except OSError as error:
+            message = f"{error.filename} cannot be read: {error.strerror}"
+            raise LocalProtocolError(message) from error
+        if curve is not None:
+            curve.admit(allowed)
+        if users is None or self._users is None or users == self._users:
+            return
+        before, self._users = self._users, users
+        self._authenticator.users = users
+        gone = before.changed(users)
+        others = [name for name in before if name not in gone and before.get(name) != users.get(name)]
+        native.revoke(sorted(gone), leases=True)
+        native.revoke(others, leases=False)
+
+
+class _Desk:
+    """Answers what a server cannot decide by itself: logins, and commands of the user's own."""
+
+    def __init__(
+        self,
+        native: _Server,
+        authenticator: Authenticator,
+        handlers: Mapping[tuple[str, str], Handler],
+        notices: Notices,
+    ) -> None:
+        self._native = native
+        self._authenticator = authenticator
+        self._handlers = handlers
+        self._notices = notices
+
+    def answer(self, kind: str, token: int, *details: Any) -> None:
+        if kind == "login":
+            self._check(token, *details)
+        else:
+            self._serve(token, *details)
+
+    def _check(
+        self,
+        token: int,
+        mechanism: str,
+        response: bytes,
+        state: bytes,
+        is_private: bool,  # noqa: FBT001 - as the engine asks
+        user_id: str | None,
+    ) -> None:
+        try:
+            answer = self._authenticator.step(mechanism, response, state, is_private=is_private, user_id=user_id)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client waits for an answer
+            self._notices.log(logging.ERROR, "login", "a login could not be checked", error)
+            self._native.fail(token)
+            return
+        if isinstance(answer, Challenge):
+            self._native.challenge(token, answer.challenge, answer.state)
+        elif isinstance(answer, Welcome):
+            self._native.welcome(token, answer.user, _listed(answer.read), _listed(answer.write))
+        else:
+            self._native.refuse(token, answer.user)
+
+    def _serve(
+        self, token: int, profile: str, name: str, body: dict[str, Any], user: str | None, virtual_host: str
+    ) -> None:
+        try:
+            said = self._handlers[profile, name.lower()](Session(user, virtual_host, profile), body)
+            reply = said if isinstance(said, Reply) else Reply(200, {"status": "OK", **said})
+        except Exception as error:  # noqa: BLE001 - whatever it raises, the client waits for an answer
+            self._notices.log(logging.ERROR, f"{name} raised", f"the handler of {name} raised", error)
+            self._native.fail(token)
+        else:
+            self._native.reply(token, reply)
+
+
+def _listed(patterns: Sequence[str] | None) -> list[str] | None:
+    return None if patterns is None else list(patterns)
+
+
+def _tell_all(told: Any, notices: Notices) -> None:
+    for kind, *details in told.read():
+        tell(notices, kind, *details)
+
+
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what a server's engine has to say."""
+    if kind == "logged_in":
+        peer, user = details
+        notices.log(logging.INFO, kind, f"client {peer.hex()} has logged in{f' as {user}' if user else ''}")
+    elif kind == "login_refused":
+        peer, user = details
+        notices.log(logging.WARNING, kind, f"client {peer.hex()} is not let in{f' as {user}' if user else ''}")
+    elif kind == "leased":
+        peer, reads = details
+        notices.log(logging.INFO, kind, f"data connection {peer.hex()} {'reads' if reads else 'writes'}")
+    elif kind == "lease_ended":
+        peer, why = details
+        notices.log(logging.INFO, f"{kind} {why}", f"data connection {peer.hex()} {_ENDS[why]}")
+    elif kind == "store_failed":
+        notices.log(logging.ERROR, kind, f"what is to be durable cannot be stored, and is not confirmed: {details[0]}")
+    else:
+        notices.tell(kind, *details)
+
+
+class Server(Serving, BlockingService):
+    """Lets clients in, leases them data connections, and passes contents from writers to readers (MTL-01 … MTL-62).
+
+    It runs on a thread of its own until it is closed. What is between its writers and its readers is said by profiles:
+    ``"test"`` has one resource ``resource`` whose contents go to all readers; ``"queue"`` has queues, each of whose contents
+    goes to one reader, in order, and comes back when that one rejects it or is gone.
+
+    Args:
+        data_bind: One endpoint or several for data; without, it comes to those of ``bind`` (MTL-31).
+        users: A users file, as ``trunkline mtl users`` writes it, or a mapping of names to passwords, which are kept as
+            verifiers only.
+        anonymous: Whether clients may come without a name; without ``users`` nobody is asked for one (MTL-13).
+        virtual_hosts: The virtual hosts; each has resources of its own.
+        profiles: ``"test"``, ``"queue"``, and any `Profile` of your own.
+        resources: Queues that are there from the start, in every virtual host.
+        durable: A directory that keeps the contents of queues: one is confirmed once it would survive the loss of power.
+        max_queue: Contents a queue may hold; beyond it, they are rejected.
+        max_queue_bytes: Bytes a queue may hold; one larger content is taken.
+        queue_ttl_s: How long a content may wait; None for ever.
+        max_recycle: How often a content may come back before it is a dead letter (MTL-54).
+        ping_interval_s: How long a data connection may be silent before it is asked for a sign of life (MTL-57).
+        liveness: After so many intervals of silence it is gone (MTL-58).
+        session_idle_s: How long a session without a data connection is kept.
+        lease_idle_s: How long a lease may wait to be used (MTL-26).
+        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a queue has no room
+            for, once a burst.
+        **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in
+            `trunkline.RoleOptions`; a server has no ``connect``.
+
+    Raises:
+        OSError: An endpoint cannot be bound, the users cannot be read, or what is durable cannot be opened.
+        LocalProtocolError: The options contradict each other, or the users file is faulty.
+        CaptureError: The capture cannot be opened.
+
+    ```pycon
+    >>> with Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...     len(server.endpoints), server.stats.sessions
+    (1, 0)
+
+    ```
+    """
+
+
+class AsyncServer(Serving, AsyncService):
+    """`Server` for asyncio: opened by ``async with``."""

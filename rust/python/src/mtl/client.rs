@@ -1,0 +1,161 @@
+//! The role that asks.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::{IntoPyObjectExt, intern};
+use trunkline_engine::{Answering, Aside, Handle, Notices, Replies};
+use trunkline_wire::mtl::client::{Client, ClientAnswer, ClientEvent, ClientSettings, ClientVerb, LoginStep, Outcome};
+use trunkline_wire::mtl::control::{Command, Json};
+use trunkline_wire::question::Token;
+use trunkline_wire::{CallId, Framing};
+
+use super::json;
+use super::message::PyReply;
+use crate::caller::{Called, Caller, Outgoing, Reply};
+use crate::counters::counters;
+use crate::errors::{AuthenticationError, LocalProtocolError, PeerLostError, decode_error, dropped};
+use crate::role::{RoleOptions, connection, seconds, start};
+use crate::told::PyTold;
+
+/// A client's engine, as far as commands go.
+#[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Client")]
+pub(crate) struct PyClient {
+    handle: Arc<Handle<Client>>,
+    told: Py<PyTold>,
+    asked: Py<PyTold>,
+}
+
+impl Called for Client {
+    fn reply(py: Python<'_>, outcome: Outcome) -> PyResult<Reply> {
+        Ok(match outcome {
+            Outcome::Entered => Reply::Given(py.None()),
+            Outcome::Reply(reply) => Reply::Given(PyReply::of(reply).into_py_any(py)?),
+            Outcome::Unauthenticated(mechanisms) => {
+                let text = "the server does not let this user in, or not with this password";
+                Reply::Failed(unauthenticated(py, text, mechanisms)?)
+            }
+            Outcome::NoLogin(reason, offered) => Reply::Failed(unauthenticated(py, &reason, offered)?),
+            Outcome::Garbled(error) => Reply::Failed(decode_error("mtl", error)),
+            Outcome::TimedOut => Reply::TimedOut,
+            Outcome::Lost => Reply::Failed(PeerLostError::new_err("the connection was lost before the reply came")),
+            Outcome::Unanswered => Reply::Unanswered,
+        })
+    }
+
+    fn cancel(call: CallId) -> ClientVerb {
+        ClientVerb::Cancel(call)
+    }
+}
+
+fn unauthenticated(py: Python<'_>, text: &str, mechanisms: Vec<String>) -> PyResult<PyErr> {
+    Ok(AuthenticationError::new_err((text.to_owned(), PyTuple::new(py, mechanisms)?.unbind())))
+}
+
+#[pymethods]
+impl PyClient {
+    #[new]
+    #[pyo3(signature = (options, *, virtual_host, profile, timeout_s))]
+    fn new(
+        py: Python<'_>,
+        options: RoleOptions,
+        virtual_host: String,
+        profile: String,
+        timeout_s: f64,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let settings = ClientSettings {
+            connect: options.connect.clone(),
+            options: options.socket.clone(),
+            virtual_host,
+            profile,
+            timeout: seconds("timeout_s", timeout_s)?,
+        };
+        let replies = Arc::new(Replies::new(options.bounds)?);
+        let (notices, questions) = (Arc::new(Notices::new()?), Arc::new(Notices::new()?));
+        let picks = |event: &ClientEvent| matches!(event, ClientEvent::Asked { .. }).then_some(0);
+        let sink = Aside::picking(Arc::clone(&questions), picks, Answering::new(Arc::clone(&replies)));
+        let sink = Aside::new(Arc::clone(&notices), sink);
+        let machine = Client::new(settings);
+        let (handle, role) = start(py, machine, sink, options, Framing::MtlControl, "trunkline-mtl-client")?;
+        let caller = Caller::new(handle.clone(), replies);
+        let client = Self {
+            told: Py::new(py, PyTold::new(handle.clone(), notices, told))?,
+            asked: Py::new(py, PyTold::new(handle.clone(), questions, told))?,
+            handle,
+        };
+        Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(client))
+    }
+
+    /// The notices, for those who tell them.
+    #[getter]
+    fn told(&self, py: Python<'_>) -> Py<PyTold> {
+        self.told.clone_ref(py)
+    }
+
+    /// The questions, for those who answer them.
+    #[getter]
+    fn asked(&self, py: Python<'_>) -> Py<PyTold> {
+        self.asked.clone_ref(py)
+    }
+
+    /// A call of a command; without a name, of a session.
+    #[pyo3(signature = (name, body, timeout_s))]
+    fn call(
+        slf: &Bound<'_, Self>,
+        name: Option<String>,
+        body: &Bound<'_, PyAny>,
+        timeout_s: Option<f64>,
+    ) -> PyResult<Outgoing> {
+        let body = if body.is_none() { Json::default() } else { json::from_python("body", body)? };
+        let command = name.map(|name| Command { name, body });
+        if let Some(command) = &command
+            && command.parts().is_none()
+        {
+            let text = format!("{:?} is no name of a command: Class.Method is", command.name);
+            return Err(LocalProtocolError::new_err(text));
+        }
+        let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
+        Ok(slf.as_super().get().outgoing(|call| ClientVerb::Call { call, command, timeout }, 0))
+    }
+
+    /// A login goes on with this; whether the server may end it now.
+    #[pyo3(signature = (token, mechanism, response, *, is_done))]
+    fn respond(&self, token: u64, mechanism: String, response: Vec<u8>, is_done: bool) {
+        let answer = ClientAnswer::Respond { mechanism, response: response.into(), is_done };
+        self.handle.ask(ClientVerb::Answer(Token(token), answer));
+    }
+
+    /// A login does not go on.
+    fn give_up(&self, token: u64, reason: String) {
+        self.handle.ask(ClientVerb::Answer(Token(token), ClientAnswer::GiveUp(reason)));
+    }
+
+    /// The endpoint it is connected to, of those it was given.
+    #[getter]
+    fn endpoint(&self, py: Python<'_>) -> String {
+        py.detach(|| self.handle.stats()).machine.endpoint
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let snapshot = py.detach(|| self.handle.stats());
+        let stats = counters(py, &snapshot.machine)?;
+        stats.set_item(intern!(py, "capture_lost"), snapshot.capture_lost)?;
+        Ok(stats)
+    }
+}
+
+pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
+    match event {
+        ClientEvent::Asked { token, step: LoginStep::Begin { mechanisms }, is_private } => {
+            ("begin", token.0, mechanisms, is_private).into_pyobject(py)
+        }
+        ClientEvent::Asked { token, step: LoginStep::Challenge { mechanism, challenge }, .. } => {
+            ("challenge", token.0, mechanism, PyBytes::new(py, &challenge)).into_pyobject(py)
+        }
+        ClientEvent::Ended(call, _) => ("ended", call.0).into_pyobject(py),
+        ClientEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
+        ClientEvent::Connection(what) => connection(what).into_pyobject(py),
+    }
+}

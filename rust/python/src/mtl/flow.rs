@@ -1,0 +1,378 @@
+//! The data connections of a client.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::{IntoPyObjectExt, intern};
+use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies};
+use trunkline_wire::mtl::data::Layout;
+use trunkline_wire::mtl::flow::{Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowVerb, Grant};
+use trunkline_wire::question::Token;
+use trunkline_wire::{CallId, FRAME_COST, Frames, Framing, Nanos};
+
+use super::server::pings;
+use super::table;
+use crate::caller::{Called, Caller, Outgoing, Reply};
+use crate::counters::counters;
+use crate::errors::{LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
+use crate::frames::{self, within};
+use crate::names::name;
+use crate::reader::{Next, Reader};
+use crate::role::{RoleOptions, connection, seconds, start};
+use crate::told::PyTold;
+
+/// The engine of a data connection.
+#[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Flow")]
+pub(crate) struct PyFlow {
+    reader: Reader<Flow>,
+    told: Py<PyTold>,
+    asked: Py<PyTold>,
+    resources: Vec<String>,
+    max_message_bytes: u64,
+}
+
+/// A content on its way to the engine.
+#[pyclass(module = "trunkline._native.mtl", name = "Outbound")]
+pub(crate) struct PyOutbound {
+    verb: Option<FlowVerb>,
+    bytes: usize,
+}
+
+impl Called for Flow {
+    fn reply(py: Python<'_>, outcome: FlowOutcome) -> PyResult<Reply> {
+        Ok(match outcome {
+            FlowOutcome::Done => Reply::Given(py.None()),
+            FlowOutcome::Refused(403) => {
+                Reply::Failed(LeaseRefusedError::new_err(("the server does not take the lease", 403)))
+            }
+            FlowOutcome::Refused(status) => {
+                let text = format!("the server answers {status}");
+                let error = RemoteProtocolError::new_err(text);
+                error.value(py).setattr(intern!(py, "status"), status)?;
+                Reply::Failed(error)
+            }
+            FlowOutcome::Forbidden(reason) => Reply::Failed(LocalProtocolError::new_err(reason)),
+            FlowOutcome::TimedOut => Reply::TimedOut,
+            FlowOutcome::Lost(reason) => Reply::Failed(PeerLostError::new_err(reason)),
+            FlowOutcome::Unanswered => Reply::Unanswered,
+        })
+    }
+
+    fn cancel(call: CallId) -> FlowVerb {
+        FlowVerb::Cancel(call)
+    }
+}
+
+/// A content that came.
+#[pyclass(frozen, module = "trunkline.mtl", name = "Content")]
+pub(crate) struct PyContent {
+    handle: Arc<Handle<Flow>>,
+    connection: u32,
+    frames: Frames,
+    layout: Layout,
+    only: Option<String>,
+}
+
+#[pymethods]
+impl PyContent {
+    /// The resource it is from.
+    #[getter]
+    fn resource<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        name(py, self.source())
+    }
+
+    /// Its properties (MTL-60), `redelivered` among them where it may have been delivered before.
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        table::to_python(py, &self.frames[0][self.layout.table.clone()])
+    }
+
+    /// Its body.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.frames[1])
+    }
+
+    /// Its number on the connection it came on (MTL-47).
+    #[getter]
+    fn sequence(&self) -> u64 {
+        self.layout.sequence
+    }
+
+    /// Whether it may have been delivered before (MTL-54).
+    #[getter]
+    fn redelivered(&self, py: Python<'_>) -> PyResult<bool> {
+        let flag = self.properties(py)?.get_item(intern!(py, "redelivered"))?;
+        flag.map_or(Ok(false), |flag| flag.is_truthy())
+    }
+
+    /// Says that it is safe (MTL-51); nothing comes of it once the connection that it came on is lost.
+    fn confirm(&self) {
+        self.settle(true, false, false);
+    }
+
+    /// Says that it is not wanted (MTL-53); with `recycle` it is sent again, to somebody else first.
+    #[pyo3(signature = (*, recycle = false))]
+    fn reject(&self, recycle: bool) {
+        self.settle(false, false, recycle);
+    }
+
+    fn __repr__(&self) -> String {
+        let (source, sequence) = (self.source(), self.layout.sequence);
+        format!("Content({source:?}, sequence={sequence}, body=<{} bytes>)", self.frames[1].len())
+    }
+}
+
+impl PyContent {
+    /// The resource it is from: the only one there is where it does not say.
+    fn source(&self) -> &str {
+        // The codec lets no other text through.
+        let said = std::str::from_utf8(&self.frames[0][self.layout.name.clone()]).unwrap_or_default();
+        self.only.as_deref().filter(|_| said.is_empty()).unwrap_or(said)
+    }
+
+    fn settle(&self, is_safe: bool, multiple: bool, recycle: bool) {
+        let (connection, sequence) = (self.connection, self.layout.sequence);
+        self.handle.ask(if is_safe {
+            FlowVerb::Confirm { connection, sequence, multiple }
+        } else {
+            FlowVerb::Reject { connection, sequence, multiple, recycle }
+        });
+    }
+}
+
+impl PyFlow {
+    fn give(&self, outbound: &mut PyOutbound) -> bool {
+        let Some(verb) = outbound.verb.take() else { return true };
+        match self.reader.handle.offer(verb, outbound.bytes) {
+            Offered::Taken => true,
+            Offered::Full(verb) | Offered::Over(verb) => {
+                outbound.verb = Some(verb);
+                false
+            }
+        }
+    }
+
+    /// The next content without a wait. `None` when there is none now.
+    fn take(slf: &Bound<'_, Self>) -> PyResult<Option<PyContent>> {
+        let this = slf.get();
+        loop {
+            match this.reader.next() {
+                Next::Event(FlowEvent::Content { connection, frames, layout }) => {
+                    let only = this.resources.first().filter(|_| this.resources.len() == 1).cloned();
+                    let handle = Arc::clone(&this.reader.handle);
+                    return Ok(Some(PyContent { handle, connection, frames, layout, only }));
+                }
+                // Notices are told apart, and calls have their own outcomes.
+                Next::Event(_) | Next::Trouble(_) => {}
+                Next::Nothing => return Ok(None),
+                Next::Over => return Err(slf.as_super().as_super().get().ended()),
+            }
+        }
+    }
+}
+
+/// What a data connection is told beyond what every role is.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Given {
+    reads: bool,
+    resources: Vec<String>,
+    is_confirmed: bool,
+    window: usize,
+    endpoint: String,
+    lease: String,
+    timeout_s: f64,
+    ping_interval_s: f64,
+    liveness: u32,
+    max_message_bytes: u64,
+}
+
+#[pymethods]
+impl PyFlow {
+    #[new]
+    fn new(py: Python<'_>, options: RoleOptions, given: Given) -> PyResult<PyClassInitializer<Self>> {
+        let settings = FlowSettings {
+            reads: given.reads,
+            resources: given.resources.clone(),
+            is_confirmed: given.is_confirmed,
+            window: given.window,
+            grant: Grant { endpoint: given.endpoint, lease: given.lease },
+            options: options.socket.clone(),
+            timeout: seconds("timeout_s", given.timeout_s)?,
+            pings: pings(given.ping_interval_s, given.liveness)?,
+        };
+        let replies = Arc::new(Replies::new(options.bounds)?);
+        let (notices, questions) = (Arc::new(Notices::new()?), Arc::new(Notices::new()?));
+        let picks = |event: &FlowEvent| matches!(event, FlowEvent::Wanted(_)).then_some(0);
+        let sink = Aside::picking(Arc::clone(&questions), picks, Answering::new(Arc::clone(&replies)));
+        let sink = Aside::new(Arc::clone(&notices), sink);
+        let machine = Flow::new(Nanos::default(), settings);
+        let who = if given.reads { "trunkline-mtl-reader" } else { "trunkline-mtl-writer" };
+        let (handle, role) = start(py, machine, sink, options, Framing::MtlData, who)?;
+        let caller = Caller::new(handle.clone(), replies);
+        let flow = Self {
+            told: Py::new(py, PyTold::new(handle.clone(), notices, told))?,
+            asked: Py::new(py, PyTold::new(handle.clone(), questions, told))?,
+            reader: Reader::new(handle),
+            resources: given.resources,
+            max_message_bytes: given.max_message_bytes,
+        };
+        Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(flow))
+    }
+
+    /// The notices, for those who tell them.
+    #[getter]
+    fn told(&self, py: Python<'_>) -> Py<PyTold> {
+        self.told.clone_ref(py)
+    }
+
+    /// The questions for another lease, for those who get one.
+    #[getter]
+    fn asked(&self, py: Python<'_>) -> Py<PyTold> {
+        self.asked.clone_ref(py)
+    }
+
+    /// A call: "open", "summon" or "dismiss".
+    fn call(slf: &Bound<'_, Self>, asked: &str, resource: String, timeout_s: Option<f64>) -> PyResult<Outgoing> {
+        let asked = match asked {
+            "open" => Asked::Open,
+            "summon" => Asked::Summon,
+            "dismiss" => Asked::Dismiss,
+            other => return Err(PyValueError::new_err(format!("{other:?} cannot be asked"))),
+        };
+        if resource.len() > 255 {
+            return Err(LocalProtocolError::new_err("a resource has a name of up to 255 bytes"));
+        }
+        let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
+        Ok(slf.as_super().get().outgoing(|call| FlowVerb::Call { call, asked, resource, timeout }, 0))
+    }
+
+    /// A content to send.
+    fn outbound(
+        &self,
+        body: &Bound<'_, PyAny>,
+        properties: &Bound<'_, PyAny>,
+        resource: Option<String>,
+    ) -> PyResult<PyOutbound> {
+        let resource = resource.unwrap_or_default();
+        let is_leased = self.resources.is_empty() || self.resources.contains(&resource);
+        if resource.is_empty() && self.resources.len() > 1 {
+            return Err(LocalProtocolError::new_err("the lease is for several resources: say which with resource="));
+        }
+        if !resource.is_empty() && !is_leased {
+            return Err(LocalProtocolError::new_err(format!("the lease is not for {resource:?}")));
+        }
+        if resource.len() > 255 {
+            return Err(LocalProtocolError::new_err("a resource has a name of up to 255 bytes"));
+        }
+        let properties = table::from_python("properties", properties)?;
+        let body = frames::frame("body", body)?;
+        within([&properties, &body].into_iter(), self.max_message_bytes)?;
+        let bytes = properties.len() + body.len() + 2 * FRAME_COST;
+        Ok(PyOutbound { verb: Some(FlowVerb::Send { resource, properties, body }), bytes })
+    }
+
+    /// Hands a content to the engine; false when there is no room.
+    fn offer_outbound(slf: &Bound<'_, Self>, outbound: &mut PyOutbound) -> PyResult<bool> {
+        slf.as_super().as_super().get().offer(|| slf.get().give(outbound))
+    }
+
+    /// Hands a content to the engine, waiting for room.
+    #[pyo3(signature = (outbound, timeout_s = None))]
+    fn put_outbound(slf: &Bound<'_, Self>, outbound: &mut PyOutbound, timeout_s: Option<f64>) -> PyResult<()> {
+        slf.as_super().as_super().get().put(slf.py(), timeout_s, || slf.get().give(outbound))
+    }
+
+    /// Waits for a content.
+    #[pyo3(signature = (timeout_s = None))]
+    fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<PyContent> {
+        let role = slf.as_super().as_super().get();
+        role.receive(slf.py(), timeout_s, "no content came", || Self::take(slf))
+    }
+
+    /// The next content if there is one now.
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<PyContent>> {
+        slf.as_super().as_super().get().ours()?;
+        Self::take(slf)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// The next content; the iteration ends when the role is closed.
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<PyContent>> {
+        slf.as_super().as_super().get().iterated(slf.py(), Self::receive(slf, None))
+    }
+
+    /// Says that a content is safe, or that all up to it are.
+    #[pyo3(signature = (content, *, multiple))]
+    fn confirm(&self, content: &PyContent, multiple: bool) -> PyResult<()> {
+        self.mine(content)?.settle(true, multiple, false);
+        Ok(())
+    }
+
+    /// Says that a content is not wanted, or that none up to it is.
+    #[pyo3(signature = (content, *, multiple, recycle))]
+    fn reject(&self, content: &PyContent, multiple: bool, recycle: bool) -> PyResult<()> {
+        self.mine(content)?.settle(false, multiple, recycle);
+        Ok(())
+    }
+
+    /// There is another lease.
+    fn granted(&self, token: u64, endpoint: String, lease: String) {
+        self.reader.handle.ask(FlowVerb::Granted(Token(token), Grant { endpoint, lease }));
+    }
+
+    /// There is no other lease: for good where a reason is given, else so far.
+    #[pyo3(signature = (token, reason))]
+    fn denied(&self, token: u64, reason: Option<String>) {
+        let denial = reason.map_or(Denial::Later, Denial::Never);
+        self.reader.handle.ask(FlowVerb::Denied(Token(token), denial));
+    }
+
+    /// Counters, by name.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let snapshot = py.detach(|| self.reader.handle.stats());
+        let stats = counters(py, &snapshot.machine)?;
+        stats.set_item(intern!(py, "capture_lost"), snapshot.capture_lost)?;
+        Ok(stats)
+    }
+
+    /// Seconds from when contents were given until they were settled: of the last ten thousand.
+    fn times(&self, py: Python<'_>) -> Vec<f64> {
+        py.detach(|| self.reader.handle.stats()).machine.times.iter().map(std::time::Duration::as_secs_f64).collect()
+    }
+
+    /// Which contents were rejected, by their order: the last thousand.
+    fn rejects(&self, py: Python<'_>) -> Vec<u64> {
+        py.detach(|| self.reader.handle.stats()).machine.rejects.into()
+    }
+}
+
+impl PyFlow {
+    fn mine<'a>(&self, content: &'a PyContent) -> PyResult<&'a PyContent> {
+        if Arc::ptr_eq(&content.handle, &self.reader.handle) {
+            Ok(content)
+        } else {
+            Err(LocalProtocolError::new_err("this content came to another reader"))
+        }
+    }
+}
+
+pub(crate) fn told(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTuple>> {
+    match event {
+        FlowEvent::Wanted(token) => ("wanted", token.0).into_pyobject(py),
+        FlowEvent::Refused { resource, status } => ("summon_refused", resource, status).into_pyobject(py),
+        FlowEvent::Failed(reason) => ("lease_failed", reason).into_pyobject(py),
+        FlowEvent::Lost => ("lost",).into_pyobject(py),
+        FlowEvent::Found => ("found",).into_pyobject(py),
+        FlowEvent::Ended(call, _) => ("ended", call.0).into_pyobject(py),
+        FlowEvent::Content { layout, .. } => ("content", layout.sequence.into_py_any(py)?).into_pyobject(py),
+        FlowEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
+        FlowEvent::Connection(what) => connection(what).into_pyobject(py),
+    }
+}
