@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OpenFlags, Result, Row, Transaction, params};
@@ -32,6 +33,8 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NOFOLLOW
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
+        // Whoever has it has it until it is closed.
+        connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         schema::prepare(&mut connection, &path)?;
         let stored = read(&connection).map_err(failed)?;
         let store = Self { connection, place };

@@ -161,6 +161,18 @@ fn files_of_others_are_refused_and_stay_as_they_are() {
 }
 
 #[test]
+fn what_a_file_says_moves_no_cursor() {
+    let directory = altered(|connection| {
+        // What makes a schema that cannot be read, with words of its own.
+        let sql = "PRAGMA writable_schema = ON; INSERT INTO sqlite_schema VALUES ('table', 'a' || char(27) || '[2J', 'b', 9, 'no')";
+        connection.execute_batch(sql).unwrap();
+    });
+    let error = refused(directory.path(), "queues.sqlite").to_string();
+    assert!(error.contains("[2J"), "{error}");
+    assert!(!error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
 fn values_that_no_store_writes_are_damage() {
     let directory = altered(|connection| {
         connection
