@@ -77,8 +77,7 @@ impl Store {
     pub fn close(self) -> Result<(), StoreError> {
         self.mark(true).map_err(|error| self.failed(&error))?;
         let path = self.place.file.clone();
-        self.connection.close().map_err(|(_, error)| StoreError::of_sqlite(&path, &error))?;
-        self.place.leave()
+        self.connection.close().map_err(|(_, error)| StoreError::of_sqlite(&path, &error))
     }
 
     fn failed(&self, error: &rusqlite::Error) -> StoreError {
