@@ -175,6 +175,7 @@ def test_the_strongest_that_fits_is_chosen(offered, given, chosen):
         (["SCRAM-SHA-256"], NOBODY, "give user= and password="),
         (["SCRAM-SHA-256"], {"user": "ada", "password": None}, "give user= and password="),
         (["EXTERNAL"], ADA, "a key that it knows"),
+        (["EXTERNAL"], {**ADA, "has_key": True}, "and no password"),
         (["CRAM-MD5"], ADA, "none of them can be used"),
         (["SCRAM-SHA-256"], {**ADA, "mechanism": "PLAIN"}, "PLAIN is not among them"),
         (["SCRAM-SHA-256"], {**ADA, "mechanism": "X"}, "X is not among them"),

@@ -12,6 +12,7 @@ import scramp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trunkline.mtl import scram
 from trunkline.mtl.sasl import Authenticator, Challenge, Refusal, Welcome
 from trunkline.mtl.scram import Verifier
 from trunkline.mtl.users import User, Users
@@ -85,6 +86,25 @@ def test_an_unknown_user_and_a_wrong_password_look_the_same(door):
 
 
 @pytest.mark.req("MTL-19")
+def test_an_unknown_user_costs_as_much_as_a_wrong_password(door, monkeypatch):
+    work = []
+    for name in ("digest", "signature", "salted"):
+        done = getattr(scram, name)
+        monkeypatch.setattr(
+            scram, name, lambda *given, name=name, done=done: (work.append((name, given[2:])), done(*given))[1]
+        )
+
+    def cost(name):
+        work.clear()
+        exchange(door, scramp.ScramClient(["SCRAM-SHA-256"], name, "wrong"))
+        door.step("PLAIN", f"\0{name}\0wrong".encode(), b"", **PRIVATE)
+        return list(work)
+
+    assert cost("ada") == cost("eve") == cost("by key")
+    assert ("salted", (4096,)) in work
+
+
+@pytest.mark.req("MTL-19")
 def test_an_unknown_user_has_the_same_salt_each_time(door):
     def salt(name, door=door):
         return door.step("SCRAM-SHA-256", f"n,,n={name},r=abc".encode(), b"", **CLEAR).challenge.split(b",")[1]
@@ -150,7 +170,7 @@ def test_plain_lets_in(door, response):
         (b"\0ada\0secret of ada\0", None),
         (b"\0ada\0secret of ada\xff", None),
         (b"\0ada\x07\0secret of ada", None),
-        (b"\0ada\0" + b"x" * 65536, None),
+        (b"\0ada\0" + b"x" * 4096, None),
         (b"\0by key\0secret", "by key"),
     ],
 )
@@ -211,7 +231,7 @@ def test_anybody_may_be_nobody_where_that_is_said():
         b"n,,n=\xff,r=x",
         b"n",
         b"\0",
-        b"n,,n=ada,r=" + b"x" * 65536,
+        b"n,,n=ada,r=" + b"x" * 4096,
     ],
 )
 def test_what_is_no_first_message_is_refused(door, message):
@@ -229,15 +249,32 @@ def test_what_may_be_in_a_first_message(door, head, more):
     assert door.step("SCRAM-SHA-256", b"", answer.state, **CLEAR) == Welcome("ada", None, None)
 
 
-def proof_of(password, head, bare, server, extra=""):
+def signed(password, bare, server, without):
     """A client's final message, by hashlib and hmac alone."""
-    nonce, salt, count = (part[2:] for part in server.split(","))
+    _, salt, count = (part[2:] for part in server.split(","))
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(salt), int(count))
     key = hmac.digest(salted, b"Client Key", "sha256")
-    without = f"c={base64.b64encode(head.encode()).decode()},r={nonce}{extra}"
     signature = hmac.digest(hashlib.sha256(key).digest(), f"{bare},{server},{without}".encode(), "sha256")
     proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
     return f"{without},p={base64.b64encode(proof).decode()}".encode()
+
+
+def proof_of(password, head, bare, server, extra=""):
+    channel = base64.b64encode(head.encode()).decode()
+    return signed(password, bare, server, f"c={channel},{server.split(',')[0]}{extra}")
+
+
+def test_a_proof_is_of_this_exchange_alone(door):
+    first = door.step("SCRAM-SHA-256", b"n,,n=ada,r=x", b"", **CLEAR)
+    server = first.challenge.decode()
+    # All of them are signed with the right password.
+    other_nonce = proof_of("secret of ada", "n,,", "n=ada,r=x", server).replace(b",r=x", b",r=y")
+    bound = proof_of("secret of ada", "y,,", "n=ada,r=x", server)
+    for_another = proof_of("secret of ada", "n,a=byron,", "n=ada,r=x", server)
+    elsewhere = signed("secret of ada", "n=ada,r=x", server, f"c=biws,{server.split(',')[0]}y")
+    before = signed("secret of ada", "n=ada,r=x", server, f"m=x,c=biws,{server.split(',')[0]}")
+    for final in (other_nonce, bound, for_another, elsewhere, before, b"c=biws," + server.split(",")[0].encode()):
+        assert door.step("SCRAM-SHA-256", final, first.state, **CLEAR) == Refusal("ada")
 
 
 def test_the_last_response_says_nothing(door):
@@ -297,6 +334,14 @@ def test_a_changed_proof_is_never_welcome(data):
     }[how]
     assert isinstance(door.step("SCRAM-SHA-256", final, state, **CLEAR), Challenge)
     assert door.step("SCRAM-SHA-256", changed, state, **CLEAR) == Refusal("ada")
+
+
+def test_a_proof_is_written_in_one_way_only():
+    door, _, final, state = recorded()
+    alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    others = [final[:-2] + bytes([letter]) + final[-1:] for letter in alphabet if letter != final[-2]]
+    for changed in [*others, final + b"=", final[:-1], final + b"A", final + b"AAAA"]:
+        assert door.step("SCRAM-SHA-256", changed, state, **CLEAR) == Refusal("ada")
 
 
 def test_many_log_in_at_once(door):

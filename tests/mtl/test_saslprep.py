@@ -32,7 +32,19 @@ def test_what_looks_alike_becomes_one(text, prepared):
 
 @pytest.mark.parametrize(
     "text",
-    ["\x07", "\u0627\u0031", "a\x7f", "\ue000", "\ufdd0", "\ud800", "\ufff9", "\u0340\u200e", "a\u0627", "\U000e0041"],
+    [
+        "\x07",
+        "\u0627\u0031",
+        "a\x7f",
+        "\ue000",
+        "\ufdd0",
+        "\ud800",
+        "\ufff9",
+        "\u0340\u200e",
+        "a\u0627",
+        "\u0627a\u0628",
+        "\U000e0041",
+    ],
 )
 def test_what_no_name_may_hold_is_refused(text):
     with pytest.raises(ValueError, match="in it"):

@@ -26,8 +26,9 @@ ANONYMOUS = "ANONYMOUS"
 # Whoever has logged in without saying who he is.
 _NOBODY = "anonymous"
 
-# No mechanism of these has that much to say.
-_MOST_BYTES = 64 << 10
+# Room for names and passwords of the 255 bytes that each mechanism asks for, and more. What is said at first is kept until
+# the login ends, for whoever asks.
+_MOST_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Authenticator:
         users: The users. None: whoever has proved a key is let in by it, under the name that the allow-list gives to it.
         anonymous: Whether clients may log in without a name, as the user `anonymous`. What that one may read and write is
             limited where `users` says so.
-        secret: What challenges to unknown users are derived from. Those who share it cannot be told apart by them.
+        secret: What the salts of unknown users are derived from, so that they stay the same; made anew where it is not given.
         nonce: Makes the server's part of a nonce; for tests.
     """
 
@@ -107,7 +108,7 @@ class Authenticator:
         self._secret = os.urandom(32) if secret is None else secret
         self._nonce = nonce
 
-    def offers(self, is_private: bool, user_id: str | None) -> list[str]:  # noqa: FBT001 - as `step` is asked
+    def offers(self, is_private: bool, user_id: str | None) -> list[str]:  # noqa: FBT001 - callers name it
         """The mechanisms for a client, the strongest first.
 
         Args:
@@ -128,7 +129,7 @@ class Authenticator:
 
         Args:
             mechanism: The mechanism, in letters of either case.
-            response: What the client says; up to 64 KiB.
+            response: What the client says; up to 4 KiB, beyond that it is refused.
             state: What the answer to its response before asked for; empty for its first one.
             is_private: As for `offers`.
             user_id: As for `offers`.
@@ -159,16 +160,17 @@ class Authenticator:
 
     def _anonymously(self, trace: bytes) -> Answer:
         trace.decode()
-        return self._welcome(_NOBODY)
+        nobody = (self.users or Users()).get(_NOBODY) or User(_NOBODY)
+        return Welcome(nobody.name, nobody.read, nobody.write)
 
     def _plain(self, response: bytes) -> Answer:
         other, name, password = map(saslprep, response.decode().split("\0"))
         if not name or not password or other not in ("", name):
             raise MalformedError
-        user, verifier = self._look_up(name)
+        verifier = self._verifier(name)
         key = scram.salted(password, verifier.salt, verifier.iterations)
         stored_key = scram.digest(scram.signature(key, b"Client Key"))
-        if not hmac.compare_digest(stored_key, verifier.stored_key) or user is None:
+        if not hmac.compare_digest(stored_key, verifier.stored_key):
             raise _RefusedError(name)
         return self._welcome(name)
 
@@ -195,7 +197,7 @@ class Authenticator:
         user = saslprep(scram.unescaped(name))
         if not user or (other and saslprep(scram.unescaped(other[2:])) != user):
             raise _RefusedError(user or None)
-        _, verifier = self._look_up(user)
+        verifier = self._verifier(user)
         salt = base64.b64encode(verifier.salt).decode()
         server = f"r={nonce}{self._nonce or scram.new_nonce()},s={salt},i={verifier.iterations}"
         kept = {"header": f"{binding},{other},", "client": bare, "server": server, "user": user}
@@ -206,31 +208,29 @@ class Authenticator:
         without, _, proof_text = message.rpartition(",p=")
         channel, nonce = scram.attributes(without, "cr")
         proof = scram.unbase64(proof_text)
-        if scram.unbase64(channel) != header.encode() or len(proof) != 32:
+        if scram.unbase64(channel) != header.encode():
             raise MalformedError
-        user, verifier = self._look_up(name)
+        verifier = self._verifier(name)
         said = f"{client},{server},{without}".encode()
         key = scram.xor(proof, scram.signature(verifier.stored_key, said))
         # All of it is looked at, whatever the first of it says.
         is_right = hmac.compare_digest(scram.digest(key), verifier.stored_key)
         is_right &= hmac.compare_digest(nonce, scram.attributes(server, "r")[0])
-        if not is_right or user is None:
+        if not is_right:
             raise _RefusedError(name)
         proven = base64.b64encode(scram.signature(verifier.server_key, said))
         return Challenge(b"v=" + proven, json.dumps({"proven": name}).encode())
 
-    def _look_up(self, name: str) -> tuple[User | None, Verifier]:
-        """A user with a password, and the verifier; for anybody else one that nothing fits, the same each time."""
-        stranger = scram.signature(self._secret, name.encode())
-        nothing = Verifier(scram.DEFAULT_ITERATIONS, stranger[:16], secrets.token_bytes(32), secrets.token_bytes(32))
+    def _verifier(self, name: str) -> Verifier:
+        """That of a user; for anybody who has none one that no password fits, with the same salt each time."""
+        salt = scram.signature(self._secret, name.encode())[:16]
+        nobody = Verifier(scram.DEFAULT_ITERATIONS, salt, secrets.token_bytes(32), secrets.token_bytes(32))
         user = None if self.users is None else self.users.get(name)
-        if user is None or user.verifier is None:
-            return None, nothing
-        return user, user.verifier
+        return nobody if user is None or user.verifier is None else user.verifier
 
     def _welcome(self, name: str) -> Answer:
-        user = None if self.users is None else self.users.get(name)
-        if user is None and self.users is not None and name != _NOBODY:
+        user = User(name) if self.users is None else self.users.get(name)
+        if user is None:
             # Removed since.
             raise _RefusedError(name)
-        return Welcome(name, None, None) if user is None else Welcome(name, user.read, user.write)
+        return Welcome(name, user.read, user.write)

@@ -31,12 +31,11 @@ def saslprep(text: str, *, stored: bool = False) -> str:
     Raises:
         ValueError: It holds what no name or password may.
     """
-    if text.isascii():
-        prepared = text
-    else:
-        kept = (character for character in text if not stringprep.in_table_b1(character))
-        mapped = "".join(" " if stringprep.in_table_c12(character) else character for character in kept)
-        prepared = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
+    if text.isascii() and text.isprintable():
+        return text
+    kept = (character for character in text if not stringprep.in_table_b1(character))
+    mapped = "".join(" " if stringprep.in_table_c12(character) else character for character in kept)
+    prepared = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
     for character in prepared:
         if any(is_in(character) for is_in in _PROHIBITED):
             message = f"U+{ord(character):04X} is not allowed in it"

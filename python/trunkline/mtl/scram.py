@@ -136,11 +136,11 @@ def attributes(message: str, letters: str) -> list[str]:
     """The values of a message whose attributes begin with these letters; it may have more, which are passed over.
 
     Raises:
-        MalformedError: It has others, or begins with one that has to be understood.
+        MalformedError: It has others, as one that has to be understood, which comes first.
     """
     values = []
     parts = message.split(",")
-    if len(parts) < len(letters) or parts[0].startswith("m="):
+    if len(parts) < len(letters):
         raise MalformedError
     for letter, part in zip(letters, parts, strict=False):
         if not part.startswith(f"{letter}="):

@@ -70,7 +70,7 @@ class Users:
             OSError: The file cannot be read.
         """
         if isinstance(source, Mapping):
-            return cls(User(_checked(name, "users"), _verifier(name, password)) for name, password in source.items())
+            return cls(User(_checked(name), _verifier(name, password)) for name, password in source.items())
         path = os.fspath(source)
         try:
             parsed = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -120,7 +120,7 @@ class Users:
         Raises:
             LocalProtocolError: The name or the password is empty, or holds what none may.
         """
-        user = self._users.get(name) or User(_checked(name, "users"))
+        user = self._users.get(name) or User(_checked(name))
         added = replace(
             user,
             verifier=_verifier(name, password),
@@ -222,7 +222,7 @@ def _user(path: str, name: str, table: object) -> User:
     """One table of the file."""
     where = f"user {name!r}"
     try:
-        _checked(name, where)
+        _checked(name)
     except LocalProtocolError as error:
         _refuse(path, str(error))
     if not isinstance(table, dict):
@@ -249,16 +249,16 @@ def _patterns(path: str, where: str, key: str, given: Any) -> tuple[str, ...] | 
     return tuple(given)
 
 
-def _checked(name: str, where: str) -> str:
+def _checked(name: str) -> str:
     """Refuses what nobody could log in as."""
     try:
         prepared = saslprep(name, stored=True)
     except ValueError as error:
-        message = f"{where}: {name!r} is no name: {error}"
+        message = f"{name!r} is no name of a user: {error}"
         raise LocalProtocolError(message) from None
     if not prepared or prepared != name:
         advice = f"write it as {prepared!r}" if prepared else "it is empty"
-        message = f"{where}: {name!r} is no name: {advice}"
+        message = f"{name!r} is no name of a user: {advice}"
         raise LocalProtocolError(message)
     return name
 

@@ -54,7 +54,7 @@ impl StoreError {
 
     pub(crate) fn of_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
         use rusqlite::Error as E;
-        let (path, what) = (path.to_owned(), error.to_string());
+        let (path, what) = (path.to_owned(), printable(&error.to_string()));
         if matches!(error, E::FromSqlConversionFailure(..) | E::IntegralValueOutOfRange(..) | E::InvalidColumnType(..))
         {
             return Self::Foreign { path, what: format!("is damaged: {what}") };
@@ -68,6 +68,15 @@ impl StoreError {
             _ => Self::Failed { path, what },
         }
     }
+}
+
+/// Words that may be those of a file: what a terminal would take for more than letters is spelled out.
+fn printable(words: &str) -> String {
+    let mut printable = String::with_capacity(words.len());
+    for letter in words.chars() {
+        if letter.is_control() { printable.extend(letter.escape_default()) } else { printable.push(letter) }
+    }
+    printable
 }
 
 impl fmt::Display for StoreError {

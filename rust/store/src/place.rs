@@ -32,9 +32,9 @@ impl Place {
             Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: directory }),
             Err(TryLockError::Error(error)) => return Err(StoreError::of_system(&path, &error)),
         }
+        let place = Self { file: directory.join(FILE), lock };
         // Made here, so that it is for its owner alone from the first moment; what SQLite puts beside it takes after it.
-        let file = directory.join(FILE);
-        open_private(&file)?;
+        open_private(&place.file)?;
         for beside in ["-wal", "-journal"] {
             let beside = directory.join(format!("{FILE}{beside}"));
             if fs::symlink_metadata(&beside).is_ok_and(|found| !found.is_file()) {
@@ -42,12 +42,14 @@ impl Place {
             }
         }
         sync_directory(&directory).map_err(failed(&directory))?;
-        Ok(Self { file, lock })
+        Ok(place)
     }
+}
 
+impl Drop for Place {
     /// Gives the directory free: explicitly, since a child of this process may hold the same open file.
-    pub(crate) fn leave(self) -> Result<(), StoreError> {
-        self.lock.unlock().map_err(|error| StoreError::of_system(&self.file, &error))
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
     }
 }
 
@@ -84,11 +86,15 @@ fn is_other(error: &io::Error) -> bool {
         || cfg!(unix) && matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO))
 }
 
+/// Makes a directory and those above it, unless they are there, so that they survive the loss of power.
 fn make_directory(directory: &Path) -> io::Result<()> {
+    let directory = std::path::absolute(directory)?;
+    let missing: Vec<_> = directory.ancestors().take_while(|above| !above.exists()).collect();
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(directory)
+    builder.recursive(true).create(&directory)?;
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_directory)
 }
 
 /// Makes the names in a directory survive the loss of power, as far as the system can.

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OpenFlags, Result, Row, Transaction, params};
@@ -32,6 +33,8 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NOFOLLOW
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
+        // Whoever has it has it until it is closed.
+        connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         schema::prepare(&mut connection, &path)?;
         let stored = read(&connection).map_err(failed)?;
         let store = Self { connection, place };
@@ -74,8 +77,7 @@ impl Store {
     pub fn close(self) -> Result<(), StoreError> {
         self.mark(true).map_err(|error| self.failed(&error))?;
         let path = self.place.file.clone();
-        self.connection.close().map_err(|(_, error)| StoreError::of_sqlite(&path, &error))?;
-        self.place.leave()
+        self.connection.close().map_err(|(_, error)| StoreError::of_sqlite(&path, &error))
     }
 
     fn failed(&self, error: &rusqlite::Error) -> StoreError {

@@ -6,12 +6,12 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use common::{Model, batch, before, define, put};
+use common::{Model, batch, before, define, put, scratch};
 use trunkline_store::{Committer, Op, Outcome, Store, StoreError};
 
 /// A committer of a new directory, what it tells, and what lets it go on after each of that.
 fn committer() -> (tempfile::TempDir, Committer, Receiver<Outcome>, Sender<()>) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let (store, _) = Store::open(directory.path()).unwrap();
     let (tell, told) = channel();
     let (go, may_go) = channel();
@@ -109,7 +109,7 @@ fn idle_it_gives_back_what_the_file_does_not_need() {
 
 #[test]
 fn whoever_submits_learns_that_nobody_will_tell() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let (store, _) = Store::open(directory.path()).unwrap();
     let committer = Committer::start(store, |_| panic!("as an owner might")).unwrap();
     while committer.submit(0, vec![]) {

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Model, define, put, remove};
+use common::{Model, define, put, remove, scratch};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trunkline_store::{Store, StoreError};
 
@@ -118,7 +118,7 @@ fn run(mut shell: Command, test: &str, disk: &Path) {
 
 #[test]
 fn a_file_that_may_not_grow_costs_one_change() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let mut shell = Command::new("sh");
     // Else the system would end the process.
     shell.args(["-c", &format!("trap '' XFSZ; {RUN}")]);
@@ -135,7 +135,7 @@ fn a_full_disk_costs_one_change() {
         program.args(["--user", "--map-root-user", "--mount", "sh", "-c", command]);
         program
     };
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let mount = "mount -t tmpfs -o size=8m none \"$DISK\"";
     let may = unshare(mount).env("DISK", directory.path()).output();
     if !may.is_ok_and(|ran| ran.status.success()) {

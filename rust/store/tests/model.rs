@@ -4,7 +4,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Model, define, put, remove};
+use common::{Model, define, put, remove, scratch};
 use proptest::prelude::*;
 use trunkline_store::{Op, Store, StoreError};
 
@@ -49,7 +49,7 @@ proptest! {
 
     #[test]
     fn a_store_is_what_was_done_to_it(steps in prop::collection::vec(step(), 1..24)) {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = scratch();
         let mut model = Model::default();
         let (mut store, stored) = Store::open(directory.path()).unwrap();
         prop_assert_eq!(stored, model.stored(true));
@@ -77,7 +77,7 @@ proptest! {
 
 #[test]
 fn a_content_may_have_64_mebibytes() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let (mut store, _) = Store::open(directory.path()).unwrap();
     let body: Bytes = (0..64 << 20).map(|byte: u32| byte.to_le_bytes()[1]).collect::<Vec<_>>().into();
     store.commit(&[define(7), put(7, 1, body.clone())]).unwrap();
@@ -89,7 +89,7 @@ fn a_content_may_have_64_mebibytes() {
 
 #[test]
 fn a_file_shrinks_when_it_is_tidied_and_not_by_itself() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let size = || {
         ["queues.sqlite", "queues.sqlite-wal"]
             .iter()

@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{batch, before, define, put};
+use common::{batch, before, define, put, scratch};
 use trunkline_store::{Store, StoreError};
 
 const FILES: [&str; 3] = ["lock", "queues.sqlite", "queues.sqlite-wal"];
@@ -25,7 +25,7 @@ fn refused(directory: &Path, named: &str) -> StoreError {
 
 #[test]
 fn a_directory_has_one_store_at_a_time() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let (store, _) = Store::open(directory.path()).unwrap();
     let path = directory.path().canonicalize().unwrap();
     assert_eq!(refused(directory.path(), ""), StoreError::InUse { path: path.clone() });
@@ -58,7 +58,7 @@ fn child(directory: &Path) -> std::process::Child {
 
 #[test]
 fn what_a_killed_process_leaves_is_not_in_the_way() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let mut holder = child(directory.path());
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "open"));
@@ -73,7 +73,7 @@ fn what_a_killed_process_leaves_is_not_in_the_way() {
 
 #[test]
 fn it_is_for_its_owner_alone() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let inner = directory.path().join("new/store");
     let (mut store, _) = Store::open(&inner).unwrap();
     store.commit(&batch(0)).unwrap();
@@ -88,7 +88,7 @@ fn it_is_for_its_owner_alone() {
 #[test]
 fn links_are_not_followed() {
     for file in FILES {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = scratch();
         let elsewhere = directory.path().join("elsewhere");
         fs::write(&elsewhere, "mine").unwrap();
         let inner = directory.path().join("store");
@@ -98,7 +98,7 @@ fn links_are_not_followed() {
         assert_eq!(fs::read(&elsewhere).unwrap(), b"mine");
     }
     // Where the directory is has its owner said.
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     fs::create_dir(directory.path().join("store")).unwrap();
     symlink("store", directory.path().join("link")).unwrap();
     Store::open(&directory.path().join("link")).unwrap();
@@ -107,14 +107,14 @@ fn links_are_not_followed() {
 #[test]
 fn what_is_no_file_is_refused() {
     for file in FILES {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = scratch();
         fs::create_dir(directory.path().join(file)).unwrap();
         assert!(matches!(refused(directory.path(), file), StoreError::Foreign { .. }), "{file}");
         fs::remove_dir(directory.path().join(file)).unwrap();
         nix::unistd::mkfifo(&directory.path().join(file), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(matches!(refused(directory.path(), file), StoreError::Foreign { .. }), "{file}");
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(matches!(refused(&file, ""), StoreError::Failed { .. }));
@@ -122,7 +122,7 @@ fn what_is_no_file_is_refused() {
 
 /// A store with this done to its file.
 fn altered(how: impl FnOnce(&rusqlite::Connection)) -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     Store::open(directory.path()).unwrap().0.close().unwrap();
     how(&rusqlite::Connection::open(directory.path().join("queues.sqlite")).unwrap());
     directory
@@ -130,7 +130,7 @@ fn altered(how: impl FnOnce(&rusqlite::Connection)) -> tempfile::TempDir {
 
 #[test]
 fn files_of_others_are_refused_and_stay_as_they_are() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let file = directory.path().join("queues.sqlite");
     for text in [vec![7; 9000], b"name,value\n".repeat(1000), b"SQLite format 3\0".repeat(600)] {
         fs::write(&file, &text).unwrap();
@@ -153,11 +153,23 @@ fn files_of_others_are_refused_and_stay_as_they_are() {
         assert!(error.contains(what), "{error}");
         assert!(fs::read(&file).unwrap() == text);
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let other = rusqlite::Connection::open(directory.path().join("queues.sqlite")).unwrap();
     other.execute_batch("CREATE TABLE mine (x)").unwrap();
     drop(other);
     assert!(matches!(refused(directory.path(), "queues.sqlite"), StoreError::Foreign { .. }));
+}
+
+#[test]
+fn what_a_file_says_moves_no_cursor() {
+    let directory = altered(|connection| {
+        // What makes a schema that cannot be read, with words of its own.
+        let sql = "PRAGMA writable_schema = ON; INSERT INTO sqlite_schema VALUES ('table', 'a' || char(27) || '[2J', 'b', 9, 'no')";
+        connection.execute_batch(sql).unwrap();
+    });
+    let error = refused(directory.path(), "queues.sqlite").to_string();
+    assert!(error.contains("[2J"), "{error}");
+    assert!(!error.contains('\u{1b}'), "{error:?}");
 }
 
 #[test]
@@ -172,7 +184,7 @@ fn values_that_no_store_writes_are_damage() {
 
 #[test]
 fn a_damaged_file_is_an_error_or_opens_and_never_more() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let (mut store, _) = Store::open(directory.path()).unwrap();
     for number in 0..12 {
         store.commit(&batch(number)).unwrap();
@@ -207,7 +219,7 @@ fn a_damaged_file_is_an_error_or_opens_and_never_more() {
 
 #[test]
 fn a_log_of_something_else_is_no_part_of_it() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let (mut store, _) = Store::open(directory.path()).unwrap();
     store.commit(&batch(0)).unwrap();
     store.close().unwrap();

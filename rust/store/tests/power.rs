@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{batch, before, copy};
+use common::{batch, before, copy, scratch};
 use trunkline_store::{Store, Stored};
 
 fn stored(directory: &Path) -> Stored {
@@ -33,7 +33,7 @@ fn a_child_that_commits() {
 
 #[test]
 fn a_process_that_is_killed_loses_nothing_it_committed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let mut next = 0;
     for round in 0..12 {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -63,7 +63,7 @@ fn a_process_that_is_killed_loses_nothing_it_committed() {
 
 #[test]
 fn whatever_a_commit_has_returned_from_is_on_disk() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let (mut store, _) = Store::open(directory.path()).unwrap();
     // Enough for the log to be written back to the file several times.
     for number in 0..150 {
@@ -80,7 +80,7 @@ fn a_log_cut_anywhere_holds_what_was_committed_before() {
     const PAGE: u64 = 8192;
     const FRAME: u64 = 24 + PAGE;
     const HEAD: u64 = 32;
-    let directory = tempfile::tempdir().unwrap();
+    let directory = scratch();
     let opened = directory.path().join("opened");
     Store::open(&opened).unwrap().0.close().unwrap();
     let (mut store, _) = Store::open(&opened).unwrap();

@@ -8,6 +8,11 @@ use std::path::Path;
 use bytes::Bytes;
 use trunkline_store::{Content, Op, Stored};
 
+/// A directory of the test's own, in memory where there is some: what a process leaves when it is killed is there too.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// A store without a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
