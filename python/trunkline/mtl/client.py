@@ -111,7 +111,9 @@ class Asking(Role):
         opened(native, self._options, notices)
         try:
             # It is let in before anything else, or there is no client.
-            native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
+            reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
+            if reply is not None:
+                _checked("the session", reply)
         except BaseException:
             give_up(native)
             _notices.unwatch(told)
@@ -128,8 +130,12 @@ class Asking(Role):
         """Counters of this moment; the last ones once closed."""
         return ClientStats(**self._client.stats())
 
+    def _telling(self, native: Any) -> Any:
+        return native.told
+
     def _let_go(self, native: Any) -> None:
-        _notices.unwatch(native.told)
+        super()._let_go(native)
+        # The thread that answers it holds the rest: it ends with the role.
         native.close(0.0)
 
     def _terms(self, resources: str | Sequence[str], confirm: Confirm | None, window: int, *, reads: bool) -> Terms:

@@ -147,8 +147,12 @@ class _Flowing(Role):
         """Counters of this moment; the last ones once closed."""
         return FlowStats(**self._flow.stats())
 
+    def _telling(self, native: Any) -> Any:
+        return native.told
+
     def _let_go(self, native: Any) -> None:
-        _notices.unwatch(native.told)
+        super()._let_go(native)
+        # The thread that answers it holds the rest: it ends with the role.
         native.close(0.0)
 
     def _ended_by(self, error: ClosedError) -> TrunklineError:

@@ -126,6 +126,7 @@ class Serving(Role):
         liveness: int = 3,
         session_idle_s: float = 3600.0,
         lease_idle_s: float = 30.0,
+        capture_secrets: bool = False,
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
@@ -144,6 +145,7 @@ class Serving(Role):
         need_number("liveness", liveness, least=2)
         need_seconds("session_idle_s", session_idle_s)
         need_seconds("lease_idle_s", lease_idle_s)
+        need_flag("capture_secrets", capture_secrets)
         need_callable("on_drop", on_drop)
         data_endpoints = endpoints("data_bind", data_bind)
         need_endpoints("data_bind", data_endpoints)
@@ -178,6 +180,7 @@ class Serving(Role):
             "session_idle_s": session_idle_s,
             "lease_idle_s": lease_idle_s,
             "durable": None if durable is None else os.fspath(durable),
+            "capture_secrets": capture_secrets,
         }
         self._on_drop = on_drop
         self._options = options
@@ -198,6 +201,9 @@ class Serving(Role):
         desk = _Desk(native, self._authenticator, self._handlers, notices)
         attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS)
         self._native = opened(native, self._options, notices)
+
+    def _telling(self, native: Any) -> Any:
+        return native.told
 
     @property
     def _server(self) -> _Server:
@@ -363,6 +369,7 @@ class Server(Serving, BlockingService):
         liveness: After so many intervals of silence it is gone (MTL-58).
         session_idle_s: How long a session without a data connection is kept.
         lease_idle_s: How long a lease may wait to be used (MTL-26).
+        capture_secrets: Whether ``capture`` has what logins say and leases in it; else something stands in their place.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a queue has no room
             for, once a burst.
         **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in

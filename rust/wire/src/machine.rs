@@ -148,6 +148,8 @@ pub struct Label {
     pub framing: Option<Framing>,
     /// Its topic, where that does not stand in its frames.
     pub topic: Option<Bytes>,
+    /// What is kept of its frames, where that is not all: they tell what nobody else is to know.
+    pub shown: Option<Frames>,
 }
 
 /// What a message that came in was.

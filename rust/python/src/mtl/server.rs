@@ -54,6 +54,7 @@ pub(crate) struct Given {
     session_idle_s: f64,
     lease_idle_s: f64,
     durable: Option<PathBuf>,
+    capture_secrets: bool,
 }
 
 impl Given {
@@ -90,6 +91,7 @@ impl Given {
             outbox_bytes: 256 << 20,
             durable: None,
             epoch_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+            shows_secrets: self.capture_secrets,
             entropy: Box::new(entropy),
         })
     }
