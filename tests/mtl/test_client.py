@@ -188,7 +188,7 @@ def test_a_resource_is_said_where_the_lease_has_several(client):
     with client.writer(["jobs", "logs"]) as writer, client.reader() as reader:
         with pytest.raises(LocalProtocolError, match="several"):
             writer.send(b"x")
-        with pytest.raises(LocalProtocolError, match="not for .others"):
+        with pytest.raises(LocalProtocolError, match=r"not for .others"):
             writer.send(b"x", resource="others")
         reader.summon("logs")
         writer.send(b"x", resource="logs")
