@@ -55,7 +55,7 @@ class Asking(Role):
 
     _native: _Client | None = None
 
-    @spelled_out(RoleOptions, without="bind")
+    @spelled_out(RoleOptions, without=("bind", "socket", "capture"))
     def __init__(
         self,
         *,
@@ -77,7 +77,7 @@ class Asking(Role):
             message = "a client has sockets of its own: leave out socket="
             raise LocalProtocolError(message)
         if options.get("capture") is not None:
-            message = "a client records nothing yet: record at the server"
+            message = "a client records nothing: record at the server"
             raise LocalProtocolError(message)
         for name, value in (("user", user), ("password", password), ("mechanism", mechanism)):
             if not isinstance(value, str | None):
@@ -273,7 +273,7 @@ class Client(Asking, BlockingRole):
         liveness: After so many intervals of silence its server is gone (MTL-58).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Where the server listens, and more: ``connect``, ``curve``, each in `trunkline.RoleOptions`; a client has
-            neither ``bind`` nor ``socket``.
+            no ``bind``, ``socket`` or ``capture``.
 
     Raises:
         AuthenticationError: The server does not let it in; `.mechanisms` says by which it would.

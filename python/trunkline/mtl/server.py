@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trunkline import _notices
-from trunkline._arguments import need_callable, need_flag, need_names, need_number, need_path, need_seconds
+from trunkline._arguments import need_callable, need_flag, need_names, need_number, need_path, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
@@ -107,7 +107,7 @@ class Serving(Role):
 
     _native: _Server | None = None
 
-    @spelled_out(RoleOptions, without="connect")
+    @spelled_out(RoleOptions, without=("connect", "socket"))
     def __init__(
         self,
         *,
@@ -133,6 +133,8 @@ class Serving(Role):
         if options.get("connect"):
             message = "a server listens: use bind="
             raise LocalProtocolError(message)
+        if not isinstance(users, str | os.PathLike | Mapping | None):
+            refuse("users", "a path, or a mapping of names to passwords", users)
         need_flag("anonymous", anonymous)
         need_names("virtual_hosts", virtual_hosts)
         need_names("resources", resources)
@@ -194,7 +196,11 @@ class Serving(Role):
         return "mtl.server", self._settings
 
     def _open(self) -> None:
-        native = _Server(native_options(self._options, grace_s=0.0), self._settings)
+        options = native_options(self._options, grace_s=0.0)
+        if self._options.get("socket") is not None:
+            message = "a server has sockets of its own: leave out socket="
+            raise LocalProtocolError(message)
+        native = _Server(options, self._settings)
         notices = Notices("mtl", "server", self._on_drop)
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
@@ -373,7 +379,7 @@ class Server(Serving, BlockingService):
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a queue has no room
             for, once a burst.
         **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in
-            `trunkline.RoleOptions`; a server has no ``connect``.
+            `trunkline.RoleOptions`; a server has neither ``connect`` nor ``socket``.
 
     Raises:
         OSError: An endpoint cannot be bound, the users cannot be read, or what is durable cannot be opened.
