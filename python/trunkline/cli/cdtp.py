@@ -28,6 +28,7 @@ from trunkline.cli.options import (
     Pace,
     StatsInterval,
     encodable,
+    ending_after,
     example,
     span,
 )
@@ -201,12 +202,7 @@ def receive(
     source: Source,
     count: Annotated[
         int | None,
-        typer.Option(
-            "--count",
-            min=0,
-            metavar="N",
-            help="End after so many messages are printed: one of CDTP2 counts once a record, bad ones not at all.",
-        ),
+        ending_after("messages are printed: one of CDTP2 counts once a record, bad ones not at all"),
     ] = None,
     idle: Idle = None,
     sockets: Sockets,
@@ -294,13 +290,7 @@ def record(
     ],
     source: Source,
     count: Annotated[
-        int | None,
-        typer.Option(
-            "--count",
-            min=0,
-            metavar="N",
-            help="End after so many wire messages, bad ones too; one of CDTP2 has many messages in it.",
-        ),
+        int | None, ending_after("wire messages, bad ones too; one of CDTP2 has many messages in it")
     ] = None,
     idle: Idle = None,
     segments: Segments,
