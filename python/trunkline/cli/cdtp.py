@@ -258,6 +258,10 @@ class _Printing:
 
 
 def _print(message: Message, output: Output) -> None:
+    tags: dict[str, Any] | None = None
+    with suppress(errors.DecodeError):
+        # More than there is room for are left out.
+        tags = message.tags
     sizes = [len(frame) for frame in message.payload]
     if output.json:
         output.event(
@@ -267,14 +271,14 @@ def _print(message: Message, output: Output) -> None:
             timestamp_ns=message.timestamp_ns,
             type=message.type,
             sequence=message.sequence,
-            tags=message.tags,
+            tags=tags,
             payload_sizes=sizes,
         )
         return
     kind = "" if message.type is None else f" {message.type} {message.sequence}"
-    tags = readable(json.dumps(plain(message.tags), ensure_ascii=False))
+    words = "too many tags" if tags is None else readable(json.dumps(plain(tags), ensure_ascii=False))
     frames = "1 frame" if len(sizes) == 1 else f"{len(sizes)} frames"
-    output.line(f"{readable(message.sender)}{kind} {tags} {frames}, {amount(sum(sizes))}")
+    output.line(f"{readable(message.sender)}{kind} {words} {frames}, {amount(sum(sizes))}")
 
 
 @app.command(
