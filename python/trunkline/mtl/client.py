@@ -250,8 +250,7 @@ class _Desk:
 
 def _tell_all(told: Any, notices: Notices) -> None:
     for kind, *details in told.read():
-        if kind != "ended":
-            notices.tell(kind, *details)
+        notices.tell(kind, *details)
 
 
 class Client(Asking, BlockingRole):

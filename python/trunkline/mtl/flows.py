@@ -207,7 +207,7 @@ def _tell_all(told: Any, notices: Notices) -> None:
         elif kind == "summon_refused":
             resource, status = details
             notices.log(logging.ERROR, kind, f"{resource!r} is not summoned any more: the server answers {status}")
-        elif kind != "ended":
+        else:
             notices.tell(kind, *details)
 
 
