@@ -243,7 +243,12 @@ impl Client {
             },
             Step::Profile => match reply.status {
                 200 => self.phase = Phase::Inside,
-                401 => self.phase = Phase::Stranger(mechanisms(&reply.body)),
+                401 => {
+                    self.phase = Phase::Stranger(mechanisms(&reply.body));
+                    if !self.again(self.waiting.front().copied()) {
+                        self.fail(Outcome::Unauthenticated(mechanisms(&reply.body)));
+                    }
+                }
                 _ => self.fail_or_begin_anew(reply),
             },
             Step::Command(call) => self.on_command_reply(call, reply),
