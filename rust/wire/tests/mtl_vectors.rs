@@ -196,8 +196,8 @@ enum Any {
     Bytes(Vec<u8>),
     Time(u64),
     Void,
-    Table(Vec<(String, Any)>),
-    Array(Vec<Any>),
+    Table(Vec<(String, Self)>),
+    Array(Vec<Self>),
 }
 
 fn a_value() -> impl Strategy<Value = Any> {

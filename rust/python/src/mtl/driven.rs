@@ -6,18 +6,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trunkline_wire::mtl::client::{Client, ClientAnswer, ClientEvent, ClientSettings, ClientStats, ClientVerb};
 use trunkline_wire::mtl::control::Command;
-use trunkline_wire::mtl::flow::{Denial, Flow, FlowEvent, FlowStats, FlowVerb, Grant};
 use trunkline_wire::mtl::server::{
     Answer, Restored, Server, ServerEvent, ServerSettings, ServerStats, ServerVerb, User,
 };
 use trunkline_wire::question::Token;
 use trunkline_wire::{CallId, SocketOptions};
 
-use super::flow::{PyContent, Settles, asked};
 use super::message::PyReply;
-use super::{client, flow, json, server, table};
+use super::{client, json, server};
 use crate::counters::{add_listening, counters};
-use crate::frames;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 use crate::role::seconds;
 
@@ -57,11 +54,6 @@ pub(crate) fn client_machine(given: &Given<'_>) -> PyResult<Make> {
         timeout: seconds("timeout_s", given.extract("timeout_s")?)?,
     };
     Ok(maker(move |_, _| Client::new(settings.clone())))
-}
-
-pub(crate) fn flow_machine(given: &Given<'_>) -> PyResult<Make> {
-    let settings = given.whole::<flow::Given>()?.settings(SocketOptions::default())?;
-    Ok(maker(move |now, _| Flow::new(now, settings.clone())))
 }
 
 fn timeout(given: &Given<'_>) -> PyResult<Option<std::time::Duration>> {
@@ -142,67 +134,6 @@ impl Spoken for Client {
     }
 
     fn counters<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {
-        let counted = counters(py, stats)?;
-        counted.set_item("capture_lost", 0)?;
-        Ok(counted)
-    }
-}
-
-impl Settles for Desk {
-    fn settle(&self, verb: FlowVerb) {
-        self.put(verb);
-    }
-}
-
-impl Spoken for Flow {
-    fn verb(name: &str, given: &Given<'_>) -> PyResult<FlowVerb> {
-        let settled = || {
-            let (connection, sequence) = (given.extract("connection")?, given.extract("sequence")?);
-            PyResult::Ok((connection, sequence, given.extract("multiple")?))
-        };
-        match name {
-            "call" => Ok(FlowVerb::Call {
-                call: call(given)?,
-                asked: asked(&given.extract::<String>("asked")?)?,
-                resource: given.extract("resource")?,
-                timeout: timeout(given)?,
-            }),
-            "cancel" => call(given).map(FlowVerb::Cancel),
-            "send" => Ok(FlowVerb::Send {
-                resource: given.extract("resource")?,
-                properties: table::from_python("properties", &given.any("properties")?)?,
-                body: frames::frame("body", &given.any("body")?)?,
-            }),
-            "confirm" => {
-                let (connection, sequence, multiple) = settled()?;
-                Ok(FlowVerb::Confirm { connection, sequence, multiple })
-            }
-            "reject" => {
-                let (connection, sequence, multiple) = settled()?;
-                Ok(FlowVerb::Reject { connection, sequence, multiple, recycle: given.extract("recycle")? })
-            }
-            "granted" => {
-                let grant = Grant { endpoint: given.extract("endpoint")?, lease: given.extract("lease")? };
-                Ok(FlowVerb::Granted(token(given)?, grant))
-            }
-            "denied" => {
-                let reason: Option<String> = given.extract("reason")?;
-                Ok(FlowVerb::Denied(token(given)?, reason.map_or(Denial::Later, Denial::Never)))
-            }
-            other => no_verb(other),
-        }
-    }
-
-    fn told<'py>(py: Python<'py>, event: FlowEvent, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        if let FlowEvent::Content { connection, frames, layout } = event {
-            let reader: Arc<dyn Settles> = desk.clone();
-            let content = PyContent::new(reader, connection, frames, layout, None);
-            return ("content", content).into_pyobject(py).map(Some);
-        }
-        flow::told(py, event).map(Some)
-    }
-
-    fn counters<'py>(py: Python<'py>, stats: &FlowStats) -> PyResult<Bound<'py, PyDict>> {
         let counted = counters(py, stats)?;
         counted.set_item("capture_lost", 0)?;
         Ok(counted)

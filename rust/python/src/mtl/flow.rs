@@ -65,22 +65,10 @@ impl Called for Flow {
     }
 }
 
-/// Where what is said of contents goes.
-pub(crate) trait Settles: Send + Sync {
-    /// Takes it; it never waits.
-    fn settle(&self, verb: FlowVerb);
-}
-
-impl Settles for Handle<Flow> {
-    fn settle(&self, verb: FlowVerb) {
-        self.ask(verb);
-    }
-}
-
 /// A content that came.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Content")]
 pub(crate) struct PyContent {
-    reader: Arc<dyn Settles>,
+    reader: Arc<Handle<Flow>>,
     connection: u32,
     frames: Frames,
     layout: Layout,
@@ -138,16 +126,6 @@ impl PyContent {
 }
 
 impl PyContent {
-    pub(super) fn new(
-        reader: Arc<dyn Settles>,
-        connection: u32,
-        frames: Frames,
-        layout: Layout,
-        only: Option<String>,
-    ) -> Self {
-        Self { reader, connection, frames, layout, only }
-    }
-
     /// The resource it is from: the only one there is where it does not say.
     fn source(&self) -> &str {
         // The codec lets no other text through.
@@ -157,7 +135,7 @@ impl PyContent {
 
     fn settle(&self, is_safe: bool, multiple: bool, recycle: bool) {
         let (connection, sequence) = (self.connection, self.layout.sequence);
-        self.reader.settle(if is_safe {
+        self.reader.ask(if is_safe {
             FlowVerb::Confirm { connection, sequence, multiple }
         } else {
             FlowVerb::Reject { connection, sequence, multiple, recycle }
@@ -185,7 +163,7 @@ impl PyFlow {
                 Next::Event(FlowEvent::Content { connection, frames, layout }) => {
                     let only = this.resources.first().filter(|_| this.resources.len() == 1).cloned();
                     let reader = Arc::clone(&this.reader.handle);
-                    return Ok(Some(PyContent::new(reader, connection, frames, layout, only)));
+                    return Ok(Some(PyContent { reader, connection, frames, layout, only }));
                 }
                 // Notices are told apart, and calls have their own outcomes.
                 Next::Event(_) | Next::Trouble(_) => {}
@@ -197,7 +175,7 @@ impl PyFlow {
 }
 
 /// What is asked of a resource, by its name.
-pub(super) fn asked(name: &str) -> PyResult<Asked> {
+fn asked(name: &str) -> PyResult<Asked> {
     match name {
         "open" => Ok(Asked::Open),
         "summon" => Ok(Asked::Summon),
@@ -207,7 +185,7 @@ pub(super) fn asked(name: &str) -> PyResult<Asked> {
 }
 
 /// What a data connection is told beyond what every role is.
-#[derive(Clone, FromPyObject)]
+#[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Given {
     reads: bool,
@@ -373,7 +351,7 @@ impl PyFlow {
 }
 
 impl Given {
-    pub(super) fn settings(self, options: SocketOptions) -> PyResult<FlowSettings> {
+    fn settings(self, options: SocketOptions) -> PyResult<FlowSettings> {
         Ok(FlowSettings {
             reads: self.reads,
             resources: self.resources,
@@ -389,7 +367,7 @@ impl Given {
 
 impl PyFlow {
     fn mine<'a>(&self, content: &'a PyContent) -> PyResult<&'a PyContent> {
-        if Arc::as_ptr(&content.reader).cast::<()>() == Arc::as_ptr(&self.reader.handle).cast() {
+        if Arc::ptr_eq(&content.reader, &self.reader.handle) {
             Ok(content)
         } else {
             Err(LocalProtocolError::new_err("this content came to another reader"))
@@ -404,15 +382,8 @@ pub(crate) fn told(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTup
         FlowEvent::Failed(reason) => ("lease_failed", reason).into_pyobject(py),
         FlowEvent::Lost => ("lost",).into_pyobject(py),
         FlowEvent::Found => ("found",).into_pyobject(py),
-        FlowEvent::Ended(call, outcome) => match outcome {
-            FlowOutcome::Done => ("done", call.0).into_pyobject(py),
-            FlowOutcome::Refused(status) => ("refused", call.0, status).into_pyobject(py),
-            FlowOutcome::Forbidden(reason) => ("forbidden", call.0, reason).into_pyobject(py),
-            FlowOutcome::TimedOut => ("timed_out", call.0).into_pyobject(py),
-            FlowOutcome::Lost(reason) => ("call_lost", call.0, reason).into_pyobject(py),
-            FlowOutcome::Unanswered => ("unanswered", call.0).into_pyobject(py),
-        },
-        // It is handed out with whoever it came to.
+        // Calls have their own outcomes, and contents are handed out.
+        FlowEvent::Ended(call, _) => ("ended", call.0).into_pyobject(py),
         FlowEvent::Content { layout, .. } => ("content", layout.sequence).into_pyobject(py),
         FlowEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         FlowEvent::Connection(what) => connection(what).into_pyobject(py),

@@ -9,7 +9,7 @@ mod server;
 mod table;
 
 pub(crate) use client::PyClient;
-pub(crate) use driven::{client_machine, flow_machine, server_machine};
+pub(crate) use driven::{client_machine, server_machine};
 pub(crate) use flow::{PyContent, PyFlow, PyOutbound};
 pub(crate) use message::{PyCommand, PyMessage, PyReply, decode, encode, recorded, restore};
 pub(crate) use server::PyServer;
