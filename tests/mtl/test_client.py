@@ -183,6 +183,20 @@ def test_contents_are_written_and_read(client):
         until(lambda: client.command("Queue.Info", {"name": "jobs"}).body["unconfirmed"] == 0)
 
 
+def test_a_client_counts_what_its_connections_do(client):
+    with client.reader("jobs") as reader:
+        with client.writer("jobs") as writer:
+            writer.send(b"a")
+            writer.flush(timeout_s=20)
+            assert (client.stats.contents, client.stats.confirmed) == (1, 1)
+        reader.summon("jobs")
+        reader.receive(timeout_s=20)
+        stats = client.stats
+        assert (stats.contents, stats.confirmed, stats.unconfirmed, stats.rejected) == (2, 1, 1, 0)
+    assert client.stats.received > reader.stats.received
+    assert client.stats.contents == 2
+
+
 @pytest.mark.req("MTL-46")
 def test_a_resource_is_said_where_the_lease_has_several(client):
     with client.writer(["jobs", "logs"]) as writer, client.reader() as reader:
