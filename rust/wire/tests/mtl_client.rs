@@ -222,6 +222,17 @@ fn a_session_that_does_not_come_about_is_tried_elsewhere_until_time_is_up() {
 
 // req: MTL-02
 #[test]
+fn a_session_that_may_take_no_time_is_not_begun_without_end() {
+    let settings = ClientSettings { timeout: Duration::ZERO, ..ClientSettings::default() };
+    let mut client = Client::new(settings);
+    let (call, timeout) = (CallId(1), Some(SECOND));
+    client.handle_verb(Nanos(0), ClientVerb::Call { call, command: None, timeout });
+    client.handle_timeout(Nanos(0));
+    assert!(client.poll_timeout().unwrap() > Nanos(0));
+}
+
+// req: MTL-02
+#[test]
 fn what_is_asked_on_a_connection_that_is_lost_is_not_asked_again() {
     let mut bench = Bench::inside();
     let call = bench.call("Queue.Purge", None);
