@@ -127,9 +127,9 @@ impl Bench {
     /// How calls ended since this was asked last.
     fn ended(&mut self) -> Vec<(CallId, Outcome)> {
         let events = std::mem::take(&mut self.events).into_iter();
-        let ended = events.filter_map(|event| match event {
-            ClientEvent::Ended(call, outcome) => Some((call, outcome)),
-            _ => None,
+        let ended = events.filter_map(|event| {
+            let ClientEvent::Ended(call, outcome) = event else { return None };
+            Some((call, outcome))
         });
         ended.collect()
     }

@@ -25,7 +25,7 @@ const TTL: Duration = Duration::from_secs(20);
 /// Shorter than a server waits before it asks.
 const SLICE: Duration = Duration::from_millis(500);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Write(u8),
     Join(u8, u64),
@@ -334,7 +334,7 @@ impl World {
 
     fn pass(&mut self) {
         let readers = self.readers.iter().flatten().filter(|reader| reader.is_alive).map(|reader| reader.peer.clone());
-        let writers = (0..WRITERS).map(|at| Self::writer(at));
+        let writers = (0..WRITERS).map(Self::writer);
         for peer in readers.chain(writers).collect::<Vec<_>>() {
             self.bench.take(CONTROL, &peer, None, data::ping());
         }
@@ -483,24 +483,24 @@ impl World {
                 assert!(is_nowhere && !self.delivered.contains_key(&id), "it is rejected, and there");
             }
             Kind::Ping | Kind::Pong => {}
-            kind => panic!("a writer is sent {kind:?}"),
+            Kind::Lease | Kind::Response | Kind::Summon | Kind::Dismiss | Kind::Content => {
+                panic!("a writer is sent {:?}", layout.kind)
+            }
         }
     }
 
     fn read(&mut self, at: usize, said: Vec<Frames>) {
         for frames in said {
             let layout = data::decode(&frames).unwrap();
-            match layout.kind {
-                Kind::Ping | Kind::Pong => continue,
-                kind => assert_eq!(kind, Kind::Content),
+            if matches!(layout.kind, Kind::Ping | Kind::Pong) {
+                continue;
             }
+            assert_eq!(layout.kind, Kind::Content);
             let id = id(&frames[1]);
             let is_marked = frames[0].windows(11).any(|some| some == b"redelivered");
             assert!(self.waiting.remove(&id), "{id} is not there to be handed out");
             assert_eq!(is_marked, self.marked.contains(&id));
-            let count = self.delivered.entry(id).or_default();
-            *count += 1;
-            if *count == 1 {}
+            *self.delivered.entry(id).or_default() += 1;
             let reader = self.readers[at].as_mut().unwrap();
             assert!(reader.is_summoned, "it was not asked for");
             reader.last += 1;
@@ -571,7 +571,9 @@ proptest! {
     #[test]
     fn each_content_is_in_one_place(steps in prop::collection::vec(step(), 0..120), expires: bool) {
         let mut world = World::new(false, expires.then_some(TTL));
-        steps.into_iter().for_each(|step| world.step(step));
+        for step in steps {
+            world.step(step);
+        }
         world.end();
     }
 
@@ -579,7 +581,9 @@ proptest! {
     #[test]
     fn what_was_confirmed_survives_failures_and_restarts(steps in prop::collection::vec(step(), 0..120)) {
         let mut world = World::new(true, None);
-        steps.into_iter().for_each(|step| world.step(step));
+        for step in steps {
+            world.step(step);
+        }
         world.end();
     }
 }
@@ -588,9 +592,8 @@ proptest! {
 #[test]
 fn servers_listen_with_routers() {
     let mut server = Server::new(ServerSettings { data_bind: vec!["tcp://127.0.0.1:*".to_owned()], ..settings() });
-    let kinds = std::iter::from_fn(|| server.poll_output()).filter_map(|output| match output {
-        Output::Open(open) => Some(open.kind),
-        _ => None,
-    });
-    assert!(kinds.eq([SocketKind::Router; 2]));
+    for _ in 0..2 {
+        let Some(Output::Open(open)) = server.poll_output() else { panic!("it opens its sockets first") };
+        assert_eq!(open.kind, SocketKind::Router);
+    }
 }

@@ -183,7 +183,7 @@ impl Client {
             Step::Command(call) => self.calls.get(call).map(|call| call.until),
             Step::Open | Step::Authorize | Step::Profile => None,
         };
-        let until = until.unwrap_or(now + self.settings.timeout.max(MOMENT));
+        let until = until.unwrap_or_else(|| now + self.settings.timeout.max(MOMENT));
         self.flight = Some(Flight { step, until });
         self.stats.sent += 1;
         self.outputs.push_back(Output::Send {
