@@ -127,9 +127,9 @@ impl Bench {
     /// How calls ended since this was asked last.
     fn ended(&mut self) -> Vec<(CallId, Outcome)> {
         let events = std::mem::take(&mut self.events).into_iter();
-        let ended = events.filter_map(|event| match event {
-            ClientEvent::Ended(call, outcome) => Some((call, outcome)),
-            _ => None,
+        let ended = events.filter_map(|event| {
+            let ClientEvent::Ended(call, outcome) = event else { return None };
+            Some((call, outcome))
         });
         ended.collect()
     }
@@ -218,6 +218,17 @@ fn a_session_that_does_not_come_about_is_tried_elsewhere_until_time_is_up() {
     assert!(endpoints[0] != endpoints[1] && endpoints[0] == endpoints[2]);
     assert_eq!(bench.ended(), [(call, Outcome::TimedOut)]);
     assert!(bench.said.is_empty(), "nobody waits for it");
+}
+
+// req: MTL-02
+#[test]
+fn a_session_that_may_take_no_time_is_not_begun_without_end() {
+    let settings = ClientSettings { timeout: Duration::ZERO, ..ClientSettings::default() };
+    let mut client = Client::new(settings);
+    let (call, timeout) = (CallId(1), Some(SECOND));
+    client.handle_verb(Nanos(0), ClientVerb::Call { call, command: None, timeout });
+    client.handle_timeout(Nanos(0));
+    assert!(client.poll_timeout().unwrap() > Nanos(0));
 }
 
 // req: MTL-02
