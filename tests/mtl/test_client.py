@@ -386,9 +386,10 @@ def test_a_reader_gives_back_what_it_has_when_it_closes(client):
 
 
 def test_a_server_that_starts_again_is_found(tmp_path):
+    # No port that another could have in the meantime.
+    where = f"ipc://{tmp_path}/queues"
     options = {"users": {"ada": "sesame"}, "resources": ["jobs"], "durable": tmp_path / "store"}
-    server = mtl.Server(bind=ANY, **options)
-    where = server.endpoints[0]
+    server = mtl.Server(bind=where, **options)
     with (
         mtl.Client(connect=where, user="ada", password="sesame", ping_interval_s=0.2) as client,
         client.writer("jobs") as writer,
@@ -406,9 +407,9 @@ def test_a_server_that_starts_again_is_found(tmp_path):
             assert {reader.receive(timeout_s=20).body for _ in range(5)} == {b"%d" % number for number in range(5)}
 
 
-def test_a_reader_whose_resource_is_gone_for_good_says_why():
-    server = mtl.Server(bind=ANY, anonymous=True, resources=["jobs"])
-    where = server.endpoints[0]
+def test_a_reader_whose_resource_is_gone_for_good_says_why(tmp_path):
+    where = f"ipc://{tmp_path}/queues"
+    server = mtl.Server(bind=where, anonymous=True, resources=["jobs"])
     with mtl.Client(connect=where, ping_interval_s=0.1) as client:
         reader = client.reader("jobs")
         reader.summon("jobs")
