@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 import trunkline
-from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, spark
+from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, mtl, spark
 from trunkline.errors import LocalProtocolError
 
 WHERE = "tcp://127.0.0.1:*"
@@ -26,6 +26,7 @@ ROLES = {
     "Client": lambda _tmp, **given: dcp.Client(**{"connect": THERE, **given}),
     "Connector": lambda _tmp, **given: mc0.Connector(**{"connect": THERE, **given}),
     "Middleware": lambda _tmp, **given: mc0.Middleware(**{"bind": WHERE, **given}),
+    "Server": lambda _tmp, **given: mtl.Server(**{"bind": WHERE, "anonymous": True, **given}),
 }
 
 NUMBER = "takes a whole number"
@@ -190,6 +191,26 @@ OWN = {
         ("max_ttl", -1, BELOW),
         ("max_ttl", "1 h", NUMBER),
         ("max_topics", -1, BELOW),
+        ("on_drop", 1, FUNCTION),
+        *ROLE_CAPTURE,
+    ],
+    "Server": [
+        ("anonymous", 1, FLAG),
+        ("users", 7, "users"),
+        ("virtual_hosts", 5, "takes a str, or a sequence of them, not int"),
+        ("resources", [b"jobs"], "takes a str, or a sequence of them, not bytes"),
+        ("data_bind", "127.0.0.1:9", "does not name its transport"),
+        ("durable", 5, PATH),
+        ("max_queue", 0, BELOW),
+        ("max_queue_bytes", "1 GiB", NUMBER),
+        ("queue_ttl_s", -1, PAST),
+        ("max_recycle", -1, BELOW),
+        ("ping_interval_s", "2.5", SECONDS),
+        ("ping_interval_s", 0, "at least 0.001"),
+        ("liveness", 1, BELOW),
+        ("session_idle_s", None, SECONDS),
+        ("lease_idle_s", -1, PAST),
+        ("capture_secrets", "no", FLAG),
         ("on_drop", 1, FUNCTION),
         *ROLE_CAPTURE,
     ],

@@ -12,7 +12,7 @@ import zmq
 from peers import cdtp as wire
 from peers import dcp as packed
 from peers.waiting import PATIENCE_S
-from trunkline import cdtp, chirp, dcp, mc0
+from trunkline import cdtp, chirp, dcp, mc0, mtl
 from trunkline.errors import ClosedError, TimeoutError
 
 ANY = "tcp://127.0.0.1:*"
@@ -26,6 +26,7 @@ ROLES = {
     "Client": lambda _path: dcp.AsyncClient(connect="tcp://127.0.0.1:9"),
     "Connector": lambda _path: mc0.AsyncConnector(connect="tcp://127.0.0.1:9"),
     "Middleware": lambda _path: mc0.AsyncMiddleware(bind=ANY),
+    "Server": lambda _path: mtl.AsyncServer(bind=ANY, anonymous=True),
     "Beacon": lambda _path: chirp.AsyncBeacon("group", "host", port=0),
 }
 
@@ -45,6 +46,7 @@ WAITS = {
     "Connector.submit": lambda connector: connector.submit("runs", b"x"),
     "Connector.ping": lambda connector: connector.ping(),
     "Middleware.wait": lambda middleware: middleware.wait(),
+    "Server.wait": lambda server: server.wait(),
     "Beacon.receive": lambda beacon: beacon.receive(),
 }
 
@@ -66,7 +68,7 @@ async def test_waits_end_with_the_role(what, tmp_path):
         else:
             await role.close()
         ends = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 20)
-    if what in ("Broker.wait", "Middleware.wait"):
+    if what in ("Broker.wait", "Middleware.wait", "Server.wait"):
         assert ends == [None] * 3
     elif what == "Sender.send":
         # One found room in the queue.

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 import zmq
@@ -13,7 +14,7 @@ from peers import dcp as packed
 from peers import mc0 as bus
 from peers.waiting import until
 from trunkline import capture, cdtp, dcp
-from trunkline.errors import LocalProtocolError
+from trunkline.errors import DecodeError, LocalProtocolError
 
 ANY = "tcp://127.0.0.1:*"
 MAX_FRAMES = 10_000
@@ -47,6 +48,37 @@ def test_empty_frames_count_towards_the_queues_of_a_broker(open_socket):
         until(lambda: broker.stats.received == 50)
         assert broker.stats.queued == (1 << 20) // (2007 * FRAME_COST)
         assert broker.stats.dropped == {"queue_full": 50 - broker.stats.queued}
+
+
+@pytest.mark.req("CDTP-07")
+def test_tags_are_no_more_objects_than_there_is_room_for(open_socket):
+    def header(maps):
+        """Tags of so many empty maps in an array; that, its name and the map of tags are objects too."""
+        return wire.header_b(1)[:-1] + b"\x81\xa1x\xdd" + maps.to_bytes(4) + b"\x80" * maps
+
+    most = 1_000_000 - 3
+    with cdtp.Receiver(bind=ANY) as receiver:
+        push = open_socket(zmq.PUSH, connect=receiver.endpoints[0])
+        push.send_multipart([header(most), b""])
+        push.send_multipart([header(most + 1), b"data"])
+        push.send_multipart([header(most + 1), b"data"])
+        message, more, same = (receiver.receive(timeout_s=20) for _ in range(3))
+    tracemalloc.start()
+    try:
+        tags = message.tags
+        held, _ = tracemalloc.get_traced_memory()
+        assert tags == {"x": [{}] * most}
+        assert held < 100 << 20
+        tracemalloc.reset_peak()
+        with pytest.raises(DecodeError) as raised:
+            _ = more.tags
+        assert (raised.value.protocol, raised.value.kind) == ("cdtp", "too_many_objects")
+        assert more.payload == (b"data",)
+        assert more == same != message
+        assert "tags=<1000006 bytes>" in repr(more)
+        assert tracemalloc.get_traced_memory()[1] - held < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("receives", [True, False], ids=["receiver", "recorder"])

@@ -155,7 +155,7 @@ def test_runs_are_counted_over_batches_cut_anywhere(cut):
     found, missed = [], []
     for part in (rows.slice(0, cut), rows.slice(cut)):
         for batch in part.combine_chunks().to_batches():
-            found += counting.record(batch).to_pylist()
+            found += [run for over in counting.record(batch) for run in over.to_pylist()]
             missed += gaps.record(batch).to_pylist()
     found += counting.finish().to_pylist()
     names = (
@@ -175,3 +175,32 @@ def test_runs_are_counted_over_batches_cut_anywhere(cut):
         ("b", 0, None, "INCOMPLETE|ABORTED", 2, 20, 0, 0, None, None),
     ]
     assert missed == [0, 0, 0, 2, 0, 0, 0, 0, 0]
+
+
+def test_runs_that_are_over_come_in_batches_of_64_mib():
+    """Their maps are read into columns that take several times the bytes."""
+    nothing, runs = 50_000, 1000
+    payload = b"\x81\xa1x\xdd" + nothing.to_bytes(4, "big") + b"\xc0" * nothing
+    seqs = range(runs)
+    frames, bors = ([-1] * runs, [0] * runs)
+    rows = pa.table(
+        {
+            "capture_id": ["c"] * runs * 2,
+            "sender": ["a"] * runs * 2,
+            "seq": [*seqs, *seqs],
+            "record": pa.array([*frames, *bors], pa.int32()),
+            "received_at_ns": [*seqs, *seqs],
+            "n_bytes": [len(payload)] * runs * 2,
+            "type": [*[None] * runs, *["BOR"] * runs],
+            "sequence": [*[None] * runs, *bors],
+            "header": [*[b"\xa5CDTP\x01\xa1a\x01\x00\x80"] * runs, *[None] * runs],
+            "payload": [*[payload] * runs, *[None] * runs],
+        }
+    ).sort_by([("seq", "ascending"), ("record", "ascending")])
+    counting = Runs()
+    [batch] = rows.combine_chunks().to_batches()
+    over = list(counting.record(batch))
+    assert [run for part in over for run in part["ordinal"].to_pylist()] == [*range(1, runs)]
+    assert len(over) > 2
+    assert all(63 << 20 < part.nbytes < 66 << 20 for part in over[:-1])
+    assert counting.finish()["ordinal"].to_pylist() == [runs]

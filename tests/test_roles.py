@@ -115,7 +115,7 @@ def test_what_zeromq_cannot_do_with_an_endpoint_is_said_in_words():
 UNCHANGED = """
 import resource, signal
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
-from trunkline import cdtp, chirp, dcp, mc0
+from trunkline import cdtp, chirp, dcp, mc0, mtl
 where = "tcp://127.0.0.1:*"
 with (
     cdtp.Sender("Det", bind=where, group="lab", chirp_port=PORT),
@@ -123,6 +123,7 @@ with (
     chirp.Beacon("lab", "Det", port=PORT),
     dcp.Broker(bind=where),
     mc0.Middleware(bind=where),
+    mtl.Server(bind=where, anonymous=True),
 ):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (64, 128)

@@ -277,9 +277,13 @@ class Role:
         """The kind of its state machine, and how that is set up, but for endpoints."""
         raise NotImplementedError
 
+    def _telling(self, native: Any) -> Any:
+        """What its notices are read from."""
+        return native
+
     def _let_go(self, native: Any) -> None:
         """Leaves the engine of a role that is collected to end by itself."""
-        _notices.unwatch(native)
+        _notices.unwatch(self._telling(native))
 
     def _tell_unsent(self) -> None:
         """Logs what was not sent, where nobody else is told."""
@@ -388,7 +392,7 @@ class AsyncRole(Role):
             return
         native.close(drain_s)
         await self._join()
-        _notices.unwatch(native)
+        _notices.unwatch(self._telling(native))
         native.raise_failure()
 
 
@@ -437,7 +441,7 @@ class BlockingService(BlockingRole):
         """
         self._role.close(drain_s)
         self._role.join()
-        _notices.unwatch(self._role)
+        _notices.unwatch(self._telling(self._role))
         self._role.raise_failure()
 
     def _abandon(self) -> None:

@@ -47,7 +47,8 @@ class DecodeError(TrunklineError, ValueError):
 
     Attributes:
         protocol: The protocol they were to be a message of, as ``"cdtp"``.
-        kind: What is wrong with them, a slug of ``trunkline.error_kinds()``.
+        kind: What is wrong with them, a slug of ``trunkline.error_kinds()``; ``too_many_objects`` where they are a good message
+            whose tags Python makes no room for.
         frame: The frame the fault is in, from 0.
         offset: The byte of that frame the fault is at, from 0.
         meaning: What the kind means, in words; empty where nobody has said.
@@ -62,7 +63,8 @@ class DecodeError(TrunklineError, ValueError):
         self.meaning = meaning
 
     def __str__(self) -> str:
-        where = f"{self.kind} in frame {self.frame} at byte {self.offset} of a {self.protocol.upper()} message"
+        article = "an" if self.protocol.startswith("m") else "a"
+        where = f"{self.kind} in frame {self.frame} at byte {self.offset} of {article} {self.protocol.upper()} message"
         return f"{where}: {self.meaning}" if self.meaning else where
 
 

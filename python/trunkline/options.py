@@ -127,14 +127,17 @@ DEFAULTS: RoleOptions = {
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def spelled_out(options: type[SocketOptions], *, without: str | None = None) -> Callable[[_Function], _Function]:
+def spelled_out(
+    options: type[SocketOptions], *, without: str | tuple[str, ...] = ()
+) -> Callable[[_Function], _Function]:
     """Lets the signature of a function name each of the options that its ``**options`` takes, as `help` shows it.
 
     Args:
         options: Those it takes.
-        without: One that it does not.
+        without: One or several that it does not.
     """
     defaults: Mapping[str, object] = DEFAULTS
+    left_out = (without,) if isinstance(without, str) else without
 
     def spell_out(function: _Function) -> _Function:
         signature = inspect.signature(function)
@@ -144,7 +147,7 @@ def spelled_out(options: type[SocketOptions], *, without: str | None = None) -> 
                 name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=_annotation(kind)
             )
             for name, kind in options.__annotations__.items()
-            if name != without
+            if name not in left_out
         ]
         function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return function

@@ -18,6 +18,7 @@ ROOMS = [
     "trunkline.errors",
     "trunkline.mc0",
     "trunkline.msgpack",
+    "trunkline.mtl",
     "trunkline.testing",
 ]
 
@@ -33,10 +34,10 @@ def test_every_exported_name_exists_and_is_documented(name):
 
 
 def test_every_public_method_is_documented():
-    from trunkline import cdtp, chirp, dcp, mc0, testing
+    from trunkline import cdtp, chirp, dcp, mc0, mtl, testing
 
     seen = 0
-    for room in (cdtp, chirp, dcp, mc0, testing):
+    for room in (cdtp, chirp, dcp, mc0, mtl, testing):
         for name in room.__all__:
             for attribute, value in inspect.getmembers(getattr(room, name)):
                 if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
@@ -46,12 +47,12 @@ def test_every_public_method_is_documented():
 
 
 def test_blocking_and_asyncio_have_the_same_names():
-    from trunkline import cdtp, chirp, dcp, mc0
+    from trunkline import cdtp, chirp, dcp, mc0, mtl
 
-    rooms = (cdtp, chirp, dcp, mc0)
+    rooms = (cdtp, chirp, dcp, mc0, mtl)
     pairs = [(room, name) for room in rooms for name in room.__all__ if f"Async{name}" in room.__all__]
-    names = ["Receiver", "Recorder", "Sender", "Beacon", "Broker", "Client", "Worker", "Connector", "Middleware"]
-    assert [name for _, name in pairs] == names
+    names = "Receiver Recorder Sender Beacon Broker Client Worker Connector Middleware Client Reader Server Writer"
+    assert [name for _, name in pairs] == names.split()
     for room, name in pairs:
         blocking, twin = getattr(room, name), getattr(room, f"Async{name}")
         public = {attribute for attribute in dir(blocking) if not attribute.startswith("_")}
@@ -107,7 +108,7 @@ def test_native_objects_take_no_attributes():
 def test_native_objects_cannot_be_changed(tmp_path):
     import zmq
 
-    from trunkline import capture, cdtp, dcp, mc0
+    from trunkline import capture, cdtp, dcp, mc0, mtl
 
     classes = native_classes()
     message = cdtp.Message("Det", b"x", timestamp_ns=0)
@@ -117,6 +118,9 @@ def test_native_objects_cannot_be_changed(tmp_path):
         cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver,
         dcp.Broker(bind="tcp://127.0.0.1:*") as broker,
         mc0.Connector(connect="tcp://127.0.0.1:9") as connector,
+        mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server,
+        mtl.Client(connect=server.endpoints) as client,
+        client.reader("jobs") as reader,
     ):
         objects = [
             message,
@@ -129,6 +133,12 @@ def test_native_objects_cannot_be_changed(tmp_path):
             mc0.Message("NOOP"),
             connector._native,
             connector._native.told,
+            mtl.Command("A.B"),
+            mtl.Reply(200),
+            mtl.Message("ping"),
+            server._native,
+            client._native,
+            reader._native,
         ]
         for thing in objects:
             assert type(thing) in classes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import trunkline
-from trunkline import cdtp, dcp, mc0
+from trunkline import cdtp, dcp, mc0, mtl
 from trunkline.capture import replay
 from trunkline.options import DEFAULTS, RoleOptions, SocketOptions
 
@@ -34,6 +34,10 @@ TAKERS = [
     (mc0.AsyncConnector, ALL - {"bind"}),
     (mc0.Middleware, ALL - {"connect"}),
     (mc0.AsyncMiddleware, ALL - {"connect"}),
+    (mtl.Server, ALL - {"connect", "socket"}),
+    (mtl.AsyncServer, ALL - {"connect", "socket"}),
+    (mtl.Client, ALL - {"bind", "socket", "capture"}),
+    (mtl.AsyncClient, ALL - {"bind", "socket", "capture"}),
     (replay, ALL),
 ]
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from trunkline import cdtp, chirp, dcp, mc0
+from trunkline import cdtp, chirp, dcp, mc0, mtl
 
 ANY = "tcp://127.0.0.1:*"
 NOWHERE = "tcp://127.0.0.1:9"
@@ -23,6 +23,7 @@ def names(stats):
         (lambda: dcp.Worker(b"echo", connect=NOWHERE), dcp.WorkerStats),
         (lambda: mc0.Connector(connect=NOWHERE), mc0.ConnectorStats),
         (lambda: mc0.Middleware(bind=ANY), mc0.MiddlewareStats),
+        (lambda: mtl.Server(bind=ANY, anonymous=True), mtl.ServerStats),
         (lambda: chirp.Beacon("lab", port=0), chirp.BeaconStats),
     ],
 )
@@ -57,3 +58,15 @@ def test_the_counters_of_a_topic_are_those_it_shows():
         connector.subscribe("t", timeout_s=20)
         (topic,) = bus._native.stats()["topics"]
         assert set(topic) == names(mc0.TopicStats)
+
+
+def test_the_counters_of_a_queue_and_of_those_who_use_it_are_those_they_show():
+    with (
+        mtl.Server(bind=ANY, anonymous=True, profiles="queue", resources="jobs") as server,
+        mtl.Client(connect=server.endpoints) as client,
+        client.reader("jobs") as reader,
+    ):
+        (jobs,) = server._native.stats()["resources"]
+        assert {"in_" if name == "in" else name for name in jobs} == names(mtl.ResourceStats)
+        assert set(client._native.stats()) <= names(mtl.ClientStats) | {"capture_lost"}
+        assert set(reader._native.stats()) == names(mtl.FlowStats) == names(mtl.ClientStats) | {"capture_lost"}

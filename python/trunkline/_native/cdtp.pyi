@@ -65,7 +65,11 @@ class Message:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """The tags map, decoded on first use; a copy, since a message does not change."""
+        """The tags map, decoded on first use; a copy, since a message does not change.
+
+        Raises:
+            DecodeError: They are more than 1,000,000 objects, of the kind `too_many_objects`. The message is good all the same.
+        """
 
     @property
     def payload(self) -> tuple[bytes, ...]:

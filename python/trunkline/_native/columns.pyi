@@ -120,8 +120,8 @@ class Runs:
     def ddl() -> str:
         """The columns of a table of runs, in the words of Spark."""
 
-    def record(self, batch: Any) -> pa.RecordBatch:
-        """Takes the next rows in, and gives the runs that are over.
+    def record(self, batch: Any) -> Iterator[pa.RecordBatch]:
+        """Takes the next rows in as it is read, and gives the runs that are over, in batches of about 64 MiB.
 
         Raises:
             ValueError: A column is missing, or of a type it cannot be.

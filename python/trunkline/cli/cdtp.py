@@ -28,6 +28,7 @@ from trunkline.cli.options import (
     Pace,
     StatsInterval,
     encodable,
+    ending_after,
     example,
     span,
 )
@@ -201,12 +202,7 @@ def receive(
     source: Source,
     count: Annotated[
         int | None,
-        typer.Option(
-            "--count",
-            min=0,
-            metavar="N",
-            help="End after so many messages are printed: one of CDTP2 counts once a record, bad ones not at all.",
-        ),
+        ending_after("messages are printed: one of CDTP2 counts once a record, bad ones not at all"),
     ] = None,
     idle: Idle = None,
     sockets: Sockets,
@@ -262,6 +258,10 @@ class _Printing:
 
 
 def _print(message: Message, output: Output) -> None:
+    tags: dict[str, Any] | None = None
+    with suppress(errors.DecodeError):
+        # More than there is room for are left out.
+        tags = message.tags
     sizes = [len(frame) for frame in message.payload]
     if output.json:
         output.event(
@@ -271,14 +271,14 @@ def _print(message: Message, output: Output) -> None:
             timestamp_ns=message.timestamp_ns,
             type=message.type,
             sequence=message.sequence,
-            tags=message.tags,
+            tags=tags,
             payload_sizes=sizes,
         )
         return
     kind = "" if message.type is None else f" {message.type} {message.sequence}"
-    tags = readable(json.dumps(plain(message.tags), ensure_ascii=False))
+    words = "too many tags" if tags is None else readable(json.dumps(plain(tags), ensure_ascii=False))
     frames = "1 frame" if len(sizes) == 1 else f"{len(sizes)} frames"
-    output.line(f"{readable(message.sender)}{kind} {tags} {frames}, {amount(sum(sizes))}")
+    output.line(f"{readable(message.sender)}{kind} {words} {frames}, {amount(sum(sizes))}")
 
 
 @app.command(
@@ -294,13 +294,7 @@ def record(
     ],
     source: Source,
     count: Annotated[
-        int | None,
-        typer.Option(
-            "--count",
-            min=0,
-            metavar="N",
-            help="End after so many wire messages, bad ones too; one of CDTP2 has many messages in it.",
-        ),
+        int | None, ending_after("wire messages, bad ones too; one of CDTP2 has many messages in it")
     ] = None,
     idle: Idle = None,
     segments: Segments,

@@ -20,7 +20,7 @@ from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.lines import lines
-from trunkline.cli.options import DrainSeconds, Idle, Json, Pace, StatsInterval, dials, example, span
+from trunkline.cli.options import DrainSeconds, Idle, Json, Pace, StatsInterval, dials, ending_after, example, span
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.progress import Progress
 
@@ -59,9 +59,7 @@ def subscribe(
     ttl: Annotated[
         int, typer.Option("--ttl", min=0, metavar="MS", help="How long either end may be silent; 0 is for ever.")
     ] = 10_000,
-    count: Annotated[
-        int | None, typer.Option("--count", min=0, metavar="N", help="End after so many messages are printed.")
-    ] = None,
+    count: Annotated[int | None, ending_after("messages are printed")] = None,
     idle: Idle = None,
     sockets: DialingSockets,
     capturing: Capturing,

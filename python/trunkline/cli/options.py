@@ -29,6 +29,7 @@ __all__ = [
     "decoding_options",
     "dials",
     "encodable",
+    "ending_after",
     "example",
     "listens",
     "need_decodable",
@@ -115,6 +116,11 @@ DrainSeconds = Annotated[
         callback=span,
     ),
 ]
+
+
+def ending_after(what: str) -> Any:
+    """`--count` of a command: after so many of what it may end by itself."""
+    return typer.Option("--count", min=0, metavar="N", help=f"End after so many {what}.")
 
 
 def _tags(default: str) -> Any:

@@ -133,8 +133,8 @@ class Connecting(Role):
             raise PeerLostError(message)
         return self._connector.letter(topic, body, headers)
 
-    def _let_go(self, native: Any) -> None:
-        _notices.unwatch(native.told)
+    def _telling(self, native: Any) -> Any:
+        return native.told
 
 
 class _Link:

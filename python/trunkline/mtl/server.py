@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trunkline import _notices
-from trunkline._arguments import need_callable, need_flag, need_names, need_number, need_path, need_seconds
+from trunkline._arguments import need_callable, need_flag, need_names, need_number, need_path, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
@@ -107,7 +107,7 @@ class Serving(Role):
 
     _native: _Server | None = None
 
-    @spelled_out(RoleOptions, without="connect")
+    @spelled_out(RoleOptions, without=("connect", "socket"))
     def __init__(
         self,
         *,
@@ -126,12 +126,15 @@ class Serving(Role):
         liveness: int = 3,
         session_idle_s: float = 3600.0,
         lease_idle_s: float = 30.0,
+        capture_secrets: bool = False,
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
         if options.get("connect"):
             message = "a server listens: use bind="
             raise LocalProtocolError(message)
+        if not isinstance(users, str | os.PathLike | Mapping | None):
+            refuse("users", "a path, or a mapping of names to passwords", users)
         need_flag("anonymous", anonymous)
         need_names("virtual_hosts", virtual_hosts)
         need_names("resources", resources)
@@ -144,6 +147,7 @@ class Serving(Role):
         need_number("liveness", liveness, least=2)
         need_seconds("session_idle_s", session_idle_s)
         need_seconds("lease_idle_s", lease_idle_s)
+        need_flag("capture_secrets", capture_secrets)
         need_callable("on_drop", on_drop)
         data_endpoints = endpoints("data_bind", data_bind)
         need_endpoints("data_bind", data_endpoints)
@@ -178,6 +182,7 @@ class Serving(Role):
             "session_idle_s": session_idle_s,
             "lease_idle_s": lease_idle_s,
             "durable": None if durable is None else os.fspath(durable),
+            "capture_secrets": capture_secrets,
         }
         self._on_drop = on_drop
         self._options = options
@@ -188,16 +193,23 @@ class Serving(Role):
         return [resources] if isinstance(resources, str) else list(resources)
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "mtl.server", self._settings
+        return "mtl.server", {**self._settings, "is_durable": self._settings["durable"] is not None}
 
     def _open(self) -> None:
-        native = _Server(native_options(self._options, grace_s=0.0), self._settings)
+        options = native_options(self._options, grace_s=0.0)
+        if self._options.get("socket") is not None:
+            message = "a server has sockets of its own: leave out socket="
+            raise LocalProtocolError(message)
+        native = _Server(options, self._settings)
         notices = Notices("mtl", "server", self._on_drop)
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
         desk = _Desk(native, self._authenticator, self._handlers, notices)
         attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS)
         self._native = opened(native, self._options, notices)
+
+    def _telling(self, native: Any) -> Any:
+        return native.told
 
     @property
     def _server(self) -> _Server:
@@ -363,10 +375,11 @@ class Server(Serving, BlockingService):
         liveness: After so many intervals of silence it is gone (MTL-58).
         session_idle_s: How long a session without a data connection is kept.
         lease_idle_s: How long a lease may wait to be used (MTL-26).
+        capture_secrets: Whether ``capture`` has what logins say and leases in it; else something stands in their place.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a queue has no room
             for, once a burst.
         **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in
-            `trunkline.RoleOptions`; a server has no ``connect``.
+            `trunkline.RoleOptions`; a server has neither ``connect`` nor ``socket``.
 
     Raises:
         OSError: An endpoint cannot be bound, the users cannot be read, or what is durable cannot be opened.

@@ -90,5 +90,5 @@ def _in_order(messages: DataFrame, source: Sequence[str]) -> DataFrame:
 def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     counted = Runs()
     for batch in batches:
-        yield counted.record(batch)
+        yield from counted.record(batch)
     yield counted.finish()

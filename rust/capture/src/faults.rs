@@ -144,7 +144,7 @@ impl FaultyDisk {
         let mut state = self.state();
         let read = state.reads;
         state.reads += 1;
-        if state.read_fault == Some(read) { Err(io::Error::other("EIO")) } else { Ok(state) }
+        if state.read_fault == Some(read) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(state) }
     }
 }
 

@@ -210,7 +210,7 @@ pub struct Batches {
     wanted: SchemaRef,
     disk: Arc<LocalDisk>,
     segments: vec::IntoIter<PathBuf>,
-    segment: Option<(PathBuf, ParquetRecordBatchReader)>,
+    segment: Option<SegmentReader>,
     journal: Option<JournalReader<BufReader<SourceReader>>>,
 }
 
@@ -222,15 +222,15 @@ impl Batches {
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
         loop {
-            if let Some((path, segment)) = &mut self.segment {
-                match next_of(segment, path, &self.wanted)? {
+            if let Some(segment) = &mut self.segment {
+                match segment.batch()? {
                     Some(batch) => return Ok(Some(batch)),
                     None => self.segment = None,
                 }
             }
             if let Some(path) = self.segments.next() {
-                let segment = self.open_segment(&path)?;
-                self.segment = Some((path, segment));
+                let file = open(&*self.disk, &path)?;
+                self.segment = Some(SegmentReader::new(path, file, Arc::clone(&self.wanted))?);
             } else {
                 let Some(journal) = &mut self.journal else { return Ok(None) };
                 let Some(batch) = journal.capture_batch()? else { return Ok(None) };
@@ -238,38 +238,38 @@ impl Batches {
             }
         }
     }
+}
 
-    fn open_segment(&self, path: &Path) -> Result<ParquetRecordBatchReader, CaptureError> {
-        open_segment(path, &open(&*self.disk, path)?, &self.wanted)
+/// The batches of a segment, with some columns of [`schema`].
+pub(crate) struct SegmentReader {
+    path: PathBuf,
+    file: Source,
+    wanted: SchemaRef,
+    batches: ParquetRecordBatchReader,
+}
+
+impl SegmentReader {
+    pub(crate) fn new(path: PathBuf, file: Source, wanted: SchemaRef) -> Result<Self, CaptureError> {
+        let failed = |error| file.failure(&path, error);
+        check_footer(&path, &file)?;
+        let batches = guarded(&path, || {
+            let reader = ParquetRecordBatchReaderBuilder::try_new(file.clone()).map_err(failed)?;
+            let names = wanted.fields().iter().map(|field| field.name().as_str());
+            let columns = ProjectionMask::columns(reader.parquet_schema(), names);
+            check_pages(&path, &file, reader.metadata(), |column| columns.leaf_included(column))?;
+            reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(failed)
+        })?;
+        Ok(Self { path, file, wanted, batches })
     }
-}
 
-pub(crate) fn open_segment(
-    path: &Path,
-    file: &Source,
-    wanted: &Schema,
-) -> Result<ParquetRecordBatchReader, CaptureError> {
-    let corrupt = |error| CaptureError::corrupt(path, error);
-    check_footer(path, file)?;
-    guarded(path, || {
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file.clone()).map_err(corrupt)?;
-        let names = wanted.fields().iter().map(|field| field.name().as_str());
-        let columns = ProjectionMask::columns(reader.parquet_schema(), names);
-        check_pages(path, file, reader.metadata(), |column| columns.leaf_included(column))?;
-        reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(corrupt)
-    })
-}
-
-/// The next batch of a segment, with the columns wanted.
-pub(crate) fn next_of(
-    segment: &mut ParquetRecordBatchReader,
-    path: &Path,
-    wanted: &SchemaRef,
-) -> Result<Option<RecordBatch>, CaptureError> {
-    guarded(path, || {
-        let batch = segment.next().transpose().map_err(|error| CaptureError::columns(path, &error))?;
-        batch.map(|batch| with_schema(path, &batch, wanted)).transpose()
-    })
+    /// The next batch, until there is none.
+    pub(crate) fn batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
+        let Self { path, file, wanted, batches } = self;
+        guarded(path, || {
+            let batch = batches.next().transpose().map_err(|error| file.failure(path, error))?;
+            batch.map(|batch| with_schema(path, &batch, wanted)).transpose()
+        })
+    }
 }
 
 /// Tells an account of the rows of a segment.
@@ -279,9 +279,8 @@ pub(crate) fn record_segment(
     path: &Path,
     file: &Source,
 ) -> Result<(), CaptureError> {
-    let wanted = some_columns(&RUN_COLUMNS);
-    let mut segment = open_segment(path, file, &wanted)?;
-    while let Some(batch) = next_of(&mut segment, path, &wanted)? {
+    let mut segment = SegmentReader::new(path.to_owned(), file.clone(), some_columns(&RUN_COLUMNS))?;
+    while let Some(batch) = segment.batch()? {
         let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
         let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
         account.record(number, first_seq, &batch);

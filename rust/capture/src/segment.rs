@@ -200,9 +200,8 @@ impl SegmentSummary {
     pub(crate) fn read(path: &Path, file: &Source) -> Result<Self, CaptureError> {
         check_footer(path, file)?;
         guarded(path, || {
-            let metadata = ParquetMetaDataReader::new()
-                .parse_and_finish(file)
-                .map_err(|error| CaptureError::corrupt(path, error))?;
+            let metadata =
+                ParquetMetaDataReader::new().parse_and_finish(file).map_err(|error| file.failure(path, error))?;
             Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is no segment of a capture"))
         })
     }

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
+
+use crate::CaptureError;
 
 /// How much is read at a time of what is read in order.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -47,14 +50,39 @@ impl ReadAt for Bytes {
 /// An open file. It stays readable when its name is gone.
 #[derive(Clone)]
 pub(crate) struct Source {
-    file: Arc<dyn ReadAt>,
+    file: Arc<Watched>,
     bytes: u64,
+}
+
+/// A file that remembers its error, which a library's error may hold as mere text.
+struct Watched {
+    file: Box<dyn ReadAt>,
+    error: Mutex<Option<io::Error>>,
+}
+
+impl ReadAt for Watched {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, at).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                let same = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(same);
+            }
+        })
+    }
 }
 
 impl Source {
     /// A file with so many bytes, as far as it was written when it was opened.
     pub(crate) fn new(file: impl ReadAt + 'static, bytes: u64) -> Self {
-        Self { file: Arc::new(file), bytes }
+        Self { file: Arc::new(Watched { file: Box::new(file), error: Mutex::default() }), bytes }
+    }
+
+    /// What a library's error comes from: the disk, or what the file holds.
+    pub(crate) fn failure(&self, path: &Path, error: impl fmt::Display) -> CaptureError {
+        match self.file.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => CaptureError::reading(path, error),
+            None => CaptureError::corrupt(path, error),
+        }
     }
 
     /// Reads it from its start to where it ends by then.
@@ -93,7 +121,7 @@ impl fmt::Debug for Source {
 
 /// A place in a file.
 pub(crate) struct SourceReader {
-    file: Arc<dyn ReadAt>,
+    file: Arc<Watched>,
     at: u64,
 }
 

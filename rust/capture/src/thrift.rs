@@ -24,14 +24,14 @@ const DEPTH_MAX: usize = 32;
 
 /// Holds the footer of a file to what a Parquet file has.
 pub(crate) fn check_footer(path: &Path, file: &Source) -> Result<(), CaptureError> {
-    let corrupt = |error| CaptureError::corrupt(path, error);
+    let failed = |error| file.failure(path, error);
     let Some(end) = file.len().checked_sub(END as u64) else { return Ok(()) };
-    let length = file.get_bytes(end, END).map_err(corrupt)?;
+    let length = file.get_bytes(end, END).map_err(failed)?;
     let Some((length, _)) = length.split_first_chunk() else { return Ok(()) };
     let length = u32::from_le_bytes(*length);
     // What there is too little of is told by Parquet's reader.
     let Some(start) = end.checked_sub(length.into()) else { return Ok(()) };
-    let footer = file.get_bytes(start, length as usize).map_err(corrupt)?;
+    let footer = file.get_bytes(start, length as usize).map_err(failed)?;
     match Walk::new(&footer).structure(DEPTH_MAX) {
         Err(Halt::Endless) => Err(CaptureError::corrupt(path, "its footer says more than a footer does")),
         Ok(_) | Err(Halt::End) => Ok(()),
@@ -67,7 +67,7 @@ fn page(path: &Path, file: &Source, pages: &Range<u64>) -> Result<Option<u64>, C
     for most in PAGE_HEADERS {
         let there = file.len().min(pages.end).saturating_sub(pages.start);
         let length = most.min(usize::try_from(there).unwrap_or(usize::MAX));
-        let header = file.get_bytes(pages.start, length).map_err(|error| CaptureError::corrupt(path, error))?;
+        let header = file.get_bytes(pages.start, length).map_err(|error| file.failure(path, error))?;
         let mut walk = Walk::new(&header);
         match walk.structure(DEPTH_MAX) {
             Ok(size) => {

@@ -12,7 +12,7 @@ use crate::files::{self, Listing};
 use crate::guard::guarded;
 use crate::journal::JournalReader;
 use crate::notes::{self, Sum};
-use crate::reader::{RUN_TRIES, look_for_capture, next_of, open_segment};
+use crate::reader::{RUN_TRIES, SegmentReader, look_for_capture};
 use crate::schema::schema;
 use crate::source::Source;
 use crate::store::{list_notes, open, read_manifest, read_notes};
@@ -207,8 +207,8 @@ impl Verifier<'_> {
     }
 
     fn rows(&mut self, path: &Path, number: u64, file: &Source) -> Result<(), CaptureError> {
-        let mut segment = open_segment(path, file, &schema())?;
-        while let Some(batch) = next_of(&mut segment, path, &schema())? {
+        let mut segment = SegmentReader::new(path.to_owned(), file.clone(), schema())?;
+        while let Some(batch) = segment.batch()? {
             self.follow(path, number, &batch);
         }
         Ok(())

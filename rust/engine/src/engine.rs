@@ -350,7 +350,9 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     fn take_events(&mut self) {
         while let Some(event) = self.core.machine.poll_event() {
-            self.events.extend(self.sink.take(event));
+            if let Some(event) = self.sink.take(event) {
+                self.events.push(event);
+            }
         }
     }
 

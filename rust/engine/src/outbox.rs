@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 use trunkline_wire::{Nanos, Parcel, SendId, Unsent, cost};
 
 /// What one peer of a ROUTER may have waiting; beyond it the newest is dropped.
@@ -49,7 +50,7 @@ impl Peer {
 /// The sends that wait, a queue for each peer of a ROUTER, one queue on other sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Outboxes {
-    peers: HashMap<To, Peer>,
+    peers: HashMap<To, Peer, RandomState>,
     /// The peers of a ROUTER by what waits for them.
     by_bytes: BTreeSet<(usize, To)>,
     /// What waits for all of them.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use trunkline_wire::{CallId, Calling};
 
 use crate::shared::Bounds;
@@ -57,7 +58,7 @@ pub struct Replies<O> {
 #[derive(Debug)]
 struct State<O> {
     /// Who waits for each.
-    waiting: HashMap<CallId, Option<Arc<Slot<O>>>>,
+    waiting: HashMap<CallId, Option<Arc<Slot<O>>>, RandomState>,
     /// Outcomes that no thread waits for by itself, until someone takes them all.
     ended: Vec<(CallId, O)>,
     bytes: usize,
@@ -71,7 +72,7 @@ impl<O> Replies<O> {
     /// # Errors
     /// When the operating system gives no descriptor.
     pub fn new(bounds: Bounds) -> std::io::Result<Self> {
-        let state = State { waiting: HashMap::new(), ended: vec![], bytes: 0, over: false };
+        let state = State { waiting: HashMap::default(), ended: vec![], bytes: 0, over: false };
         Ok(Self { state: Mutex::new(state), bounds, pressed: AtomicBool::new(false), signal: Signal::new()? })
     }
 

@@ -191,6 +191,13 @@ impl<V> Outbox<V> {
     }
 }
 
+/// How much of what was handed over the machine has had, and how many wait for more.
+#[derive(Debug, Default)]
+struct Settled {
+    handed: u64,
+    waiting: usize,
+}
+
 /// The state between an engine's thread and its user's threads.
 pub(crate) struct Shared<M: Machine> {
     pub(crate) bounds: Bounds,
@@ -199,8 +206,7 @@ pub(crate) struct Shared<M: Machine> {
     /// What counters are read from while the engine runs, and what they were when somebody last looked.
     core: Mutex<Weak<parking_lot::Mutex<Core<M>>>>,
     snapshot: Mutex<Snapshot<M::Stats>>,
-    /// How much of what was handed over the machine has had.
-    settled: Mutex<u64>,
+    settled: Mutex<Settled>,
     settling: Condvar,
     /// The flush that is done.
     pub(crate) flushed: AtomicU64,
@@ -301,7 +307,7 @@ impl<M: Machine> Shared<M> {
             }),
             core: Mutex::default(),
             snapshot: Mutex::default(),
-            settled: Mutex::new(0),
+            settled: Mutex::default(),
             settling: Condvar::new(),
             flushed: AtomicU64::new(0),
             endpoints: Mutex::new(vec![]),
@@ -348,8 +354,15 @@ impl<M: Machine> Shared<M> {
 
     /// Says that the machine has had so many verbs and orders.
     pub(crate) fn settle(&self, handed: u64) {
-        *lock(&self.settled) = handed;
-        self.settling.notify_all();
+        let is_awaited = {
+            let mut settled = lock(&self.settled);
+            settled.handed = handed;
+            settled.waiting > 0
+        };
+        // The system is not asked to wake nobody.
+        if is_awaited {
+            self.settling.notify_all();
+        }
     }
 
     pub(crate) fn is_outbox_empty(&self) -> bool {
@@ -487,8 +500,10 @@ impl<M: Machine> Shared<M> {
         // One time for both waits.
         let until = Instant::now() + GLANCE;
         if core.is_some() {
-            let settled = lock(&self.settled);
-            drop(self.settling.wait_timeout_while(settled, GLANCE, |settled| *settled < handed));
+            let mut settled = lock(&self.settled);
+            settled.waiting += 1;
+            let waited = self.settling.wait_timeout_while(settled, GLANCE, |settled| settled.handed < handed);
+            waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
         }
         let now = core.as_ref().and_then(|core| core.try_lock_until(until)).map(|core| core.snapshot());
         let mut counters = {

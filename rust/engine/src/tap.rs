@@ -102,7 +102,7 @@ impl Tap {
             direction,
             topic: verdict.label.topic.as_deref().and_then(|topic| str::from_utf8(topic).ok()),
             reply_to: None,
-            frames,
+            frames: verdict.label.shown.as_deref().unwrap_or(frames),
             error: verdict.error.map(ErrorKind::slug),
         });
     }

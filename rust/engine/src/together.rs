@@ -69,8 +69,16 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Together<A, B, G> {
         Self { first, second, glue, events: VecDeque::new(), closing: None }
     }
 
-    /// Lets the glue see every event; what it does may make more. Where the first is alone, nothing comes of its events.
+    /// Lets the glue see every event. Where the first is alone, nothing comes of its events.
+    #[inline]
     fn settle(&mut self, now: Nanos) {
+        if self.second.is_some() {
+            self.settle_both(now);
+        }
+    }
+
+    /// What the glue does of one event may make more.
+    fn settle_both(&mut self, now: Nanos) {
         let Some(second) = &mut self.second else { return };
         if self.closing.is_some() && self.first.is_closed() {
             second.handle_close(now, self.closing.take().unwrap_or_default());
@@ -95,6 +103,8 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     type Verb = Either<A::Verb, B::Verb>;
     type Stats = (A::Stats, B::Stats);
 
+    #[allow(clippy::inline_always)] // a message is large, and would go from hand to hand
+    #[inline(always)]
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Verdict {
         let Incoming { socket, peer, user_id, frames } = incoming;
         let verdict = match socket {
@@ -107,6 +117,7 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
         verdict
     }
 
+    #[inline]
     fn handle_socket(&mut self, now: Nanos, socket: Self::Socket, event: SocketEvent) {
         match socket {
             Either::First(socket) => self.first.handle_socket(now, socket, event),
@@ -153,10 +164,15 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
         self.settle(now);
     }
 
+    #[inline]
     fn poll_output(&mut self) -> Option<Output<Self::Socket>> {
         // The second's sockets come first: a beacon listens before there is anything to announce.
-        let second = self.second.as_mut().and_then(Machine::poll_output).map(|output| output.on(Either::Second));
-        second.or_else(|| self.first.poll_output().map(|output| output.on(Either::First)))
+        if let Some(second) = &mut self.second
+            && let Some(output) = second.poll_output()
+        {
+            return Some(output.on(Either::Second));
+        }
+        self.first.poll_output().map(|output| output.on(Either::First))
     }
 
     fn label(&self, socket: Self::Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
@@ -168,6 +184,7 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
         }
     }
 
+    #[inline]
     fn poll_event(&mut self) -> Option<Self::Event> {
         if self.second.is_none() {
             while let Some(event) = self.first.poll_event() {

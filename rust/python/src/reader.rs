@@ -33,6 +33,7 @@ impl<M: Machine + Send + 'static> Reader<M> {
         Self { handle, taken: Mutex::new(Taken { events: VecDeque::new(), over: false }) }
     }
 
+    #[inline]
     pub(crate) fn next(&self) -> Next<M::Event> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -110,6 +110,7 @@ impl Role {
     }
 
     /// Takes what the role has to give, once there is something; `what` says what did not come in time.
+    #[inline]
     pub(crate) fn receive<T>(
         &self,
         py: Python<'_>,
@@ -131,6 +132,7 @@ impl Role {
     }
 
     /// What an iteration makes of something received: it ends when the role is closed.
+    #[inline]
     pub(crate) fn iterated<T>(&self, py: Python<'_>, received: PyResult<T>) -> PyResult<Option<T>> {
         match received {
             Ok(received) => Ok(Some(received)),

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_array::RecordBatch;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PyRecordBatch};
@@ -36,15 +37,42 @@ impl PyRuns {
         ddl(&run_fields())
     }
 
-    fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Bound<'py, PyAny>> {
-        let batch = batch.into_inner();
-        let over = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).record(&batch));
-        PyRecordBatch::new(over.map_err(|error| failed(&error))?).into_pyarrow(py)
+    fn record(slf: Py<Self>, batch: PyRecordBatch) -> PyRunBatches {
+        PyRunBatches { runs: slf, batch: batch.into_inner(), next: Mutex::new(Some(0)) }
     }
 
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let over = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).finish());
         PyRecordBatch::new(over.map_err(|error| failed(&error))?).into_pyarrow(py)
+    }
+}
+
+/// The runs that are over with a batch of messages.
+#[pyclass(frozen, module = "trunkline._native.columns", name = "RunBatches")]
+pub(crate) struct PyRunBatches {
+    runs: Py<PyRuns>,
+    batch: RecordBatch,
+    /// The row that is next, unless all are taken in.
+    next: Mutex<Option<usize>>,
+}
+
+#[pymethods]
+impl PyRunBatches {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let over = py.detach(|| {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let from = next.take()?;
+            let mut runs = self.runs.get().0.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(runs.record(&self.batch, from).map(|(over, row)| {
+                *next = row;
+                over
+            }))
+        });
+        over.map(|over| PyRecordBatch::new(over.map_err(|error| failed(&error))?).into_pyarrow(py)).transpose()
     }
 }
 

@@ -66,6 +66,7 @@ pub const MAX_FRAMES: usize = 10_000;
 pub const FRAME_COST: usize = 64;
 
 /// What keeping these frames costs, in bytes. Every queue, outbox and batch counts with this.
+#[inline]
 pub fn cost(frames: &[impl AsRef<[u8]>]) -> usize {
     frames.iter().map(|frame| frame.as_ref().len() + FRAME_COST).sum()
 }

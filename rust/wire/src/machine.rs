@@ -148,6 +148,8 @@ pub struct Label {
     pub framing: Option<Framing>,
     /// Its topic, where that does not stand in its frames.
     pub topic: Option<Bytes>,
+    /// What is kept of its frames, where that is not all: they tell what nobody else is to know.
+    pub shown: Option<Frames>,
 }
 
 /// What a message that came in was.
@@ -202,13 +204,14 @@ pub enum SocketEvent {
 
 impl SocketEvent {
     /// What it means for a connection, if anything.
+    #[inline]
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {
-        match self.clone() {
-            Self::Connected(endpoint) => Some(Connection::Made(endpoint)),
-            Self::Disconnected(endpoint) => Some(Connection::Lost(endpoint)),
+        match self {
+            Self::Connected(endpoint) => Some(Connection::Made(endpoint.clone())),
+            Self::Disconnected(endpoint) => Some(Connection::Lost(endpoint.clone())),
             Self::OpenFailed { endpoint, reason } | Self::HandshakeFailed { endpoint, reason } => {
-                Some(Connection::Failed { endpoint, reason })
+                Some(Connection::Failed { endpoint: endpoint.clone(), reason: reason.clone() })
             }
             Self::Bound(_) | Self::Sent(_) | Self::Unsent(..) | Self::Closed => None,
         }
@@ -294,6 +297,7 @@ pub enum Output<S> {
 
 impl<S> Output<S> {
     /// The same on a socket of another name.
+    #[inline]
     pub fn on<T>(self, name: impl FnOnce(S) -> T) -> Output<T> {
         match self {
             Self::Send { id, socket, to, frames, until } => {

@@ -11,10 +11,13 @@ const TAIL: usize = 17;
 
 /// A name as it is kept: one that is longer than [`NAME_BYTES`] is its beginning, `#` and a hash of the whole, so that
 /// those that begin alike stay apart.
+#[inline]
 pub fn shortened(name: &[u8]) -> Cow<'_, [u8]> {
-    if name.len() <= NAME_BYTES {
-        return Cow::Borrowed(name);
-    }
+    if name.len() <= NAME_BYTES { Cow::Borrowed(name) } else { Cow::Owned(shorten(name)) }
+}
+
+#[inline(never)]
+fn shorten(name: &[u8]) -> Vec<u8> {
     let mut hasher = DefaultHasher::new();
     hasher.write(name);
     let mut end = NAME_BYTES - TAIL;
@@ -24,7 +27,7 @@ pub fn shortened(name: &[u8]) -> Cow<'_, [u8]> {
     }
     let mut kept = name[..end].to_vec();
     kept.extend(format!("#{:016x}", hasher.finish()).into_bytes());
-    Cow::Owned(kept)
+    kept
 }
 
 #[cfg(test)]

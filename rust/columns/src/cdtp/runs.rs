@@ -16,7 +16,7 @@ use trunkline_wire::{
 };
 
 use crate::{
-    ColumnError,
+    BATCH_BYTES, ColumnError,
     output::{Bytes, Numbers, Variants},
     variant::{VariantWriter, variant_field},
 };
@@ -65,11 +65,15 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Takes the next rows in, and gives the runs that are over.
-    pub fn record(&mut self, batch: &RecordBatch) -> Result<RecordBatch, ColumnError> {
+    /// Takes the next rows in, from one of a batch on, and gives the runs that are over: about [`BATCH_BYTES`] of them, and
+    /// the row that is next, unless that is the end.
+    pub fn record(&mut self, batch: &RecordBatch, from: usize) -> Result<(RecordBatch, Option<usize>), ColumnError> {
         let rows = Rows::of(batch)?;
         let mut over = Table::default();
-        for row in 0..batch.num_rows() {
+        for row in from..batch.num_rows() {
+            if over.bytes() >= BATCH_BYTES {
+                return Ok((over.finish()?, Some(row)));
+            }
             let [capture_id, sender] = rows.source.each_ref().map(|column| column.value(row));
             if self.source.as_ref().is_none_or(|(capture, name)| capture != capture_id || name != sender) {
                 self.end(&mut over)?;
@@ -79,7 +83,7 @@ impl Runs {
                 over.push(capture_id, sender, &run)?;
             }
         }
-        over.finish()
+        Ok((over.finish()?, None))
     }
 
     /// Gives the last run of all.
@@ -257,6 +261,14 @@ impl Table {
             column.push(map.filter(|map| write(&mut self.writer, map)).map(|_| &mut self.writer))?;
         }
         Ok(())
+    }
+
+    /// The bytes they take.
+    fn bytes(&self) -> usize {
+        let texts = self.texts.iter().chain([&self.run_id, &self.condition]).map(Bytes::bytes);
+        let numbers = self.counts.iter().chain(&self.boundaries).chain([&self.ordinal]).map(Numbers::bytes);
+        let maps = self.maps.iter().map(Variants::bytes);
+        texts.chain(numbers).chain(maps).sum::<usize>() + self.condition_code.bytes()
     }
 
     fn finish(mut self) -> Result<RecordBatch, ColumnError> {

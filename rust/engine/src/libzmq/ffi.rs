@@ -25,6 +25,9 @@ pub(super) const POLLOUT: c_int = 2;
 const HAUSNUMERO: c_int = 156_384_712;
 pub(super) const ETERM: c_int = HAUSNUMERO + 53;
 
+/// It is not a REQ's turn.
+const EFSM: c_int = HAUSNUMERO + 51;
+
 pub(super) mod option {
     use std::ffi::c_int;
 
@@ -297,7 +300,7 @@ impl Libzmq {
             return Ok(true);
         }
         let error = self.error();
-        if matches!(error, TransportError::Failed { errno: libc::EAGAIN, .. }) { Ok(false) } else { Err(error) }
+        if matches!(error, TransportError::Failed { errno: libc::EAGAIN | EFSM, .. }) { Ok(false) } else { Err(error) }
     }
 
     fn send_shared(&self, socket: SocketPtr, frame: &Bytes, flags: c_int) -> Result<bool, TransportError> {
@@ -344,7 +347,7 @@ impl FrameReader {
         let size = unsafe { (zmq.msg_recv)(&raw mut self.message, socket.0.as_ptr(), DONTWAIT) };
         if size < 0 {
             let error = zmq.error();
-            let nothing = matches!(error, TransportError::Failed { errno: libc::EAGAIN | libc::EINTR, .. });
+            let nothing = matches!(error, TransportError::Failed { errno: libc::EAGAIN | libc::EINTR | EFSM, .. });
             return if nothing { Ok(None) } else { Err(error) };
         }
         // SAFETY: the message holds a frame now.

@@ -307,12 +307,13 @@ impl Transport for LibzmqTransport {
         while more {
             // The frames of a message arrive together.
             let Some((frame, another)) = self.reader.receive(socket.data)? else { break };
-            if received.frames.len() == received.frames.inline_size() {
+            let kept = received.frames.len();
+            if kept == received.frames.inline_size() {
                 // Not frame by frame.
                 received.frames.reserve_exact(MANY_FRAMES);
             }
             // What is beyond the bound is taken off the socket and kept by nobody; one frame too many says so.
-            if received.frames.len() <= MAX_FRAMES {
+            if kept <= MAX_FRAMES {
                 received.frames.push(frame);
             }
             more = another;

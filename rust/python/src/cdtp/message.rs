@@ -21,9 +21,12 @@ use trunkline_wire::cdtp::{
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{ErrorKind, Frames, msgpack as wire_msgpack};
 
-use crate::errors::{LocalProtocolError, decode_error, naming};
+use crate::errors::{DecodeError, LocalProtocolError, decode_error, naming};
 use crate::frames::{self, Frame};
 use crate::msgpack;
+
+/// Objects that Python makes of the tags of a message: an empty map is one byte there, and some ninety here.
+const MAX_OBJECTS: u64 = 1_000_000;
 
 /// One message of a sender.
 #[pyclass(frozen, module = "trunkline.cdtp", name = "Message")]
@@ -187,9 +190,23 @@ impl Message {
         (self.variant, self.sender_name(), numbers, &self.payload[..])
     }
 
+    /// Whether the tags map is made of more objects than Python is to make room for.
+    fn has_too_many_tags(&self) -> bool {
+        let tags = self.tags_bytes();
+        let count = || wire_msgpack::Reader::new(tags, ErrorKind::BadHeader).count();
+        // Each takes a byte at least.
+        tags.len() as u64 > MAX_OBJECTS && count().is_ok_and(|count| count > MAX_OBJECTS)
+    }
+
     /// The tags map, decoded on first use.
     fn tags_once<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
-        let tags = self.tags_object.get_or_try_init(py, || msgpack::to_python(py, self.tags_bytes()))?;
+        let tags = self.tags_object.get_or_try_init(py, || {
+            if self.has_too_many_tags() {
+                let meaning = format!("the tags are more than {MAX_OBJECTS} objects");
+                return Err(DecodeError::new_err(("cdtp", "too_many_objects", 0, self.tags.start, meaning)));
+            }
+            msgpack::to_python(py, self.tags_bytes())
+        })?;
         Ok(tags.bind(py))
     }
 
@@ -197,7 +214,10 @@ impl Message {
         if self.key() != other.key() {
             return Ok(false);
         }
-        Ok(self.tags_bytes() == other.tags_bytes() || self.tags_once(py)?.eq(other.tags_once(py)?)?)
+        if self.tags_bytes() == other.tags_bytes() || self.has_too_many_tags() || other.has_too_many_tags() {
+            return Ok(self.tags_bytes() == other.tags_bytes());
+        }
+        self.tags_once(py)?.eq(other.tags_once(py)?)
     }
 }
 
@@ -336,11 +356,15 @@ impl Message {
         let sequence = self.sequence.map_or_else(String::new, |sequence| format!(", sequence={sequence}"));
         let timestamp = self.timestamp_ns().map_or_else(String::new, |time| format!(", timestamp_ns={time}"));
         let bytes: usize = self.payload.iter().map(|frame| frame.len()).sum();
+        let tags = if self.has_too_many_tags() {
+            format!("<{} bytes>", self.tags.len())
+        } else {
+            self.tags_once(py)?.to_string()
+        };
         Ok(format!(
-            "Message({:?}, variant={:?}{message_type}{sequence}{timestamp}, tags={}, payload=<{} frames, {bytes} bytes>)",
+            "Message({:?}, variant={:?}{message_type}{sequence}{timestamp}, tags={tags}, payload=<{} frames, {bytes} bytes>)",
             self.sender_name(),
             self.variant.slug(),
-            self.tags_once(py)?,
             self.payload.len(),
         ))
     }

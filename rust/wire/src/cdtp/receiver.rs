@@ -68,6 +68,7 @@ pub enum ReceiverEvent {
 }
 
 impl Event for ReceiverEvent {
+    #[inline]
     fn weight(&self) -> Weight {
         match self {
             Self::Message { frames, layout } => Weight::Lossless(cost(frames) + layout.size()),
@@ -237,8 +238,9 @@ impl Receiver {
     }
 
     fn sender(&mut self, name: &[u8]) -> Option<&mut Sender> {
-        let name = &*shortened(name);
+        // As it is first: a name that is kept whole is that of no other.
         if self.senders.get(self.recent).is_none_or(|sender| *sender.name != *name) {
+            let name = &*shortened(name);
             self.recent = match self.by_name.get(name) {
                 Some(&at) => at,
                 None if self.senders.len() < SENDERS => {
@@ -395,7 +397,9 @@ impl Machine for Receiver {
             endpoint.clone_from(&known.address);
             self.drop_socket(socket.0);
         }
-        self.events.extend(event.connection().map(ReceiverEvent::Connection));
+        if let Some(connection) = event.connection() {
+            self.events.push_back(ReceiverEvent::Connection(connection));
+        }
         match event {
             SocketEvent::Bound(endpoint) => {
                 if let Some(known) = self.endpoints.get_mut(&socket.0) {

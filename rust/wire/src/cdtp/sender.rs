@@ -368,7 +368,9 @@ impl Machine for Sender {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: DataOut, event: SocketEvent) {
-        self.events.extend(event.connection().map(SenderEvent::Connection));
+        if let Some(connection) = event.connection() {
+            self.events.push_back(SenderEvent::Connection(connection));
+        }
         match event {
             SocketEvent::Bound(endpoint) => self.events.push_back(SenderEvent::Bound(endpoint)),
             SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
@@ -434,6 +436,7 @@ impl Machine for Sender {
         self.close_if_done(now);
     }
 
+    #[inline]
     fn poll_output(&mut self) -> Option<Output<DataOut>> {
         if let Some(open) = self.opening.take() {
             return Some(Output::Open(open));

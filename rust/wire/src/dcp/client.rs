@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use foldhash::quality::RandomState;
 use serde::Serialize;
 
 use super::{Body, Layout, Role, Settings, decode, encode_request};
@@ -99,6 +100,7 @@ pub enum ClientEvent {
 }
 
 impl Event for ClientEvent {
+    #[inline]
     fn weight(&self) -> Weight {
         match self {
             Self::Ended(_, outcome) => Weight::Lossless(Client::cost(outcome)),
@@ -153,7 +155,7 @@ pub struct Client {
     state: Lifecycle,
     /// The first half of every correlation id: replies to somebody else's calls are not taken for ours.
     prefix: [u8; 8],
-    calls: HashMap<CallId, Call>,
+    calls: HashMap<CallId, Call, RandomState>,
     /// The calls to send, the lowest first.
     queue: BTreeSet<CallId>,
     deadlines: BTreeSet<(Nanos, CallId)>,
@@ -186,7 +188,7 @@ impl Client {
             settings,
             state: Lifecycle::Open,
             prefix,
-            calls: HashMap::new(),
+            calls: HashMap::default(),
             queue: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             offered: 0,
@@ -309,7 +311,9 @@ impl Machine for Client {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Asking, event: SocketEvent) {
-        self.events.extend(event.connection().map(ClientEvent::Connection));
+        if let Some(connection) = event.connection() {
+            self.events.push_back(ClientEvent::Connection(connection));
+        }
         match event {
             SocketEvent::Bound(_)
             | SocketEvent::Connected(_)

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 use serde::Serialize;
 use smallvec::SmallVec;
 
@@ -134,6 +135,7 @@ pub enum WorkerEvent {
 }
 
 impl Event for WorkerEvent {
+    #[inline]
     fn weight(&self) -> Weight {
         match self {
             Self::Request { frames, .. } | Self::Reply { frames, .. } => Weight::Lossless(cost(frames)),
@@ -194,7 +196,7 @@ pub struct Worker {
     /// Whether the broker reckons with jobs in hand that nobody will answer.
     forsaken: bool,
     credit: Credit,
-    jobs: HashMap<JobId, Job>,
+    jobs: HashMap<JobId, Job, RandomState>,
     next_job: u64,
     /// Requests over the concurrency, in order.
     waiting: VecDeque<(Frames, Body)>,
@@ -239,7 +241,7 @@ impl Worker {
             patience: None,
             is_known: false,
             forsaken: false,
-            jobs: HashMap::new(),
+            jobs: HashMap::default(),
             next_job: 0,
             waiting: VecDeque::new(),
             queue: VecDeque::new(),
@@ -455,7 +457,9 @@ impl Machine for Worker {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Back, event: SocketEvent) {
-        self.events.extend(event.connection().map(WorkerEvent::Connection));
+        if let Some(connection) = event.connection() {
+            self.events.push_back(WorkerEvent::Connection(connection));
+        }
         match event {
             SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Connected(_) => {

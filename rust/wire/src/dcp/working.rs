@@ -30,6 +30,7 @@ pub enum WorkingEvent {
 }
 
 impl Event for WorkingEvent {
+    #[inline]
     fn weight(&self) -> Weight {
         match self {
             Self::Work(event) => event.weight(),

@@ -189,15 +189,21 @@ impl<'a> Reader<'a> {
     }
 
     fn pass_other(&mut self) -> Result<(), Fault> {
-        let mut pending = 1_u64;
+        self.count().map(drop)
+    }
+
+    /// Does the same, and tells of how many objects it is made, itself among them.
+    pub fn count(&mut self) -> Result<u64, Fault> {
+        let (mut pending, mut count) = (1_u64, 0);
         while pending > 0 {
             pending -= 1;
+            count += 1;
             if self.pass_plain() {
                 continue;
             }
             pending += self.value_bytes()?.members();
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Reads a string; anything else is `other`.

@@ -1,11 +1,9 @@
+use super::FIRST_OF_CONTROL;
 use super::control::{Command, Reply, command, reply};
 use super::data::{self, Layout};
 use crate::{DecodeError, ErrorKind, Protocol, Split};
 
 const NAME: &str = "mtl";
-
-/// What no header of data begins with, and every name and status does not begin below.
-const FIRST_OF_CONTROL: u8 = 0x20;
 
 /// A good message of either flow.
 #[derive(Clone, Debug, PartialEq)]

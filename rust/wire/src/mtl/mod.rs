@@ -6,11 +6,17 @@ pub mod data;
 pub mod flow;
 mod framing;
 mod heartbeat;
+mod secrets;
 pub mod server;
 pub mod table;
 
 pub use framing::{Control, Data, Spoken, decode};
 pub use heartbeat::Pings;
+pub use secrets::lease_hash;
+pub(crate) use secrets::redacted;
+
+/// What the first byte of a header of data is below; those of names and statuses are not.
+pub(crate) const FIRST_OF_CONTROL: u8 = 0x20;
 
 /// Text without control characters (MTL-59), or the place of the first byte that keeps it from being that.
 pub(crate) fn printable(bytes: &[u8]) -> Result<&str, usize> {

@@ -50,6 +50,7 @@ pub(crate) fn settings() -> ServerSettings {
         outbox_bytes: 256 << 20,
         durable: None,
         epoch_ms: 1_000_000,
+        shows_secrets: false,
         entropy: Box::new(move || {
             number += 1;
             number.to_be_bytes()

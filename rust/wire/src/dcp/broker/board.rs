@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use crate::dcp::list::{Links, List};
 use crate::slab::{Slab, Slot};
-use crate::{Frames, NAME_BYTES, Nanos, SendId, cost};
+use crate::{Frames, NAME_BYTES, Nanos, Parcel, SendId, cost};
 
 /// Services that are remembered for their counters alone; names come from the network, memory does not grow with them.
 pub(super) const IDLE_SERVICES: usize = 1000;
@@ -49,14 +50,21 @@ pub(super) struct Worker {
 
 #[derive(Debug)]
 pub(super) struct Request {
-    /// The message, for as long as it may have to be sent (again).
-    pub(super) frames: Frames,
+    /// The message, for as long as it may have to be sent (again), shared with the transport meanwhile.
+    frames: Option<Arc<Frames>>,
     service: Slot,
     /// A digest of the client's address and the metadata.
     key: u64,
     cost: usize,
     due: Nanos,
     with: Option<With>,
+}
+
+impl Request {
+    /// The message, if it is still there.
+    pub(super) fn into_frames(self) -> Frames {
+        self.frames.map(Arc::unwrap_or_clone).unwrap_or_default()
+    }
 }
 
 /// The worker that has a request, and how it got there.
@@ -289,11 +297,10 @@ impl Board {
         cost(frames) + KEEPING
     }
 
-    /// Takes in a request that is neither queued nor given yet.
-    pub(super) fn add(&mut self, due: Nanos, service: Slot, frames: Frames, key: u64) -> Slot {
-        let cost = Self::cost_of(&frames);
+    /// Takes in a request of this cost that is neither queued nor given yet.
+    pub(super) fn add(&mut self, due: Nanos, service: Slot, frames: Frames, cost: usize, key: u64) -> Slot {
         self.cost += cost;
-        self.requests.insert(Request { frames, service, key, cost, due, with: None })
+        self.requests.insert(Request { frames: Some(Arc::new(frames)), service, key, cost, due, with: None })
     }
 
     pub(super) fn queue(&mut self, request: Slot) {
@@ -351,12 +358,15 @@ impl Board {
         &self.workers[worker].address
     }
 
-    pub(super) fn frames(&self, request: Slot) -> &Frames {
-        &self.requests[request].frames
+    /// The message as it is sent.
+    pub(super) fn parcel(&self, request: Slot) -> Parcel {
+        let frames = self.requests[request].frames.clone();
+        frames.map_or_else(Parcel::default, |frames| Parcel::Shared(frames, 0))
     }
 
-    pub(super) fn frames_mut(&mut self, request: Slot) -> &mut Frames {
-        &mut self.requests[request].frames
+    /// The message, to be changed before it is sent.
+    pub(super) fn frames_mut(&mut self, request: Slot) -> Option<&mut Frames> {
+        self.requests[request].frames.as_mut().map(Arc::make_mut)
     }
 
     /// The request of a send that is still with a worker, and the worker.
@@ -373,7 +383,7 @@ impl Board {
             with.is_sent = true;
         }
         if !keep {
-            entry.frames = Frames::new();
+            entry.frames = None;
             self.cost -= std::mem::take(&mut entry.cost);
         }
     }

@@ -158,12 +158,13 @@ impl Broker {
         entry.requests += 1;
         let worker = entry.free.first().filter(|_| is_open && entry.queue.is_empty());
         let is_kept = worker.is_none() || self.settings.requeue;
-        if is_kept && !self.make_room(service, Board::cost_of(&frames), worker.is_none()) {
+        let cost = Board::cost_of(&frames);
+        if is_kept && !self.make_room(service, cost, worker.is_none()) {
             self.drop_good(DropKind::QueueFull, Some(peer), frames);
             self.board.tidy(service);
             return;
         }
-        let request = self.board.add(now + self.settings.queue_ttl, service, frames, key);
+        let request = self.board.add(now + self.settings.queue_ttl, service, frames, cost, key);
         match worker {
             Some(worker) => {
                 let send = self.board.give(request, worker);
@@ -246,8 +247,9 @@ impl Broker {
 
     fn drop_queued(&mut self, request: Slot, kind: DropKind) {
         let gone = self.board.drop_queued(request);
-        let client = gone.frames.get(REQUEST_CLIENT).cloned();
-        self.drop_good(kind, client, gone.frames);
+        let frames = gone.into_frames();
+        let client = frames.get(REQUEST_CLIENT).cloned();
+        self.drop_good(kind, client, frames);
     }
 
     fn drop_good(&mut self, kind: DropKind, peer: Option<Bytes>, frames: Frames) {
@@ -262,8 +264,10 @@ impl Broker {
 
     fn send_request(&mut self, send: SendId, request: Slot, worker: Slot) {
         let to = self.board.address(worker).clone();
-        if let Some(frame) = self.rewritten(MessageType::Request, &to) {
-            self.board.frames_mut(request)[TYPE] = frame;
+        if let Some(frame) = self.rewritten(MessageType::Request, &to)
+            && let Some(frames) = self.board.frames_mut(request)
+        {
+            frames[TYPE] = frame;
         }
         self.stats.sent += 1;
         // Its frames follow when it is its turn.
@@ -376,7 +380,9 @@ impl Machine for Broker {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Front, event: SocketEvent) {
-        self.events.extend(event.connection().map(BrokerEvent::Connection));
+        if let Some(connection) = event.connection() {
+            self.events.push_back(BrokerEvent::Connection(connection));
+        }
         match event {
             SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Connected(_) => self.stats.peers += 1,
@@ -432,7 +438,7 @@ impl Machine for Broker {
                     self.stats.sent = self.stats.sent.saturating_sub(1);
                     continue;
                 };
-                *frames = self.board.frames(request).clone().into();
+                *frames = self.board.parcel(request);
             }
             return Some(output);
         }

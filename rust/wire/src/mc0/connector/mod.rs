@@ -312,7 +312,9 @@ impl Machine for Connector {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Bus, event: SocketEvent) {
-        self.events.extend(event.connection().map(ConnectorEvent::Connection));
+        if let Some(connection) = event.connection() {
+            self.events.push_back(ConnectorEvent::Connection(connection));
+        }
         match event {
             SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Connected(_) => {

@@ -392,7 +392,9 @@ impl Machine for Middleware {
     }
 
     fn handle_socket(&mut self, now: Nanos, _socket: Front, event: SocketEvent) {
-        self.events.extend(event.connection().map(MiddlewareEvent::Connection));
+        if let Some(connection) = event.connection() {
+            self.events.push_back(MiddlewareEvent::Connection(connection));
+        }
         let peer = |send: SendId| Slot::try_from(send.0 & !IS_MESSAGE).unwrap_or(Slot::MAX);
         match event {
             SocketEvent::Connected(_) => self.stats.peers += 1,

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::control::{Command, Json, Reply};
-use super::{Spoken, decode};
+use super::{Spoken, decode, redacted};
 use crate::question::{Questions, Token};
 use crate::{
     Backlog, CallId, Calling, DecodeError, Dropped, ErrorKind, Event, Framing, Incoming, Label, Lifecycle, Machine,
@@ -355,7 +355,7 @@ impl Machine for Client {
         if socket != ClientSocket(self.socket) {
             return Verdict::default();
         }
-        let label = Label { framing: Some(Framing::MtlControl), topic: None };
+        let label = self.label(socket, None, &frames);
         let read = decode(&frames).and_then(|spoken| match spoken {
             Spoken::Reply(reply) => Ok(reply),
             Spoken::Command(_) | Spoken::Data(_) => {
@@ -451,8 +451,8 @@ impl Machine for Client {
         self.outputs.pop_front()
     }
 
-    fn label(&self, _socket: ClientSocket, _to: Option<&Bytes>, _frames: &[Bytes]) -> Label {
-        Label { framing: Some(Framing::MtlControl), topic: None }
+    fn label(&self, _socket: ClientSocket, _to: Option<&Bytes>, frames: &[Bytes]) -> Label {
+        Label { framing: Some(Framing::MtlControl), topic: None, shown: redacted(frames) }
     }
 
     fn poll_event(&mut self) -> Option<ClientEvent> {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use self::writing::{Mine, Writing};
 use super::data::{self, Kind, Layout};
 use super::heartbeat::{Beat, Heartbeat};
+use super::redacted;
 use crate::question::Questions;
 use crate::{
     Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine,
@@ -609,7 +610,7 @@ impl Machine for Flow {
             let named = Some(layout.name).filter(|name| !name.is_empty()).map(|name| frames[0].slice(name));
             named.or_else(|| only().map(|name| Bytes::copy_from_slice(name.as_bytes())))
         });
-        Label { framing: Some(Framing::MtlData), topic }
+        Label { framing: Some(Framing::MtlData), topic, shown: redacted(frames) }
     }
 
     fn poll_event(&mut self) -> Option<FlowEvent> {

@@ -26,8 +26,8 @@ use self::flows::{Flows, Terms};
 use self::realm::{Content, Queue, Realm, Resource};
 use self::sessions::{Address, Asker, Delays, Sessions};
 use self::store::Journal;
-use super::data as wire;
 use super::heartbeat::Beat;
+use super::{FIRST_OF_CONTROL, data as wire, redacted};
 use crate::question::Questions;
 use crate::slab::Slot;
 use crate::{
@@ -44,9 +44,6 @@ const THINKING: Duration = Duration::from_secs(30);
 
 /// After a batch could not be stored, what has to be is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// What a header of data begins with is less.
-const FIRST_OF_CONTROL: u8 = 0x20;
 
 /// The sockets of a server, one for each endpoint it listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -424,6 +421,11 @@ impl Server {
         }
     }
 
+    /// What a recording is to have in place of a message that tells secrets.
+    fn shown(&self, frames: &[Bytes]) -> Option<Frames> {
+        if self.settings.shows_secrets { None } else { redacted(frames) }
+    }
+
     /// The row of a message of the data flow says the resource it is about.
     fn label_of(&self, address: &Address, frames: &[Bytes], layout: &wire::Layout) -> Label {
         let is_named = matches!(layout.kind, wire::Kind::Summon | wire::Kind::Dismiss | wire::Kind::Content);
@@ -436,8 +438,13 @@ impl Server {
         } else {
             None
         };
-        Label { framing: Some(Framing::MtlData), topic }
+        Label { framing: Some(Framing::MtlData), topic, shown: None }
     }
+}
+
+fn plain_label(is_data: bool) -> Label {
+    let framing = if is_data { Framing::MtlData } else { Framing::MtlControl };
+    Label { framing: Some(framing), ..Label::default() }
 }
 
 impl Machine for Server {
@@ -454,8 +461,8 @@ impl Machine for Server {
         let is_data = self.is_data(socket, &frames);
         // A copy: it may be a piece of something larger.
         let address = (socket, Bytes::copy_from_slice(&peer));
-        let mut label =
-            Label { framing: Some(if is_data { Framing::MtlData } else { Framing::MtlControl }), topic: None };
+        let mut label = plain_label(is_data);
+        let shown = self.shown(&frames);
         let taken = if is_data {
             if let Some(flow) = self.flows.at(&address).and_then(|slot| self.flows.get_mut(slot)) {
                 flow.heartbeat.heard();
@@ -467,6 +474,7 @@ impl Machine for Server {
         } else {
             self.on_control(now, address, user_id, &frames)
         };
+        label.shown = shown;
         match taken {
             Ok(()) => Verdict { error: None, label },
             Err(error) => {
@@ -592,10 +600,11 @@ impl Machine for Server {
 
     fn label(&self, socket: ServerSocket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
         let is_data = matches!(frames, [first, _] if first.first().is_some_and(|byte| *byte < FIRST_OF_CONTROL));
-        match (to, wire::decode(frames)) {
+        let label = match (to, wire::decode(frames)) {
             (Some(to), Ok(layout)) if is_data => self.label_of(&(socket, to.clone()), frames, &layout),
-            _ => Label { framing: Some(if is_data { Framing::MtlData } else { Framing::MtlControl }), topic: None },
-        }
+            _ => plain_label(is_data),
+        };
+        Label { shown: self.shown(frames), ..label }
     }
 
     fn poll_event(&mut self) -> Option<ServerEvent> {

@@ -45,6 +45,8 @@ pub struct ServerSettings {
     pub durable: Option<Restored>,
     /// Milliseconds since 1970 at the time zero of the driver.
     pub epoch_ms: u64,
+    /// Whether a recording has passwords and leases in it.
+    pub shows_secrets: bool,
     /// Where leases come from: 128 bits each.
     pub entropy: Entropy,
 }

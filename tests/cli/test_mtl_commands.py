@@ -1,0 +1,249 @@
+"""`trunkline mtl server`, `send`, `receive` and `call`, as processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+import zmq
+
+from peers.mtl import Control, lease, response, summon
+from peers.waiting import until
+
+SERVER = ("mtl", "server", "--bind", "tcp://127.0.0.1:*", "--json")
+
+
+@pytest.fixture
+def users(run, tmp_path):
+    """A users file with ada in it."""
+    run("mtl", "users", "add", "ada", "--file", "users.toml", stdin="sesame\n")
+    return tmp_path / "users.toml"
+
+
+@pytest.fixture
+def server(start, users):
+    command = start(*SERVER, "--users", users, "--resource", "jobs", "--resource", "logs")
+    return command, command.ready()["endpoints"][0]
+
+
+@pytest.fixture
+def as_ada(server):
+    """How a client goes there."""
+    return "--connect", server[1], "--user", "ada"
+
+
+PASSWORD = {"TRUNKLINE_PASSWORD": "sesame"}
+
+
+def last(out: str) -> dict[str, Any]:
+    event = json.loads(out.splitlines()[-1])
+    assert event["event"] == "stopped"
+    return event
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_contents_go_from_command_to_command(server, as_ada, run, start, number):
+    command, _ = server
+    receiving = start("mtl", "receive", "jobs", *as_ada, "--json", env=PASSWORD)
+    assert receiving.ready()["role"] == "mtl.client"
+    out, _ = run(
+        "mtl",
+        "send",
+        "jobs",
+        "a",
+        "b",
+        *as_ada,
+        "--property",
+        "priority=3",
+        "--property",
+        "k=v",
+        "--json",
+        env=PASSWORD,
+    )
+    stats = last(out)["stats"]
+    assert (stats["sent"], stats["confirmed"], stats["rejected"]) == (2, 2, 0)
+    assert set(stats) == {"sent", "confirmed", "rejected", "rate", "latency_ms"}
+    for sequence, body in enumerate(("a", "b"), 1):
+        assert receiving.event("content") == {
+            "event": "content",
+            "resource": "jobs",
+            "sequence": sequence,
+            "properties": {"priority": 3, "k": "v"},
+            "redelivered": False,
+            "body": body,
+        }
+    receiving.signal(number)
+    stopped = receiving.event("stopped")
+    assert (stopped["reason"], stopped["stats"]["contents"], stopped["stats"]["confirmed"]) == ("signal", 2, 2)
+    receiving.end()
+    command.signal(number)
+    stopped = command.event("stopped")
+    [jobs] = [one for one in stopped["stats"]["resources"] if one["resource"] == "jobs"]
+    assert (jobs["in"], jobs["out"], jobs["confirmed"], jobs["queued"]) == (2, 2, 2, 0)
+    command.end()
+
+
+def test_counts_and_standard_input(as_ada, run):
+    run("mtl", "send", "jobs", "x", *as_ada, "--count", "5", env=PASSWORD)
+    run("mtl", "send", "jobs", "-", *as_ada, stdin="one\ntwo\n", env=PASSWORD)
+    out, _ = run("mtl", "receive", "jobs", *as_ada, "--count", "7", env=PASSWORD)
+    assert out.splitlines() == ["x"] * 5 + ["one", "two"]
+    out, _ = run("mtl", "receive", "jobs", *as_ada, "--idle", "0.2", "--json", env=PASSWORD)
+    assert last(out)["reason"] == "idle"
+
+
+def test_commands_are_asked(as_ada, run):
+    out, _ = run("mtl", "call", "Queue.Info", '{"name": "jobs"}', *as_ada, "--json", env=PASSWORD)
+    reply = json.loads(out)
+    assert (reply["event"], reply["status"], reply["body"]["name"]) == ("reply", 200, "jobs")
+    out, _ = run("mtl", "call", "Queue.Info", '{"name": "none"}', *as_ada, "--json", env=PASSWORD, returncode=1)
+    assert json.loads(out)["status"] == 404
+    out, _ = run("mtl", "call", "Queue.List", *as_ada, env=PASSWORD)
+    assert out.startswith("200 {")
+    _, err = run("mtl", "call", "Queue.List", "[1]", *as_ada, env=PASSWORD, returncode=2)
+    assert "no JSON object" in err
+
+
+def test_the_password_comes_from_a_file_first(as_ada, run, tmp_path):
+    (tmp_path / "password").write_text("sesame\nmore\n")
+    run("mtl", "call", "Queue.List", *as_ada, "--password-file", "password", env={"TRUNKLINE_PASSWORD": "wrong"})
+    _, err = run("mtl", "call", "Queue.List", *as_ada, env={"TRUNKLINE_PASSWORD": "wrong"}, returncode=1)
+    assert "does not let this user in" in err
+
+
+def test_what_is_rejected_is_said(start, run):
+    command = start(*SERVER, "--anonymous", "--resource", "jobs", "--max-queue", "2")
+    endpoint = command.ready()["endpoints"][0]
+    out, _ = run("mtl", "send", "jobs", "x", "--count", "4", "--connect", endpoint, "--json", returncode=1)
+    assert [json.loads(line)["index"] for line in out.splitlines()[:-1]] == [2, 3]
+    assert (last(out)["stats"]["confirmed"], last(out)["stats"]["rejected"]) == (2, 2)
+
+
+def test_nobody_there(run):
+    _, err = run("mtl", "send", "jobs", "x", "--connect", "tcp://127.0.0.1:1", "--timeout", "0.2", returncode=1)
+    assert "0.2 s" in err
+
+
+def test_users_are_read_again_with_sighup(server, users, run, as_ada):
+    command, _ = server
+    run("mtl", "users", "add", "ada", "--file", str(users), stdin="another\n")
+    command.signal(signal.SIGHUP)
+    again = {"TRUNKLINE_PASSWORD": "another"}
+
+    def gets_in() -> bool:
+        try:
+            run("mtl", "call", "Queue.List", *as_ada, env=again)
+        except AssertionError:
+            return False
+        return True
+
+    until(gets_in)
+    users.write_text("[users.ada]\nread = 5\n")
+    command.signal(signal.SIGHUP)
+    assert "ada" in command.told("stay as they were")
+    run("mtl", "call", "Queue.List", *as_ada, env=again)
+
+
+@pytest.mark.req("MTL-01", "MTL-26", "MTL-31")
+def test_takes_every_setting(start, dial, tmp_path):
+    command = start(
+        *SERVER,
+        *("--data-bind", "tcp://127.0.0.1:*", "--anonymous", "--virtual-host", "a", "--virtual-host", "b"),
+        *(
+            "--profile",
+            "queue",
+            "--resource",
+            "jobs",
+            "--durable",
+            "store",
+            "--max-queue",
+            "1",
+            "--max-queue-bytes",
+            "500",
+        ),
+        *(
+            "--queue-ttl",
+            "100",
+            "--max-recycle",
+            "1",
+            "--ping-interval",
+            "1",
+            "--liveness",
+            "4",
+            "--session-idle",
+            "100",
+        ),
+        *("--lease-idle", "10", "--stats-interval", "0.05", "--capture", "capture"),
+    )
+    endpoint = command.ready()["endpoints"][0]
+    control = Control(dial(zmq.REQ, endpoint))
+    control.enter(host="b")
+    said = control.ask("Queue.Info", {"name": "jobs"})[1]
+    assert (said["max-messages"], said["max-bytes"], said["ttl-ms"]) == (1, 500, 100_000)
+    leased = control.lease("Reader", ["jobs"])
+    assert f":{leased['port']}" not in endpoint
+    data = dial(zmq.DEALER, f"tcp://127.0.0.1:{leased['port']}")
+    data.send_multipart(lease(1, leased["lease"]))
+    assert data.recv_multipart() == response(1, 200)
+    data.send_multipart(summon(2, "jobs"))
+    assert data.recv_multipart() == response(2, 200)
+    while command.event("stats")["stats"]["leases"] != 1:
+        pass
+    command.signal(signal.SIGTERM)
+    while command.event()["event"] != "stopped":
+        pass
+    command.end()
+    assert {"capture", "store"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_contents_survive_kill_9(start, run, tmp_path):
+    options = ("--anonymous", "--resource", "jobs", "--durable", "store")
+    command = start(*SERVER, *options)
+    endpoint = command.ready()["endpoints"][0]
+    out, _ = run(
+        "mtl", "send", "jobs", "-", "--connect", endpoint, "--json", stdin="".join(f"{n}\n" for n in range(500))
+    )
+    assert last(out)["stats"]["confirmed"] == 500
+    command.signal(signal.SIGKILL)
+    command.process.wait()
+    again = start(*SERVER, *options)
+    endpoint = again.ready()["endpoints"][0]
+    out, _ = run("mtl", "receive", "jobs", "--connect", endpoint, "--count", "500", "--json")
+    contents = [json.loads(line) for line in out.splitlines()[1:-1]]
+    assert [content["body"] for content in contents] == [str(number) for number in range(500)]
+    assert all(content["redelivered"] for content in contents)
+    taken = start(*SERVER, *options)
+    _, err = taken.end(1)
+    assert "store" in err
+    assert tmp_path.joinpath("store").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (SERVER, "users=, an allow-list"),
+        ((*SERVER, "--anonymous", "--profile", "nothing"), "is no profile"),
+        ((*SERVER, "--users", "missing.toml"), "missing.toml"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(run, arguments, words):
+    _, err = run(*arguments, returncode=1)
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("send", "jobs", "-", "x"),
+        ("send", "jobs", "-", "--count", "2"),
+        ("send", "jobs", "x", "--property", "novalue"),
+        ("send", "jobs", "x", "--confirm", "maybe"),
+        ("receive", "jobs", "--confirm", "maybe"),
+        ("call", "Queue.List", "{"),
+    ],
+)
+def test_wrong_options_are_refused(run, arguments):
+    run("mtl", *arguments, "--connect", "tcp://127.0.0.1:1", returncode=2)
