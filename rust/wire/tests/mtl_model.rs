@@ -565,7 +565,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     // req: MTL-03, MTL-38, MTL-42, MTL-44, MTL-48, MTL-51, MTL-52, MTL-53, MTL-54, MTL-55, MTL-58
     #[test]
