@@ -1,6 +1,7 @@
 //! The control flow: a name or a status, and a JSON object.
 
 use bytes::Bytes;
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use super::{printable, status};
@@ -71,10 +72,17 @@ impl Reply {
 /// JSON that every parser takes: no numbers out of range, no halves of characters, 128 levels.
 fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
     serde_json::from_slice(bytes).map_err(|error| {
-        // Lines and columns count from one; a column is a byte of its line.
-        let before: usize =
-            bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().max(1) - 1).map(<[u8]>::len).sum();
-        let offset = (before + error.column().saturating_sub(1)).min(bytes.len());
+        let offset = match error.classify() {
+            Category::Eof => bytes.len(),
+            // It is JSON, and no object.
+            Category::Data => bytes.len() - bytes.trim_ascii_start().len(),
+            Category::Syntax | Category::Io => {
+                // Lines and columns count from one; a column is a byte of its line.
+                let lines = bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().max(1) - 1);
+                let before: usize = lines.map(<[u8]>::len).sum();
+                (before + error.column().saturating_sub(1)).min(bytes.len())
+            }
+        };
         DecodeError { kind: ErrorKind::BadJson, frame, offset }
     })
 }
