@@ -104,7 +104,8 @@ impl<'a> Item<'a> {
             Value::Bytes(bytes) => Self::Binary(bytes),
             Value::Time(seconds) => match i64::try_from(seconds) {
                 Ok(seconds) if SECONDS.contains(&seconds) => Self::Timestamp(seconds),
-                _ => Self::Unsigned(seconds),
+                Ok(seconds) => Self::Signed(seconds),
+                Err(_) => Self::Unsigned(seconds),
             },
             Value::Void => Self::Null,
             Value::Table(table) => Self::Object(Fields::Table(table)),
