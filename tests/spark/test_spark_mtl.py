@@ -168,7 +168,8 @@ def test_all_ways_give_the_same_values(rows):
 
 def test_a_capture_of_a_server_decodes_and_bodies_stay_in_the_jvm(session, served, monkeypatch):
     rows = session.read.parquet(served)
-    decoded = spark.decode(rows, "mtl", properties={"run": "bigint"}).orderBy("seq")
+    options = {"properties": {"run": "bigint"}, "json": "json"}
+    decoded = spark.decode(rows, "mtl", **options).orderBy("seq")
     contents = decoded.where("type = 'content'").collect()
     assert len(contents) == 6
     assert {(row["resource"], row["body_bytes"]) for row in contents} == {("jobs", 100_000)}
@@ -179,16 +180,14 @@ def test_a_capture_of_a_server_decodes_and_bodies_stay_in_the_jvm(session, serve
     (settled,) = decoded.where("type = 'confirm' AND direction = 'in'").collect()
     assert (settled["sequence"], settled["multiple"]) == (Decimal(3), True)
     # Without numbers the JVM counts, and without topics nobody knows.
-    assert (
-        spark.decode(rows.drop("n_frames", "n_bytes"), "mtl", properties={"run": "bigint"}).orderBy("seq").collect()
-        == decoded.collect()
-    )
+    uncounted = spark.decode(rows.drop("n_frames", "n_bytes"), "mtl", **options).orderBy("seq")
+    assert uncounted.collect() == decoded.collect()
     untold = spark.decode(rows.drop("topic"), "mtl").where("type = 'content'")
     assert {row["resource"] for row in untold.collect()} == {"", "jobs"}
     struct = spark.from_mtl("envelope", "header", "payload", n_head="n_head", topic="topic")
     found = rows.select(struct.alias("m")).where("m.type = 'content'").collect()
     assert {(row["m"]["resource"], row["m"]["body_bytes"]) for row in found} == {("jobs", 100_000)}
-    arrow = capture.open(served).decode("mtl", properties={"run": "bigint"}).read_all()
+    arrow = capture.open(served).decode("mtl", **options).read_all()
     assert sorted(arrow["seq"].to_pylist()) == [row["seq"] for row in decoded.collect()]
     # What goes to Python is what the function is given.
     monkeypatch.setattr(DataFrame, "mapInArrow", lambda sent, *_: sent)

@@ -36,9 +36,8 @@ fn parts(messages: &[Option<Message>]) -> Parts {
     let split = || split.iter().map(Option::as_ref);
     let bytes = |frames: &Message| frames.iter().map(Vec::len).sum::<usize>().try_into().unwrap();
     let header = split().map(|row| row.and_then(|(frames, split)| split.header.map(|at| &frames[at])));
-    let count = |number: fn(&Message) -> i64| {
-        split().map(|row| row.map(|(frames, _)| number(frames))).collect::<Int64Array>()
-    };
+    let count =
+        |number: fn(&Message) -> i64| split().map(|row| row.map(|(frames, _)| number(frames))).collect::<Int64Array>();
     Parts {
         envelope: Some(list(split().map(|row| row.map(|(frames, split)| &frames[split.envelope.clone()])))),
         header: Some(Arc::new(header.collect::<BinaryArray>())),
@@ -77,6 +76,7 @@ fn variant(batch: &RecordBatch, name: &str, check: impl FnOnce(Variant<'_, '_>))
 
 // req: MTL-60
 #[test]
+#[allow(clippy::wildcard_enum_match_arm)] // a variant may be of many types
 fn a_decimal_takes_as_few_bytes_as_have_its_places() {
     let decimals = [(0, 5), (9, -999_999_999), (0, i32::MIN), (10, 1), (18, 1), (19, -1), (38, i32::MAX), (39, 5)];
     let mut table = Writer::new();
@@ -120,7 +120,8 @@ fn json_says_what_a_decimal_and_a_time_are() {
         table.time(seconds);
     }
     let frames = data::content(1, "", &table.finish().unwrap(), Bytes::new());
-    let options = Options { properties: Tags::new(vec![], Some("json".parse().unwrap())).unwrap(), ..Options::default() };
+    let options =
+        Options { properties: Tags::new(vec![], Some("json".parse().unwrap())).unwrap(), ..Options::default() };
     let batch = rows(&options, &[Some(message(&frames))]);
     assert_eq!(
         strings(&batch, "properties"),

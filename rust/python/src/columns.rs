@@ -143,6 +143,7 @@ impl PyDecoder {
     }
 
     #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
+    #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_rows(
         &self,
         py: Python<'_>,
@@ -160,6 +161,7 @@ impl PyDecoder {
     }
 
     #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
+    #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_structs<'py>(
         &self,
         py: Python<'py>,
