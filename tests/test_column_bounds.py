@@ -142,3 +142,50 @@ assert grown <= times * given, f"{grown / given:.1f} times the message"
 )
 def test_texts_cost_a_small_multiple_of_their_bytes(kind, times):
     subprocess.run([sys.executable, "-c", _MEASURE_MC0, kind, str(times)], check=True, timeout=60)
+
+
+_MEASURE_MTL = """
+import sys
+import pyarrow as pa
+from trunkline import columns
+
+kind, options, times = sys.argv[1], eval(sys.argv[2]), int(sys.argv[3])
+count = 16_000_000
+
+def long(held):
+    return len(held).to_bytes(4) + held
+
+field = {
+    "nils": lambda: b"A" + long(b"V" * count),
+    "tables": lambda: b"A" + long(b"F\\0\\0\\0\\0" * (count // 5)),
+    "decimals": lambda: b"A" + long(b"D\\x26\\0\\0\\0\\1" * (count // 6)),
+    "no text": lambda: b"S" + long(b"\\xff" * count),
+    "text": lambda: b"S" + long(b"\\0" * count),
+}[kind]()
+header = b"\\5" + bytes(8) + b"\\4jobs" + long(b"\\1a" + field)
+decoder = columns.Decoder("mtl", **options)
+
+def column(frames):
+    return pa.array([frames], pa.list_(pa.binary()))
+
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1]) * 1024
+
+list(decoder.decode_rows(envelope=column([]), header=pa.array([b"x"]), payload=column([])))
+envelope, header, payload = column([]), pa.array([header]), column([b""])
+open("/proc/self/clear_refs", "w").write("5")
+before = peak()
+rows = [batch for _, batch in decoder.decode_rows(envelope=envelope, header=header, payload=payload)]
+assert rows[0]["type"].to_pylist() == ["content"]
+grown = peak() - before
+assert grown <= times * count, f"{grown / count:.1f} times the message"
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it takes /proc to ask for the most memory there was")
+@pytest.mark.parametrize("kind", ["nils", "tables", "decimals", "no text", "text"])
+@pytest.mark.parametrize(
+    ("options", "times"), [("{}", 9), ("{'properties': 'json'}", 27), ("{'properties': {'a': 'bigint'}}", 2)]
+)
+def test_properties_cost_a_small_multiple_of_their_bytes(kind, options, times):
+    subprocess.run([sys.executable, "-c", _MEASURE_MTL, kind, options, str(times)], check=True, timeout=60)

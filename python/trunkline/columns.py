@@ -4,7 +4,7 @@
 ```python
 from trunkline import columns
 
-[protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp', 'mc0']
+[protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp', 'mc0', 'mtl']
 decoder = columns.Decoder("cdtp", tags={"run": "bigint"})
 for source, messages in decoder.decode_rows(header=headers, n_frames=counts):   # any Arrow arrays, up to 64 MiB a batch
     ...
@@ -29,7 +29,7 @@ from trunkline._native.columns import Decoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CdtpOptions", "DcpOptions", "Decoder", "Mc0Options", "Mode", "Protocol", "Tags", "protocols"]
+__all__ = ["CdtpOptions", "DcpOptions", "Decoder", "Mc0Options", "Mode", "MtlOptions", "Protocol", "Tags", "protocols"]
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
 Tags = Literal["variant", "json"] | Mapping[str, str] | None
@@ -76,8 +76,26 @@ class Mc0Options(TypedDict, total=False):
     payload: bool
 
 
+class MtlOptions(TypedDict, total=False):
+    """What may be said of decoding MTL beside the mode.
+
+    Attributes:
+        properties: Which columns the properties of contents become, as `CdtpOptions.tags` has it: those asked for by name
+            are `property_<name>`, the others `properties`.
+        json: Which columns the bodies of commands and replies become, likewise: `json_<name>`, and `json`.
+        payload: Whether to add the bodies of contents.
+    """
+
+    properties: Tags
+    json: Tags
+    payload: bool
+
+
 # The columns that count frames: they may always be missing, and are not what tells that there is a message.
 COUNTS = ("n_frames", "n_bytes")
+
+# Those that say more than the frames, and may be missing too.
+BESIDE = (*COUNTS, "topic")
 
 
 def needed(decoder: Decoder, wanted: AbstractSet[str]) -> dict[str, bool]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, assert_type
 import zmq
 
 import trunkline
-from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack
+from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
 
 
 def sends(array: bytearray, context: zmq.Context[zmq.Socket[bytes]], options: trunkline.RoleOptions) -> None:
@@ -117,14 +117,16 @@ def reads(path: Path) -> None:
     opened = capture.open(path)
     assert_type(opened, capture.Capture)
     for message in opened:
-        assert_type(message, cdtp.Message | dcp.Message | mc0.Message)
+        assert_type(message, cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message)
         if isinstance(message, cdtp.Message):
             assert_type(message.tags, dict[str, Any])
         elif isinstance(message, dcp.Message):
             assert_type(message.service, bytes | None)
-        else:
+        elif isinstance(message, mc0.Message):
             assert_type(message, mc0.Message)
-    assert_type(iter(opened), Iterator[cdtp.Message | dcp.Message | mc0.Message])
+        else:
+            assert_type(message, mtl.Command | mtl.Reply | mtl.Message)
+    assert_type(iter(opened), Iterator[capture.AnyMessage])
     assert_type(capture.replay(path, bind="tcp://127.0.0.1:*", rate=1000), int)
     capture.replay(path, rate="fast")  # type: ignore[arg-type]
 

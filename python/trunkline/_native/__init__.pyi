@@ -76,7 +76,7 @@ class Protocol:
 
         ``"always"``: to tell what is a message. ``"columns"``: for these columns of what is decoded alone. ``"head"``: to
         tell what is a message, for which the frames before the body do; the body is for these columns. The numbers of
-        frames and bytes may be missing.
+        frames and bytes, and the topic, may be missing.
         """
 
     @property

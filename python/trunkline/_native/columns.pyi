@@ -65,6 +65,7 @@ class Decoder:
         payload: Any = None,
         n_frames: Any = None,
         n_bytes: Any = None,
+        topic: Any = None,
     ) -> Iterator[tuple[pa.UInt32Array, pa.RecordBatch]]:
         """Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
 
@@ -76,6 +77,7 @@ class Decoder:
             payload: The frames after it. It may leave out some at the end that the numbers count.
             n_frames: The number of frames of each message.
             n_bytes: The bytes of all frames of each message.
+            topic: What a recording says each message is about, text.
 
         Raises:
             DecodeError: What is there is no message, or one that no column can hold, or a tag is of another type than
@@ -91,6 +93,7 @@ class Decoder:
         payload: Any = None,
         n_frames: Any = None,
         n_bytes: Any = None,
+        topic: Any = None,
     ) -> pa.StructArray:
         """A struct a message, null where the columns that are looked into are.
 

@@ -12,13 +12,13 @@ from trunkline import _native as _codec
 from trunkline._arguments import need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
-from trunkline._native import cdtp, dcp, mc0
+from trunkline._native import cdtp, dcp, mc0, mtl
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode
+    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions
 
 __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "schema"]
 
@@ -26,7 +26,7 @@ __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "s
 SEGMENTS = "[0-9]*.parquet"
 
 # What iterating a capture gives: the messages of every protocol known here.
-AnyMessage: TypeAlias = cdtp.Message | dcp.Message | mc0.Message
+AnyMessage: TypeAlias = cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +186,11 @@ class Capture:
     ) -> pa.RecordBatchReader: ...
 
     @overload
+    def decode(
+        self, protocol: Literal["mtl"], *, mode: Mode = ..., **options: Unpack[MtlOptions]
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
     def decode(self, protocol: str, *, mode: Mode = ..., **options: Any) -> pa.RecordBatchReader: ...
 
     def decode(self, protocol: str = "cdtp", *, mode: Mode = "PERMISSIVE", **options: Any) -> pa.RecordBatchReader:
@@ -195,8 +200,8 @@ class Capture:
             protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
             mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
                 raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
-            options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Without
-                `tags` they are one column of JSON text. Payloads are not read from disk unless `payload` asks for them.
+            options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Unless
+                they are said, tags, properties and JSON are a column of JSON text each. Payloads are not read from disk unless `payload` asks for them.
 
         Raises:
             LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, or the protocol has
@@ -205,9 +210,9 @@ class Capture:
         pyarrow = _need_pyarrow()
         from trunkline import columns
 
-        if any(known.name == protocol and "tags" in known.options for known in columns.protocols()):
-            # Who has no Spark has mostly no VARIANT either.
-            options.setdefault("tags", "json")
+        defaults = next((known.options for known in columns.protocols() if known.name == protocol), {})
+        # Who has no Spark has mostly no VARIANT either.
+        options = {name: "json" for name, default in defaults.items() if default == "variant"} | options
         decoder = columns.Decoder(protocol, mode=mode, **options)
         decoded = decoder.row_schema()
         frames = list(columns.needed(decoder, set(decoded.names)))

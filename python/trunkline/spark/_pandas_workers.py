@@ -20,6 +20,7 @@ _TYPES = {
     "payload": _FRAMES,
     "n_frames": pa.int64(),
     "n_bytes": pa.int64(),
+    "topic": pa.string(),
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from trunkline import columns as _columns
 from trunkline._arguments import refuse
-from trunkline.columns import COUNTS, Decoder
+from trunkline.columns import BESIDE, COUNTS, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode, Tags
+    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions, Tags
 
 __all__ = [
     "as_columns",
@@ -26,6 +26,7 @@ __all__ = [
     "from_cdtp",
     "from_dcp",
     "from_mc0",
+    "from_mtl",
     "mc0_columns",
     "need_columns",
     "sent",
@@ -40,6 +41,7 @@ _TYPES = {
     "payload": ("array<binary>",),
     "protocol": ("string",),
 }
+_TEXTS = {"topic": ("string",)}
 
 
 @overload
@@ -72,6 +74,17 @@ def decode(
     mode: Mode = ...,
     columns: Sequence[str] | None = ...,
     **options: Unpack[Mc0Options],
+) -> DataFrame: ...
+
+
+@overload
+def decode(
+    df: DataFrame,
+    protocol: Literal["mtl"],
+    *,
+    mode: Mode = ...,
+    columns: Sequence[str] | None = ...,
+    **options: Unpack[MtlOptions],
 ) -> DataFrame: ...
 
 
@@ -117,14 +130,25 @@ def decode(
     `body_bytes`, with `payload` the frames of the `body` themselves, `error` and, in PERMISSIVE mode,
     `_corrupt_record` (all frames of what is no message). What is not UTF-8 in text is U+FFFD there.
 
+    For MTL they are `capture_id, segment, seq, received_at_ns, endpoint, direction, peer`, where `df` has them, then `flow`
+    (``"control"`` or ``"data"``), `name` (of a command), `status` (of a reply or response), `type` (command, reply, or that
+    of a message of data), `sequence` (decimal(20,0)), `resource` (of a summon, dismiss or content; where a content leaves it
+    out, because its lease has one, the `topic` of its row), `lease_hash` (16 hexadecimal digits of the SHA-256 of a lease,
+    of a lease command and of the reply that gives it), `multiple`, `recycle`, the columns of the properties of a content,
+    those of the JSON of a command or reply, `body_bytes` (of a content), with `payload` its `body` itself, `error` and, in
+    PERMISSIVE mode, `_corrupt_record` (all frames of what is no message). `properties` says as `tags` does which columns the
+    properties become, `property_<name>` and `properties`; `json` does for JSON, `json_<name>` and `json`. In a VARIANT a time
+    is a timestamp, after the year 9999 the number of its seconds; a decimal is a decimal, of more than 38 places the nearest
+    double; text that is no UTF-8 is binary. What a recording has in place of secrets is what the columns say.
+
     It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
     is not asked for. It works on batches and on streams, and with Spark Connect.
 
     Args:
-        df: A capture, or any table with a binary column `header`; for DCP and mc0 also `envelope` and `payload`, arrays of
-            binary, for the frames before and after it. Its columns `protocol` (rows of another one are left
+        df: A capture, or any table with a binary column `header`; for the other protocols also `envelope` and `payload`, arrays
+            of binary, for the frames before and after it. Its columns `protocol` (rows of another one are left
             out), `n_frames`, `n_bytes`, `payload` and `n_head` (how many frames of it stand before the body, which is
-            left where it is) are used where present. Where `n_frames` or `n_bytes` is not, the JVM counts it from
+            left where it is) are used where present, for MTL `topic` too. Where `n_frames` or `n_bytes` is not, the JVM counts it from
             `payload`, which it has to read for that; without either, the counts are null and a missing payload is no
             error.
         protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
@@ -132,8 +156,8 @@ def decode(
             the query, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
         options: What the protocol knows beside. CDTP: `tags`, which columns the tags become; `accept`, the header that is
             a message, or several; `strict`, whether bytes after a header are an error. DCP: `compat_dagbox`, whether types
-            of four bytes are taken as well (DCP-11). All: `payload`, whether to add the payload frames, of DCP the parts
-            of the data, of mc0 the body, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
+            of four bytes are taken as well (DCP-11). MTL: `properties` and `json`. All: `payload`, whether to add the payload frames, of DCP the parts
+            of the data, of mc0 and MTL the body, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
         columns: Those that are wanted, in whatever order; all of them if None. Spark cannot tell a function which of
             its columns a query uses, so each one costs its way to Python and back unless it is left out here.
 
@@ -289,6 +313,46 @@ def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> 
 
 
 @needs_extra
+def from_mtl(
+    envelope: Column | str,
+    header: Column | str,
+    payload: Column | str,
+    *,
+    n_head: Column | str | None = None,
+    topic: Column | str | None = None,
+    properties: Tags = "variant",
+    json: Tags = "variant",
+    mode: Mode = "PERMISSIVE",
+    body: bool = False,
+) -> Column:
+    """A column of structs of what MTL messages say, one a message.
+
+    The fields are those of `decode` from `flow` to `_corrupt_record`. Where the columns of frames are all null the struct
+    is; of what is no message it has `error` and `_corrupt_record` only.
+
+    It runs on `arrow_udf`, and what holds for `from_cdtp` holds for it.
+
+    Args:
+        envelope: The frames before the header, an array: for the data flow none.
+        header: The names of commands, the statuses of replies, or the headers of data, binary.
+        payload: The frames after it, an array.
+        n_head: How many of these stand before the body of a content, as a capture has it: unless that is asked for, it
+            then stays in the JVM, which counts it. Without, all of it passes through Python.
+        topic: The resource of contents that do not name it, as a capture has it.
+        properties: Which fields the properties become, as in `decode`.
+        json: Which fields the JSON becomes, as in `decode`.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        body: Whether to add the bodies of contents as a field.
+
+    Raises:
+        LocalProtocolError: There is no such mode or type, or two names are equal but for case.
+    """
+    decoder = Decoder("mtl", properties=properties, json=json, mode=mode, payload=body)
+    frames = {"envelope": envelope, "header": header, "payload": payload}
+    return _structs(decoder, {**frames, "n_head": n_head, "topic": topic})
+
+
+@needs_extra
 def capture_schema() -> StructType:
     """The columns of a capture: with them Spark reads a directory that has no segments yet."""
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -334,10 +398,10 @@ def sent(
     for name, head in needed.items():
         if name in found:
             columns[name] = _head(found) if head else found[name]
-        elif name not in COUNTS:
+        elif name not in BESIDE:
             message = f"there is no column {name}: the table has {', '.join(present or found)}"
             raise LocalProtocolError(message)
-        elif "payload" in found and not _is_whole(found, needed):
+        elif name in COUNTS and "payload" in found and not _is_whole(found, needed):
             columns[name] = _counted(decoder, found)[name]
     return columns
 
@@ -363,7 +427,7 @@ def _counted(decoder: Decoder, found: Mapping[str, Column]) -> dict[str, Column]
 
     frames, total = F.lit(0), F.lit(0).cast("bigint")
     for name, _, _ in decoder.protocol.inputs:
-        if name in COUNTS or name not in found:
+        if name in BESIDE or name not in found:
             continue
         column = found[name]
         if name == "header":
@@ -389,7 +453,8 @@ def decode_keeping(
 
     # Without pyarrow there is no schema, and no function for Spark to call.
     names = decoder.row_schema().names
-    fields = _known(df.schema, {*_TYPES, *kept})
+    inputs = {name for name, _, _ in decoder.protocol.inputs}
+    fields = _known(df.schema, {*_TYPES, *inputs, *kept})
     if "protocol" in fields:
         df = df.where(df[fields["protocol"].name] == decoder.protocol.name)
     decoded = StructType.fromDDL(decoder.row_ddl())
@@ -440,7 +505,7 @@ def _known(schema: Iterable[StructField], names: AbstractSet[str]) -> dict[str, 
             message = f"there are two columns {name}: drop or rename one"
             raise LocalProtocolError(message)
         fields[name] = field
-        types = _TYPES.get(name)
+        types = (_TYPES | _TEXTS).get(name)
         if types and field.dataType.simpleString() not in types:
             message = f"the column {name} is {field.dataType.simpleString()}, it must be {types[0]}"
             raise LocalProtocolError(message)

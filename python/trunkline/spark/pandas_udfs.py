@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from trunkline.columns import COUNTS, Decoder
+from trunkline.columns import BESIDE, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import as_columns, mc0_columns, sent
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from trunkline.columns import Mode
 
-__all__ = ["cdtp", "dcp", "mc0"]
+__all__ = ["cdtp", "dcp", "mc0", "mtl"]
 
 
 @needs_extra
@@ -124,6 +124,40 @@ def mc0(
     return _structs(Decoder("mc0", mode=mode, payload=body), mc0_columns(frames, n_head))
 
 
+@needs_extra
+def mtl(
+    envelope: Column | str,
+    header: Column | str,
+    payload: Column | str,
+    *,
+    n_head: Column | str | None = None,
+    topic: Column | str | None = None,
+    properties: Literal["json"] | Mapping[str, str] | None = None,
+    json: Literal["json"] | Mapping[str, str] | None = None,
+    mode: Mode = "PERMISSIVE",
+    body: bool = False,
+) -> Column:
+    """The column of structs that `from_mtl` gives, by way of pandas, which costs a Python object a frame.
+
+    Args:
+        envelope: The frames before the header, an array.
+        header: The names of commands, the statuses of replies, or the headers of data, binary.
+        payload: The frames after it, an array.
+        n_head: How many of these stand before the body of a content, as in `from_mtl`.
+        topic: The resource of contents that do not name it, as in `from_mtl`.
+        properties: The fields of the properties, by name, or ``"json"``, as in `cdtp`.
+        json: Those of the JSON of commands and replies, likewise.
+        mode: PERMISSIVE or FAILFAST.
+        body: Whether to add the bodies of contents as a field.
+
+    Raises:
+        LocalProtocolError: There is no such mode or type, or two names are equal but for case.
+    """
+    decoder = Decoder("mtl", properties=properties, json=json, mode=mode, payload=body)
+    frames = {"envelope": envelope, "header": header, "payload": payload}
+    return _structs(decoder, {**frames, "n_head": n_head, "topic": topic})
+
+
 def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
     from pyspark.sql.pandas.functions import pandas_udf
@@ -132,7 +166,7 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
 
     schema = decoder.struct_schema()
     if "VARIANT" in decoder.struct_ddl():
-        message = 'a pandas UDF has typed tags, as {"run": "bigint"}, and "json": the function of `spark` has "variant"'
+        message = 'a pandas UDF has typed tags, properties and JSON, as {"run": "bigint"}, and "json": the function of `spark` has "variant"'
         raise LocalProtocolError(message)
     columns = as_columns(given)
     named = sent(decoder, columns, set(schema.names))
@@ -141,5 +175,5 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
     function = make(frames_of(decoder, list(named)), decoder.struct_ddl())
     decoded = function.asNondeterministic()(*named.values())
     # A pandas UDF has no way to say that a struct is null.
-    is_there = [columns[name].isNotNull() for name in named if name not in COUNTS]
+    is_there = [columns[name].isNotNull() for name in named if name not in BESIDE]
     return F.when(functools.reduce(operator.or_, is_there), decoded)

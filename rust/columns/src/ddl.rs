@@ -52,6 +52,9 @@ fn write_type(out: &mut String, data_type: &DataType) {
         DataType::Int32 => out.push_str("INT"),
         DataType::Int64 => out.push_str("BIGINT"),
         DataType::Float64 => out.push_str("DOUBLE"),
+        DataType::Decimal128(precision, scale) => {
+            let _ = write!(out, "DECIMAL({precision},{scale})");
+        }
         DataType::Utf8 => out.push_str("STRING"),
         DataType::Binary => out.push_str("BINARY"),
         DataType::Timestamp(..) => out.push_str("TIMESTAMP"),

@@ -14,14 +14,24 @@ pub enum ColumnKind {
     TimestampExceedsBigint,
     /// Tags that take more than the 16 MiB a VARIANT may have.
     TagsExceedVariant,
+    /// Properties that do, of the same.
+    PropertiesExceedVariant,
+    /// JSON that does, of the same.
+    JsonExceedsVariant,
     /// A message of more than the 2 GiB that a column may have, or whose rows repeat more than that: all cells are empty.
     MessageTooLarge,
 }
 
 impl ColumnKind {
     /// Every kind.
-    pub const ALL: [Self; 4] =
-        [Self::SequenceExceedsBigint, Self::TimestampExceedsBigint, Self::TagsExceedVariant, Self::MessageTooLarge];
+    pub const ALL: [Self; 6] = [
+        Self::SequenceExceedsBigint,
+        Self::TimestampExceedsBigint,
+        Self::TagsExceedVariant,
+        Self::PropertiesExceedVariant,
+        Self::JsonExceedsVariant,
+        Self::MessageTooLarge,
+    ];
 
     /// The stable name programs go by.
     pub const fn slug(self) -> &'static str {
@@ -29,6 +39,8 @@ impl ColumnKind {
             Self::SequenceExceedsBigint => "sequence_exceeds_bigint",
             Self::TimestampExceedsBigint => "timestamp_exceeds_bigint",
             Self::TagsExceedVariant => "tags_exceed_variant",
+            Self::PropertiesExceedVariant => "properties_exceed_variant",
+            Self::JsonExceedsVariant => "json_exceeds_variant",
             Self::MessageTooLarge => "message_too_large",
         }
     }
@@ -44,7 +56,7 @@ pub enum ColumnError {
         /// What is wrong with it.
         error: DecodeError,
     },
-    /// A tag is not of the type that was asked for, and the mode does not allow that.
+    /// A tag, or what else has a name, is not of the type that was asked for, and the mode does not allow that.
     TagType {
         /// The row of its message in the batch.
         row: usize,
@@ -84,7 +96,7 @@ impl fmt::Display for ColumnError {
             Self::Decode { row, error } => write!(f, "row {row} of the batch: {error}"),
             Self::TagType { row, tag, offset } => write!(
                 f,
-                "row {row} of the batch: tag_type in frame 0 at byte {offset}: the tag {tag:?} is not of the type asked for"
+                "row {row} of the batch: tag_type in frame 0 at byte {offset}: {tag:?} is not of the type asked for"
             ),
             Self::MessageTooLarge { row } => write!(
                 f,

@@ -4,14 +4,15 @@ use std::ops::Range;
 
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, Int64Array, LargeBinaryArray, LargeListArray, ListArray,
-    cast::AsArray, types::Int64Type,
+    StringArray, cast::AsArray, types::Int64Type,
 };
 use arrow_cast::cast;
 use arrow_schema::DataType;
 
 use crate::ColumnError;
 
-/// A column that decoding takes, by its name in a capture. The numbers of frames and bytes may always be missing.
+/// A column that decoding takes, by its name in a capture. The numbers of frames and bytes, and the topic, may always be
+/// missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Its name: that of a field of [`Parts`].
@@ -48,20 +49,22 @@ pub struct Parts {
     pub n_frames: Option<ArrayRef>,
     /// The bytes of all frames of each message.
     pub n_bytes: Option<ArrayRef>,
+    /// What a recording says each message is about: text.
+    pub topic: Option<ArrayRef>,
 }
 
 impl Parts {
     pub(crate) fn read(&self, inputs: &[Input]) -> Result<Inputs<'_>, ColumnError> {
-        let Self { envelope, header, payload, n_frames, n_bytes } = self;
+        let Self { envelope, header, payload, n_frames, n_bytes, topic } = self;
         let frames = [("header", header), ("envelope", envelope), ("payload", payload)];
         let is_looked_into =
             |name: &str| inputs.iter().any(|input| input.name == name && !matches!(input.need, Need::For(_)));
         if let Some((name, _)) = frames.iter().find(|(name, column)| column.is_none() && is_looked_into(name)) {
             return Err(ColumnError::Input(format!("there is no column {name}")));
         }
-        let numbers = [("n_frames", n_frames), ("n_bytes", n_bytes)];
+        let beside = [("n_frames", n_frames), ("n_bytes", n_bytes), ("topic", topic)];
         let mut lengths =
-            frames.iter().chain(&numbers).filter_map(|(name, column)| Some((name, column.as_ref()?.len())));
+            frames.iter().chain(&beside).filter_map(|(name, column)| Some((name, column.as_ref()?.len())));
         let (first, rows) = lengths.next().unwrap_or((&"header", 0));
         if let Some((name, length)) = lengths.find(|(_, length)| *length != rows) {
             return Err(ColumnError::Input(format!("{name} has {length} rows, {first} has {rows}")));
@@ -74,6 +77,7 @@ impl Parts {
             payload_is_looked_into: is_looked_into("payload"),
             n_frames: n_frames.as_ref().map(|column| integers("n_frames", column)).transpose()?,
             n_bytes: n_bytes.as_ref().map(|column| integers("n_bytes", column)).transpose()?,
+            topic: topic.as_ref().map(|column| texts("topic", column)).transpose()?,
         })
     }
 }
@@ -88,13 +92,14 @@ pub(crate) struct Inputs<'a> {
     payload_is_looked_into: bool,
     n_frames: Option<Int64Array>,
     n_bytes: Option<Int64Array>,
+    topic: Option<StringArray>,
 }
 
 impl<'a> Inputs<'a> {
     /// The message of a row, its frames in `frames` in place of those there. None where there is no message.
     #[allow(clippy::inline_always)] // the loop is its one caller; what a protocol has no use for goes away there
     #[inline(always)]
-    pub(crate) fn message<'f>(&self, row: usize, frames: &'f mut Vec<&'a [u8]>) -> Option<Message<'f>> {
+    pub(crate) fn message<'f>(&'f self, row: usize, frames: &'f mut Vec<&'a [u8]>) -> Option<Message<'f>> {
         frames.clear();
         let envelope = self.envelope.as_ref().and_then(|column| column.get(row));
         let header = self.header.and_then(|column| column.get(row));
@@ -124,6 +129,7 @@ impl<'a> Inputs<'a> {
             has_payload: payload.is_some(),
             n_frames: value(self.n_frames.as_ref(), row),
             n_bytes: value(self.n_bytes.as_ref(), row),
+            topic: self.topic.as_ref().filter(|column| column.is_valid(row)).map(|column| column.value(row)),
         })
     }
 }
@@ -143,6 +149,8 @@ pub struct Message<'a> {
     pub n_frames: Option<i64>,
     /// The bytes of all its frames, if that is known.
     pub n_bytes: Option<i64>,
+    /// What a recording says it is about.
+    pub topic: Option<&'a str>,
 }
 
 impl Message<'_> {
@@ -180,6 +188,13 @@ fn integers(name: &str, column: &ArrayRef) -> Result<Int64Array, ColumnError> {
         return Err(ColumnError::Input(format!("{name} is {}, it must be an integer column", column.data_type())));
     }
     Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+fn texts(name: &str, column: &ArrayRef) -> Result<StringArray, ColumnError> {
+    if !column.data_type().is_string() && *column.data_type() != DataType::Null {
+        return Err(ColumnError::Input(format!("{name} is {}, it must be a string column", column.data_type())));
+    }
+    Ok(cast(column, &DataType::Utf8)?.as_string().clone())
 }
 
 /// A column of bytes.

@@ -1,8 +1,9 @@
-//! MessagePack values as JSON text: what Spark's `to_json` gives of the VARIANT of the same value, its fields in the order
+//! MessagePack, field tables and JSON as JSON text: what Spark's `to_json` gives of the VARIANT of the same value, its fields in the order
 //! they came.
 
 use std::str;
 
+use arrow_array::temporal_conversions::timestamp_s_to_datetime;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
 use trunkline_wire::{
@@ -10,7 +11,11 @@ use trunkline_wire::{
     msgpack::{Reader, Value},
 };
 
-use crate::{table::MAX_BYTES, variant::Unwritten};
+use crate::{
+    item::{Decimal, Fields, Item},
+    table::MAX_BYTES,
+    variant::Unwritten,
+};
 
 /// Writes one text after another.
 #[derive(Debug, Default)]
@@ -54,6 +59,68 @@ impl JsonWriter {
         }
         self.text.push(b'}');
         Ok(())
+    }
+
+    /// Writes an object of these fields, except those that `claim` keeps.
+    pub(crate) fn fields<'a>(
+        &mut self,
+        fields: Fields<'a>,
+        mut claim: impl FnMut(&str, Item<'a>) -> Option<Item<'a>>,
+    ) -> Result<(), Unwritten> {
+        self.text.push(b'{');
+        for (name, item) in fields {
+            if let Some(item) = claim(name, item) {
+                self.next();
+                self.plain(&name);
+                self.text.push(b':');
+                self.item(item)?;
+            }
+        }
+        self.text.push(b'}');
+        Ok(())
+    }
+
+    fn item(&mut self, item: Item<'_>) -> Result<(), Unwritten> {
+        match item {
+            Item::Null => self.text.extend_from_slice(b"null"),
+            Item::Boolean(value) => self.plain(&value),
+            Item::Signed(value) => self.plain(&value),
+            Item::Unsigned(value) => self.plain(&value),
+            Item::Double(value) if value.is_finite() => self.plain(&value),
+            Item::Double(value) => self.not_finite(value),
+            Item::Decimal(value) => self.places(value),
+            Item::Text(value) => self.plain(&value),
+            Item::Binary(value) => self.base64(value),
+            Item::Timestamp(seconds) => {
+                let moment = timestamp_s_to_datetime(seconds).map(|moment| format!("{moment}+00:00"));
+                self.plain(&moment);
+            }
+            Item::Array(items) => {
+                self.text.push(b'[');
+                for item in items {
+                    self.next();
+                    self.item(item)?;
+                }
+                self.text.push(b']');
+            }
+            Item::Object(fields) => self.fields(fields, |_, item| Some(item))?,
+        }
+        if self.text.len() > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
+    }
+
+    /// A number with its decimal places, but for those that are zero at its end.
+    fn places(&mut self, Decimal { mut places, mut digits }: Decimal) {
+        if places > 38 {
+            return self.plain(&Decimal { places, digits }.to_double());
+        }
+        while places > 0 && digits % 10 == 0 {
+            (places, digits) = (places - 1, digits / 10);
+        }
+        let (places, all) = (usize::from(places), digits.unsigned_abs().to_string());
+        let all = format!("{all:0>width$}", width = places + 1);
+        let (whole, rest) = all.split_at(all.len() - places);
+        let (sign, point) = (if digits < 0 { "-" } else { "" }, if places > 0 { "." } else { "" });
+        self.text.extend_from_slice(format!("{sign}{whole}{point}{rest}").as_bytes());
     }
 
     fn value(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {

@@ -248,11 +248,11 @@ impl fmt::Display for PlanError {
             }
             Self::UnknownType(name) => write!(
                 f,
-                "tags: {name:?} is no type of a tag: bigint, double, string, boolean, binary and timestamp are, and \
+                "{name:?} is no type of a tag, a property or a member of JSON: bigint, double, string, boolean, binary and timestamp are, and \
                  variant or json for all others together"
             ),
             Self::UnknownRest(name) => {
-                write!(f, "tags: {name:?} is no type of all other tags together: variant and json are")
+                write!(f, "{name:?} is no type of all others together: variant and json are")
             }
             Self::UnknownName(option, name, known) => {
                 write!(f, "{option}={name:?}: there is {}", known.join(", "))
@@ -261,7 +261,7 @@ impl fmt::Display for PlanError {
                 write!(f, "{option} says nothing of {} messages: leave it out", protocol.to_uppercase())
             }
             Self::OtherKind(option) => write!(f, "{option} is an option of another kind"),
-            Self::EqualNames(name) => write!(f, "two tags are called {name:?} but for case, which Spark takes for one"),
+            Self::EqualNames(name) => write!(f, "two are called {name:?} but for case, which Spark takes for one"),
             Self::DropInFunction => {
                 f.write_str("a column function cannot drop rows: use decode() with mode DROPMALFORMED")
             }

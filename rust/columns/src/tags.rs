@@ -1,4 +1,4 @@
-//! The columns of tags: one for each that was asked for by name, a VARIANT of the others.
+//! The columns of tags, and of what else has names: one for each that was asked for by name, a VARIANT of the others.
 
 use std::{
     mem,
@@ -19,6 +19,7 @@ use trunkline_wire::{
 
 use crate::{
     ColumnError, ColumnKind, RestType, TagType, Tags,
+    item::{Fields, Item},
     json::JsonWriter,
     options::UTC,
     output::{Bytes, Numbers, Variants},
@@ -32,7 +33,7 @@ type TagValue<'a> = Value<'a, &'a [u8]>;
 const FAULT: ErrorKind = ErrorKind::BadHeader;
 
 /// The years 1 to 9999, in seconds: what Spark calls a TIMESTAMP, and Python can make a `datetime` of.
-const SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+pub(crate) const SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// Microseconds since 1970, rounded down, where that is a TIMESTAMP.
 #[inline]
@@ -41,13 +42,13 @@ pub(crate) fn micros(timestamp: Timestamp) -> Option<i64> {
     SECONDS.contains(&timestamp.seconds()).then(|| timestamp.seconds() * 1_000_000 + in_second)
 }
 
-/// The fields of the columns.
-pub(crate) fn fields(tags: &Tags) -> Vec<Field> {
+/// The fields of the columns, `one` being what each is called and `all` the others together.
+pub(crate) fn fields(tags: &Tags, one: &str, all: &str) -> Vec<Field> {
     let typed =
-        tags.typed().iter().map(|(name, tag_type)| Field::new(format!("tag_{name}"), tag_type.data_type(), true));
+        tags.typed().iter().map(|(name, tag_type)| Field::new(format!("{one}_{name}"), tag_type.data_type(), true));
     let rest = tags.rest().map(|rest| match rest {
-        RestType::Variant => variant_field("tags"),
-        RestType::Json => Field::new("tags", DataType::Utf8, true),
+        RestType::Variant => variant_field(all),
+        RestType::Json => Field::new(all, DataType::Utf8, true),
     });
     typed.chain(rest).collect()
 }
@@ -73,6 +74,8 @@ impl<'a> TagMap<'a> {
 pub(crate) struct TagColumns {
     typed: Vec<TypedColumn>,
     rest: Option<Rest>,
+    /// What to say of those that a VARIANT cannot hold.
+    exceeds: ColumnKind,
 }
 
 /// The tags without a column of their own.
@@ -102,11 +105,7 @@ impl Rest {
             Self::Variant(writer, _) => {
                 writer.clear();
                 writer.tags(reader, pairs, claim)?;
-                if writer.value().len().max(writer.metadata().len()) > MAX_BYTES {
-                    Err(Unwritten::TooLarge)
-                } else {
-                    Ok(())
-                }
+                whole(writer)
             }
             Self::Json(writer, _) => {
                 writer.clear();
@@ -115,20 +114,39 @@ impl Rest {
         }
     }
 
-    /// Appends what was read, unless it was too large.
-    fn push(&mut self, is_whole: bool) -> Result<Option<ColumnKind>, ColumnError> {
+    /// Reads the fields of another map, except those that `claim` keeps.
+    fn read_fields<'a>(
+        &mut self,
+        fields: Fields<'a>,
+        claim: impl FnMut(&str, Item<'a>) -> Option<Item<'a>>,
+    ) -> Result<(), Unwritten> {
+        match self {
+            Self::Variant(writer, _) => {
+                writer.clear();
+                writer.fields(fields, claim)?;
+                whole(writer)
+            }
+            Self::Json(writer, _) => {
+                writer.clear();
+                writer.fields(fields, claim)
+            }
+        }
+    }
+
+    /// Appends what was read unless it was too large, and says whether it was not.
+    fn push(&mut self, is_whole: bool) -> Result<bool, ColumnError> {
         match self {
             Self::Variant(writer, column) if is_whole => column.push(Some(writer))?,
             Self::Variant(writer, column) => {
                 // It has grown beyond what others need.
                 *writer = VariantWriter::default();
                 column.push(None)?;
-                return Ok(Some(ColumnKind::TagsExceedVariant));
+                return Ok(false);
             }
             Self::Json(writer, column) if is_whole => column.push(Some(writer.text()))?,
             Self::Json(..) => return Err(ColumnError::TooLarge),
         }
-        Ok(None)
+        Ok(true)
     }
 
     fn push_null(&mut self) -> Result<(), ColumnError> {
@@ -153,9 +171,17 @@ impl Rest {
     }
 }
 
+/// Whether the variant that was written is one that Spark takes.
+#[inline]
+fn whole(writer: &mut VariantWriter) -> Result<(), Unwritten> {
+    if writer.value().len().max(writer.metadata().len()) > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
+}
+
 impl TagColumns {
-    pub(crate) fn new(tags: &Tags) -> Self {
-        Self { typed: tags.typed().iter().map(TypedColumn::new).collect(), rest: tags.rest().map(Rest::new) }
+    /// `exceeds` is what to say of those that a VARIANT cannot hold.
+    pub(crate) fn new(tags: &Tags, exceeds: ColumnKind) -> Self {
+        let typed = tags.typed().iter().map(TypedColumn::new).collect();
+        Self { typed, rest: tags.rest().map(Rest::new), exceeds }
     }
 
     /// Appends the tags of a message. With `strict` a tag of another type than was asked for is an error.
@@ -185,11 +211,50 @@ impl TagColumns {
                 0 => None,
                 at => Some(Reader::new(&tags.bytes[at..], FAULT).value_bytes().map_err(at_row)?),
             };
-            if !column.push(value)? && strict {
+            if !column.push(value.map_or(Cell::Null, Cell::of_tag))? && strict {
                 return Err(ColumnError::TagType { row, tag: column.name.clone(), offset: tags.start + found });
             }
         }
-        self.rest.as_mut().map_or(Ok(None), |rest| rest.push(is_whole))
+        self.end(is_whole)
+    }
+
+    /// Appends the fields of a map that is no MessagePack. With `strict` one of another type than was asked for is an
+    /// error.
+    pub(crate) fn push_fields(
+        &mut self,
+        row: usize,
+        fields: &Fields<'_>,
+        strict: bool,
+    ) -> Result<Option<ColumnKind>, ColumnError> {
+        if self.typed.is_empty() && self.rest.is_none() {
+            return Ok(None);
+        }
+        let mut found = vec![Cell::Null; self.typed.len()];
+        let mut claim = |name: &str, item| match self.typed.iter().position(|column| column.name == name) {
+            Some(at) => {
+                found[at] = Cell::of_item(&item);
+                None
+            }
+            None => Some(item),
+        };
+        let read = self.rest.as_mut().map(|rest| rest.read_fields(fields.clone(), &mut claim));
+        if !matches!(read, Some(Ok(()))) {
+            for (name, item) in fields.clone() {
+                claim(name, item);
+            }
+        }
+        for (column, value) in self.typed.iter_mut().zip(found) {
+            if !column.push(value)? && strict {
+                return Err(ColumnError::TagType { row, tag: column.name.clone(), offset: 0 });
+            }
+        }
+        self.end(matches!(read, Some(Ok(()))))
+    }
+
+    #[inline]
+    fn end(&mut self, is_whole: bool) -> Result<Option<ColumnKind>, ColumnError> {
+        let fits = self.rest.as_mut().map_or(Ok(true), |rest| rest.push(is_whole))?;
+        Ok((!fits).then_some(self.exceeds))
     }
 
     /// Finds the tags that have a column, and writes the others.
@@ -228,7 +293,7 @@ impl TagColumns {
     /// Appends nothing.
     pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
         for column in &mut self.typed {
-            column.push(None)?;
+            column.push(Cell::Null)?;
         }
         self.rest.as_mut().map_or(Ok(()), Rest::push_null)
     }
@@ -288,36 +353,36 @@ impl TypedColumn {
 
     /// Appends a value, or nothing where it is of another type; and says whether it fits.
     #[inline]
-    fn push(&mut self, value: Option<TagValue<'_>>) -> Result<bool, ColumnError> {
-        let absent = matches!(value, None | Some(Value::Nil));
+    fn push(&mut self, value: Cell<'_>) -> Result<bool, ColumnError> {
+        let absent = matches!(value, Cell::Null);
         let pushed = match &mut self.builder {
             Builder::BigInt(column) => {
-                let value = if let Some(Value::Signed(value)) = value { Some(value) } else { None };
+                let value = if let Cell::Signed(value) = value { Some(value) } else { None };
                 column.push(value);
                 value.is_some()
             }
             Builder::Double(column) => {
-                let value = value.and_then(double);
+                let value = double(value);
                 column.push(value);
                 value.is_some()
             }
             Builder::String(column) => {
-                let value = if let Some(Value::String(value)) = value { Some(value) } else { None };
+                let value = if let Cell::Text(value) = value { Some(value) } else { None };
                 column.push(value)?;
                 value.is_some()
             }
             Builder::Boolean(column) => {
-                let value = if let Some(Value::Boolean(value)) = value { Some(value) } else { None };
+                let value = if let Cell::Boolean(value) = value { Some(value) } else { None };
                 column.append_option(value);
                 value.is_some()
             }
             Builder::Binary(column) => {
-                let value = if let Some(Value::Binary(value)) = value { Some(value) } else { None };
+                let value = if let Cell::Binary(value) = value { Some(value) } else { None };
                 column.push(value)?;
                 value.is_some()
             }
             Builder::Timestamp(column) => {
-                let value = if let Some(Value::Timestamp(value)) = value { micros(value) } else { None };
+                let value = if let Cell::Timestamp(value) = value { Some(value) } else { None };
                 column.push(value);
                 value.is_some()
             }
@@ -349,21 +414,62 @@ impl Builder {
     }
 }
 
-/// The only widening there is: integers are numbers too, the nearest one where they have more than 53 bits.
+/// A value for a column of its own, whatever it was read from.
+#[derive(Clone, Copy, Debug)]
+enum Cell<'a> {
+    Null,
+    Boolean(bool),
+    Signed(i64),
+    Unsigned(u64),
+    Double(f64),
+    Text(&'a [u8]),
+    Binary(&'a [u8]),
+    /// Microseconds since 1970.
+    Timestamp(i64),
+    /// What no column has.
+    Other,
+}
+
+impl<'a> Cell<'a> {
+    #[inline]
+    fn of_tag(value: TagValue<'a>) -> Self {
+        match value {
+            Value::Nil => Self::Null,
+            Value::Boolean(value) => Self::Boolean(value),
+            Value::Signed(value) => Self::Signed(value),
+            Value::Unsigned(value) => Self::Unsigned(value),
+            Value::F32(value) => Self::Double(value.into()),
+            Value::F64(value) => Self::Double(value),
+            Value::String(value) => Self::Text(value),
+            Value::Binary(value) => Self::Binary(value),
+            Value::Timestamp(value) => micros(value).map_or(Self::Other, Self::Timestamp),
+            Value::Array(_) | Value::Map(_) | Value::Ext(..) => Self::Other,
+        }
+    }
+
+    fn of_item(item: &Item<'a>) -> Self {
+        match item {
+            Item::Null => Self::Null,
+            Item::Boolean(value) => Self::Boolean(*value),
+            Item::Signed(value) => Self::Signed(*value),
+            Item::Unsigned(value) => Self::Unsigned(*value),
+            Item::Double(value) => Self::Double(*value),
+            Item::Decimal(value) => Self::Double(value.to_double()),
+            Item::Text(value) => Self::Text(value.as_bytes()),
+            Item::Binary(value) => Self::Binary(value),
+            Item::Timestamp(seconds) => Self::Timestamp(seconds * 1_000_000),
+            Item::Array(_) | Item::Object(_) => Self::Other,
+        }
+    }
+}
+
+/// The only widening there is: integers and decimals are numbers too, the nearest one where they have more than 53 bits.
 #[allow(clippy::cast_precision_loss)]
-fn double(value: TagValue<'_>) -> Option<f64> {
+fn double(value: Cell<'_>) -> Option<f64> {
     match value {
-        Value::F64(value) => Some(value),
-        Value::F32(value) => Some(value.into()),
-        Value::Signed(value) => Some(value as f64),
-        Value::Unsigned(value) => Some(value as f64),
-        Value::Nil
-        | Value::Boolean(_)
-        | Value::String(_)
-        | Value::Binary(_)
-        | Value::Array(_)
-        | Value::Map(_)
-        | Value::Timestamp(_)
-        | Value::Ext(..) => None,
+        Cell::Double(value) => Some(value),
+        Cell::Signed(value) => Some(value as f64),
+        Cell::Unsigned(value) => Some(value as f64),
+        Cell::Null | Cell::Boolean(_) | Cell::Text(_) | Cell::Binary(_) | Cell::Timestamp(_) | Cell::Other => None,
     }
 }

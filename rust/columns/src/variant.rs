@@ -1,4 +1,4 @@
-//! Spark's VARIANT: MessagePack values in the binary form that Parquet specifies under this name.
+//! Spark's VARIANT: MessagePack, field tables and JSON in the binary form that Parquet specifies under this name.
 //!
 //! A variant is two binaries. The metadata lists the names that occur; the value refers to them by number. Both begin
 //! with a byte whose low bits say what follows; all numbers are little-endian.
@@ -10,6 +10,8 @@ use trunkline_wire::{
     ErrorKind, Fault,
     msgpack::{MAX_DEPTH, Reader, Timestamp, Value},
 };
+
+use crate::item::{Decimal, Fields as ItemFields, Item};
 
 /// The most bytes Spark takes as a variant everywhere.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
@@ -32,7 +34,10 @@ const INT16: u8 = 4;
 const INT32: u8 = 5;
 const INT64: u8 = 6;
 const DOUBLE: u8 = 7;
+const DECIMAL4: u8 = 8;
+const DECIMAL8: u8 = 9;
 const DECIMAL16: u8 = 10;
+const TIMESTAMP: u8 = 12;
 const FLOAT: u8 = 14;
 const BINARY: u8 = 15;
 const STRING: u8 = 16;
@@ -126,6 +131,45 @@ impl VariantWriter {
             }
         }
         self.close_object(start, open);
+        Ok(())
+    }
+
+    /// Writes an object of these fields, except those that `claim` keeps.
+    pub(crate) fn fields<'a>(
+        &mut self,
+        fields: ItemFields<'a>,
+        mut claim: impl FnMut(&str, Item<'a>) -> Option<Item<'a>>,
+    ) -> Result<(), Unwritten> {
+        let (open, start) = (self.fields.len(), self.value.len());
+        for (name, item) in fields {
+            if let Some(item) = claim(name, item) {
+                self.field(name.as_bytes(), |this| this.item(item))?;
+            }
+        }
+        self.close_object(start, open);
+        Ok(())
+    }
+
+    fn item(&mut self, item: Item<'_>) -> Result<(), Unwritten> {
+        match item {
+            Item::Null => self.primitive(NULL, []),
+            Item::Boolean(value) => self.primitive(if value { TRUE } else { FALSE }, []),
+            Item::Signed(value) => self.integer(value),
+            Item::Unsigned(value) => self.decimal(value.into()),
+            Item::Double(value) => self.primitive(DOUBLE, value.to_le_bytes()),
+            Item::Decimal(value) => self.places(value),
+            Item::Text(value) => self.string(value.as_bytes())?,
+            Item::Binary(value) => self.bytes(BINARY, value)?,
+            Item::Timestamp(seconds) => self.primitive(TIMESTAMP, (seconds * 1_000_000).to_le_bytes()),
+            Item::Array(items) => {
+                let (open, start) = (self.fields.len(), self.value.len());
+                for item in items {
+                    self.member(0, |this| this.item(item))?;
+                }
+                self.close_array(start, open);
+            }
+            Item::Object(fields) => self.fields(fields, |_, item| Some(item))?,
+        }
         Ok(())
     }
 
@@ -236,6 +280,25 @@ impl VariantWriter {
     fn decimal(&mut self, value: i128) {
         self.primitive(DECIMAL16, [0]);
         self.value.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A decimal in as few bytes as have that many places; beyond 38 the nearest number, as there is no such decimal.
+    fn places(&mut self, Decimal { places, digits }: Decimal) {
+        match places {
+            0..=9 if digits.unsigned_abs() < 1_000_000_000 => {
+                self.primitive(DECIMAL4, [places]);
+                self.value.extend_from_slice(&digits.to_le_bytes());
+            }
+            0..=18 => {
+                self.primitive(DECIMAL8, [places]);
+                self.value.extend_from_slice(&i64::from(digits).to_le_bytes());
+            }
+            19..=38 => {
+                self.primitive(DECIMAL16, [places]);
+                self.value.extend_from_slice(&i128::from(digits).to_le_bytes());
+            }
+            39.. => self.primitive(DOUBLE, Decimal { places, digits }.to_double().to_le_bytes()),
+        }
     }
 
     /// Nanoseconds since 1970: Spark cannot read the variant's own timestamp of that precision.

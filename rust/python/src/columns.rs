@@ -142,7 +142,8 @@ impl PyDecoder {
         Ok(ddl(&self.decoder.struct_fields().map_err(plan_error)?))
     }
 
-    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None))]
+    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
+    #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_rows(
         &self,
         py: Python<'_>,
@@ -151,14 +152,16 @@ impl PyDecoder {
         payload: Option<AnyArray>,
         n_frames: Option<AnyArray>,
         n_bytes: Option<AnyArray>,
+        topic: Option<AnyArray>,
     ) -> PyResult<PyRowBatches> {
-        let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
+        let parts = parts(envelope, header, payload, n_frames, n_bytes, topic)?;
         let protocol = self.description.name();
         let batches = self.decoder.decode_rows(parts).map_err(|error| column_error(py, protocol, &error))?;
         Ok(PyRowBatches { protocol, batches: Mutex::new(batches) })
     }
 
-    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None))]
+    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
+    #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_structs<'py>(
         &self,
         py: Python<'py>,
@@ -167,8 +170,9 @@ impl PyDecoder {
         payload: Option<AnyArray>,
         n_frames: Option<AnyArray>,
         n_bytes: Option<AnyArray>,
+        topic: Option<AnyArray>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let parts = parts(envelope, header, payload, n_frames, n_bytes)?;
+        let parts = parts(envelope, header, payload, n_frames, n_bytes, topic)?;
         let structs: StructArray = py
             .detach(|| self.decoder.decode_structs(&parts))
             .map_err(|error| column_error(py, self.description.name(), &error))?;
@@ -324,6 +328,7 @@ fn parts(
     payload: Option<AnyArray>,
     n_frames: Option<AnyArray>,
     n_bytes: Option<AnyArray>,
+    topic: Option<AnyArray>,
 ) -> PyResult<Parts> {
     Ok(Parts {
         envelope: envelope.map(whole).transpose()?,
@@ -331,6 +336,7 @@ fn parts(
         payload: payload.map(whole).transpose()?,
         n_frames: n_frames.map(whole).transpose()?,
         n_bytes: n_bytes.map(whole).transpose()?,
+        topic: topic.map(whole).transpose()?,
     })
 }
 

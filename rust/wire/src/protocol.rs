@@ -178,7 +178,10 @@ mod tests {
             (MtlControl, &[b"", b"Connection.Open", b"{}"], (1, Some(1), 1, 1, None)),
             (MtlControl, &[b"id", b"", b"Connection.Open", b"{}"], (2, Some(2), 1, 1, None)),
             (MtlControl, &[b"200", b"{}"], (0, Some(0), 1, 1, None)),
-            (MtlData, &[b"\x01", b""], (0, Some(0), 1, 0, None)),
+            (MtlData, &[b"\x01", b""], (0, Some(0), 1, 1, None)),
+            (MtlData, &[b"\x08", b""], (0, Some(0), 1, 0, None)),
+            (MtlData, &[b"\x02\0\0\0\0\0\0\0\x01", b"200"], (0, Some(0), 1, 1, None)),
+            (MtlData, &[b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0", b"body"], (0, Some(0), 1, 0, None)),
             (Cdt, &[b"body"], (0, None, 1, 1, None)),
             (Cdt, &[b"NATS/1.0\r\n\r\n", b"body"], (1, None, 1, 1, None)),
         ];

@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) fn fields(options: &Options) -> Fields {
     let mut fields = vec![Field::new("sequence", DataType::Int64, true)];
-    fields.extend(tags::fields(&options.tags));
+    fields.extend(tags::fields(&options.tags, "tag", "tags"));
     fields.push(Field::new("payload_frames", DataType::Int32, true));
     fields.push(Field::new("payload_bytes", DataType::Int64, true));
     if options.payload {
@@ -73,7 +73,7 @@ impl Body {
     pub(super) fn new(options: &Options) -> Self {
         Self {
             sequence: Numbers::default(),
-            tags: TagColumns::new(&options.tags),
+            tags: TagColumns::new(&options.tags, ColumnKind::TagsExceedVariant),
             payload_frames: Numbers::default(),
             payload_bytes: Numbers::default(),
             payload: options.payload.then(BytesLists::default),

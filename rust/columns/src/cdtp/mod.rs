@@ -48,7 +48,12 @@ impl Table for Cdtp {
         Input { name: "payload", need: Need::For(&["payload"]) },
     ];
     const KEPT: &'static [&'static str] = &["capture_id", "segment", "seq", "received_at_ns", "endpoint"];
-    const COLUMN_KINDS: &'static [ColumnKind] = &ColumnKind::ALL;
+    const COLUMN_KINDS: &'static [ColumnKind] = &[
+        ColumnKind::SequenceExceedsBigint,
+        ColumnKind::TimestampExceedsBigint,
+        ColumnKind::TagsExceedVariant,
+        ColumnKind::MessageTooLarge,
+    ];
 
     fn settings(options: &Options) -> &Settings {
         &options.settings

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use trunkline_wire::mtl::control::{Command, Reply};
 use trunkline_wire::mtl::data::{self, Kind, Layout};
-use trunkline_wire::mtl::{Control, Spoken, decode as decode_spoken};
-use trunkline_wire::{DecodeError, ErrorKind, Frames, Protocol as _};
+use trunkline_wire::mtl::{Mtl, Spoken, decode as decode_spoken};
+use trunkline_wire::{Frames, Protocol as _};
 
 use super::{json, table};
 use crate::errors::{LocalProtocolError, decode_error};
@@ -360,11 +360,8 @@ pub(crate) fn decode<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
 /// The message in recorded frames, which may have an envelope.
 pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let held = frames::held("frames", frames)?;
-    let read = decode_spoken(&held).or_else(|error| match error {
-        DecodeError { kind: ErrorKind::BadFrameCount, .. } => Control::decode(&held, &()),
-        error => Err(error),
-    });
-    Ok(vec![spoken(frames.py(), &held, read.map_err(|error| decode_error("mtl", error))?)?])
+    let read = Mtl::decode(&held, &()).map_err(|error| decode_error(Mtl::NAME, error))?;
+    Ok(vec![spoken(frames.py(), &held, read)?])
 }
 
 /// The frames of a message, without an envelope; of a decoded one of the data flow, bit for bit.

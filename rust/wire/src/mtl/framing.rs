@@ -21,12 +21,12 @@ pub enum Spoken {
 /// # Errors
 /// When the frames are none.
 pub fn decode(frames: &[impl AsRef<[u8]>]) -> Result<Spoken, DecodeError> {
-    match frames {
-        [first, _] if first.as_ref().first().is_none_or(|byte| *byte < FIRST_OF_CONTROL) => {
-            data::decode(frames).map(Spoken::Data)
-        }
-        _ => control(frames, 0),
-    }
+    if is_data(frames) { data::decode(frames).map(Spoken::Data) } else { control(frames, 0) }
+}
+
+/// Whether two frames begin as no name and no status does.
+fn is_data(frames: &[impl AsRef<[u8]>]) -> bool {
+    matches!(frames, [first, _] if first.as_ref().first().is_none_or(|byte| *byte < FIRST_OF_CONTROL))
 }
 
 /// Reads a command or a reply whose first frame is `at` in the message.
@@ -94,12 +94,49 @@ impl Protocol for Data {
     type Settings = ();
     type Layout = Layout;
 
+    /// The body of a response says its status, so it is looked into.
     fn split(frames: &[impl AsRef<[u8]>]) -> Split {
-        Split::after(0, frames.len()).opaque()
+        let split = Split::after(0, frames.len());
+        match data::decode(frames) {
+            Ok(layout) if layout.kind != data::Kind::Response => split.opaque(),
+            _ => split,
+        }
     }
 
     #[inline]
     fn decode(frames: &[impl AsRef<[u8]>], (): &()) -> Result<Layout, DecodeError> {
         data::decode(frames)
+    }
+}
+
+/// Both flows, for those who read what was recorded of them: it has one name, and an envelope or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Mtl;
+
+impl Protocol for Mtl {
+    const NAME: &'static str = NAME;
+    const KINDS: &'static [ErrorKind] = &[
+        ErrorKind::BadFrameCount,
+        ErrorKind::BadCommand,
+        ErrorKind::BadStatus,
+        ErrorKind::BadJson,
+        ErrorKind::EmptyHeader,
+        ErrorKind::UnknownType,
+        ErrorKind::Truncated,
+        ErrorKind::TrailingBytes,
+        ErrorKind::BadShortString,
+        ErrorKind::BadBoolean,
+        ErrorKind::BadFieldTable,
+    ];
+    type Settings = ();
+    type Layout = Spoken;
+
+    fn split(frames: &[impl AsRef<[u8]>]) -> Split {
+        if is_data(frames) { Data::split(frames) } else { Control::split(frames) }
+    }
+
+    #[inline]
+    fn decode(frames: &[impl AsRef<[u8]>], (): &()) -> Result<Spoken, DecodeError> {
+        if is_data(frames) { data::decode(frames).map(Spoken::Data) } else { Control::decode(frames, &()) }
     }
 }

@@ -10,7 +10,7 @@ mod secrets;
 pub mod server;
 pub mod table;
 
-pub use framing::{Control, Data, Spoken, decode};
+pub use framing::{Control, Data, Mtl, Spoken, decode};
 pub use heartbeat::Pings;
 pub use secrets::lease_hash;
 pub(crate) use secrets::redacted;

@@ -1,0 +1,318 @@
+//! MTL messages of both flows as columns.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef,
+    builder::BooleanBuilder,
+    types::{Decimal128Type, Int32Type, Int64Type},
+};
+use arrow_schema::{DataType, Field, Fields};
+use trunkline_wire::{
+    DecodeError, Protocol as _,
+    mtl::{
+        Mtl, Spoken,
+        control::Json,
+        data::{Kind, Layout},
+        lease_hash,
+    },
+};
+
+use crate::{
+    Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table, Tags,
+    faults::Faults,
+    item::Fields as ItemFields,
+    output::{Bytes, Numbers, Slugs},
+    tags::{self, TagColumns},
+};
+
+/// The digits of a number without a sign in 64 bits.
+const DIGITS: u8 = 20;
+
+/// What is to be decoded, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Which columns the properties of contents become.
+    pub properties: Tags,
+    /// Which columns the bodies of commands and replies become.
+    pub json: Tags,
+    /// What becomes of what is no message.
+    pub mode: Mode,
+    /// Whether there is a column of the bodies of contents.
+    pub payload: bool,
+}
+
+impl Table for Mtl {
+    type Options = Options;
+    type Rows = Messages;
+    type Structs = Messages;
+
+    const OPTIONS: &'static [(&'static str, Setting<Options>)] = &[
+        ("properties", Setting::Tags(|options| &mut options.properties)),
+        ("json", Setting::Tags(|options| &mut options.json)),
+        ("mode", Setting::Mode(|options| &mut options.mode)),
+        ("payload", Setting::Flag(|options| &mut options.payload)),
+    ];
+    const INPUTS: &'static [Input] = &[
+        Input { name: "envelope", need: Need::Always },
+        Input { name: "header", need: Need::Always },
+        Input { name: "payload", need: Need::HeadUnless(&["body"]) },
+        // It tells a body that was left out from one that is not there.
+        Input { name: "n_frames", need: Need::Always },
+        Input { name: "n_bytes", need: Need::For(&["body_bytes"]) },
+        Input { name: "topic", need: Need::For(&["resource"]) },
+    ];
+    const KEPT: &'static [&'static str] =
+        &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "direction", "peer"];
+    const COLUMN_KINDS: &'static [ColumnKind] =
+        &[ColumnKind::PropertiesExceedVariant, ColumnKind::JsonExceedsVariant, ColumnKind::MessageTooLarge];
+
+    fn settings(_: &Options) -> &() {
+        &()
+    }
+
+    fn mode(options: &Options) -> Mode {
+        options.mode
+    }
+
+    /// A header of data says all but what a response answers, so that any other body may be left out.
+    #[inline]
+    fn read(message: &Message<'_>, (): &()) -> Result<Spoken, DecodeError> {
+        match (message.frames, message.n_frames) {
+            ([header], Some(2)) => Self::decode(&[*header, &[]], &()),
+            (frames, _) => Self::decode(frames, &()),
+        }
+    }
+}
+
+/// The columns of messages, being built; rows and structs have the same.
+#[derive(Debug)]
+pub struct Messages {
+    flow: Slugs,
+    name: Bytes,
+    status: Numbers<Int32Type>,
+    message_type: Slugs,
+    sequence: Numbers<Decimal128Type>,
+    resource: Bytes,
+    lease_hash: Bytes,
+    multiple: BooleanBuilder,
+    recycle: BooleanBuilder,
+    properties: TagColumns,
+    json: TagColumns,
+    body_bytes: Numbers<Int64Type>,
+    body: Option<Bytes>,
+    faults: Faults,
+    strict: bool,
+}
+
+/// What goes into a row; what is not said is null.
+#[derive(Default)]
+struct Row<'a> {
+    flow: Option<&'static str>,
+    name: Option<&'a str>,
+    status: Option<u16>,
+    message_type: Option<&'static str>,
+    sequence: Option<u64>,
+    resource: Option<&'a [u8]>,
+    lease: Option<&'a str>,
+    multiple: Option<bool>,
+    recycle: Option<bool>,
+    properties: Option<&'a [u8]>,
+    json: Option<&'a Json>,
+    body_bytes: Option<usize>,
+    body: Option<&'a [u8]>,
+}
+
+impl<'a> Row<'a> {
+    #[inline]
+    fn of(message: &Message<'a>, said: &'a Spoken) -> Self {
+        match said {
+            Spoken::Command(command) => {
+                Self { name: Some(&command.name), message_type: Some("command"), ..Self::control(&command.body) }
+            }
+            Spoken::Reply(reply) => {
+                Self { status: Some(reply.status), message_type: Some("reply"), ..Self::control(&reply.body) }
+            }
+            Spoken::Data(layout) => Self::data(message, layout),
+        }
+    }
+
+    fn control(json: &'a Json) -> Self {
+        let lease = json.get("lease").and_then(|lease| lease.as_str());
+        Self { flow: Some("control"), json: Some(json), lease, ..Self::default() }
+    }
+
+    #[inline]
+    fn data(message: &Message<'a>, layout: &Layout) -> Self {
+        let header = message.frames[0];
+        let kind = layout.kind;
+        let is = |kinds: &[Kind]| kinds.contains(&kind);
+        let name = &header[layout.name.clone()];
+        let is_content = is(&[Kind::Content]);
+        // Whoever has a lease of one resource need not say which it is.
+        let meant = message.topic.map(str::as_bytes).filter(|_| is_content && name.is_empty());
+        let body = message.frames.get(1).copied().filter(|_| is_content);
+        Self {
+            flow: Some("data"),
+            status: is(&[Kind::Response]).then_some(layout.status),
+            message_type: Some(kind.name()),
+            sequence: (!is(&[Kind::Ping, Kind::Pong])).then_some(layout.sequence),
+            resource: meant.or_else(|| is(&[Kind::Summon, Kind::Dismiss, Kind::Content]).then_some(name)),
+            // The decoder has seen that it is text.
+            lease: is(&[Kind::Lease]).then(|| str::from_utf8(name).unwrap_or_default()),
+            multiple: is(&[Kind::Confirm, Kind::Reject]).then_some(layout.multiple),
+            recycle: is(&[Kind::Reject]).then_some(layout.recycle),
+            properties: is_content.then(|| &header[layout.table.clone()]),
+            body_bytes: is_content.then(|| message.sizes().1 - header.len()),
+            body,
+            ..Self::default()
+        }
+    }
+}
+
+/// What stands for a lease: of one that a recording did not keep what it has in its place.
+fn hash_of(lease: &str) -> String {
+    let is_hash = |hash: &&str| hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let kept = lease.strip_prefix('…').filter(is_hash).map(str::to_owned);
+    kept.unwrap_or_else(|| lease_hash(lease).trim_start_matches('…').to_owned())
+}
+
+impl Builder<Mtl> for Messages {
+    fn fields(options: &Options) -> Fields {
+        let text = |name| Field::new(name, DataType::Utf8, true);
+        let boolean = |name| Field::new(name, DataType::Boolean, true);
+        let mut fields = vec![
+            text("flow"),
+            text("name"),
+            Field::new("status", DataType::Int32, true),
+            text("type"),
+            Field::new("sequence", DataType::Decimal128(DIGITS, 0), true),
+            text("resource"),
+            text("lease_hash"),
+            boolean("multiple"),
+            boolean("recycle"),
+        ];
+        fields.extend(tags::fields(&options.properties, "property", "properties"));
+        fields.extend(tags::fields(&options.json, "json", "json"));
+        fields.push(Field::new("body_bytes", DataType::Int64, true));
+        if options.payload {
+            fields.push(Field::new("body", DataType::Binary, true));
+        }
+        fields.extend(Faults::fields(options.mode));
+        fields.into()
+    }
+
+    fn new(options: &Options) -> Self {
+        Self {
+            flow: Slugs::default(),
+            name: Bytes::default(),
+            status: Numbers::default(),
+            message_type: Slugs::default(),
+            sequence: Numbers::default(),
+            resource: Bytes::default(),
+            lease_hash: Bytes::default(),
+            multiple: BooleanBuilder::new(),
+            recycle: BooleanBuilder::new(),
+            properties: TagColumns::new(&options.properties, ColumnKind::PropertiesExceedVariant),
+            json: TagColumns::new(&options.json, ColumnKind::JsonExceedsVariant),
+            body_bytes: Numbers::default(),
+            body: options.payload.then(Bytes::default),
+            faults: Faults::new(options.mode),
+            strict: options.mode == Mode::FailFast,
+        }
+    }
+
+    #[inline]
+    fn weight(message: &Message<'_>, _: &Spoken, _: usize) -> (usize, usize) {
+        (message.weight + message.topic.map_or(0, str::len), 1)
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [Some(&self.name), Some(&self.resource), Some(&self.lease_hash), self.body.as_ref()];
+        self.flow.bytes()
+            + texts.into_iter().flatten().map(Bytes::bytes).sum::<usize>()
+            + self.status.bytes()
+            + self.message_type.bytes()
+            + self.sequence.bytes()
+            + self.multiple.values_slice().len()
+            + self.recycle.values_slice().len()
+            + self.properties.bytes()
+            + self.json.bytes()
+            + self.body_bytes.bytes()
+            + self.faults.bytes()
+    }
+
+    #[inline]
+    fn push(&mut self, message: &Message<'_>, said: &Spoken, _: usize) -> Result<(), ColumnError> {
+        let exceeds = self.append(message.row, &Row::of(message, said))?;
+        self.faults.push(exceeds.map(ColumnKind::slug), None)
+    }
+
+    fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
+        self.append(0, &Row::default())?;
+        self.faults.push(Some(kind), frames)
+    }
+
+    fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.append(0, &Row::default())?;
+        self.faults.push(None, None)
+    }
+
+    fn finish(mut self, _: &Options) -> Result<Vec<ArrayRef>, ColumnError> {
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(self.flow.finish()?),
+            Arc::new(self.name.finish_text()?),
+            Arc::new(self.status.finish()?),
+            Arc::new(self.message_type.finish()?),
+            Arc::new(self.sequence.finish()?.with_precision_and_scale(DIGITS, 0)?),
+            Arc::new(self.resource.finish_text()?),
+            Arc::new(self.lease_hash.finish_text()?),
+            Arc::new(self.multiple.finish()),
+            Arc::new(self.recycle.finish()),
+        ];
+        columns.extend(self.properties.finish()?);
+        columns.extend(self.json.finish()?);
+        columns.push(Arc::new(self.body_bytes.finish()?));
+        if let Some(column) = &mut self.body {
+            columns.push(Arc::new(column.finish()?));
+        }
+        columns.extend(self.faults.finish()?);
+        Ok(columns)
+    }
+}
+
+impl Messages {
+    /// Appends a row, and tells what of it a column cannot hold.
+    #[inline]
+    fn append(&mut self, row: usize, said: &Row<'_>) -> Result<Option<ColumnKind>, ColumnError> {
+        self.flow.push(said.flow);
+        self.name.push(said.name.map(str::as_bytes))?;
+        self.status.push(said.status.map(i32::from));
+        self.message_type.push(said.message_type);
+        self.sequence.push(said.sequence.map(i128::from));
+        self.resource.push(said.resource)?;
+        self.lease_hash.push(said.lease.map(hash_of).as_deref().map(str::as_bytes))?;
+        self.multiple.append_option(said.multiple);
+        self.recycle.append_option(said.recycle);
+        let properties = said.properties.and_then(ItemFields::of_table);
+        let properties_exceed = append(&mut self.properties, row, properties, self.strict)?;
+        let json_exceeds = append(&mut self.json, row, said.json.map(ItemFields::of_json), self.strict)?;
+        self.body_bytes.push(said.body_bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+        if let Some(column) = &mut self.body {
+            column.push(said.body)?;
+        }
+        Ok(properties_exceed.or(json_exceeds))
+    }
+}
+
+fn append(
+    columns: &mut TagColumns,
+    row: usize,
+    fields: Option<ItemFields<'_>>,
+    strict: bool,
+) -> Result<Option<ColumnKind>, ColumnError> {
+    match fields {
+        Some(fields) => columns.push_fields(row, &fields, strict),
+        None => columns.push_null().map(|()| None),
+    }
+}
