@@ -54,6 +54,12 @@ impl<T> Slab<T> {
         self.entries.len() - self.vacant.len()
     }
 
+    /// Every number that is used.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
+        let used = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some());
+        used.map(|(place, _)| Slot::try_from(place).expect("it is a slot"))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().flatten()
     }

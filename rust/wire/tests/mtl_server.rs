@@ -739,6 +739,24 @@ fn a_session_is_its_keys_and_not_its_address() {
     assert_eq!(bench.said("w"), [data::response(1, 403)]);
 }
 
+#[test] // req: MTL-15
+fn who_lost_his_address_to_another_loses_his_lease_with_his_rights() {
+    let mut bench = Bench::new(with_users());
+    bench.send_control("ada", Some("key"), "Connection.Open", &open().to_string());
+    bench.send_control("ada", Some("key"), "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(user("ada")));
+    bench.send_control("ada", Some("key"), "Connection.Profile", "{\"profile\": \"queue\"}");
+    bench.said("ada");
+    bench.send_control("ada", Some("key"), "Connection.Writer", "{\"resources\": [\"jobs\"]}");
+    let lease = bench.reply("ada").1["lease"].as_str().unwrap().to_owned();
+    bench.take(CONTROL, "w", Some("key"), data::lease(1, &lease));
+    assert_eq!(bench.said("w"), [data::response(1, 200)]);
+    bench.send_control("ada", Some("eve"), "Connection.Open", &open().to_string());
+    assert_eq!((bench.server.stats().sessions, bench.server.stats().leases), (2, 1));
+    bench.verb(ServerVerb::Revoke { users: vec!["ada".to_owned()], leases: true });
+    assert_eq!(bench.server.stats().leases, 0);
+}
+
 // req: MTL-06
 #[test]
 fn sessions_end_when_they_are_idle() {

@@ -226,10 +226,10 @@ impl Sessions {
         is_another
     }
 
-    /// The sessions of these users.
+    /// The sessions of these users, those too that have lost their address to another.
     pub(super) fn of(&self, users: &[String]) -> Vec<Slot> {
         let is_one = |slot: &Slot| self.all[*slot].before.as_ref().is_some_and(|name| users.contains(name));
-        self.by_address.values().copied().filter(is_one).collect()
+        self.all.slots().filter(is_one).collect()
     }
 
     /// A session that has been silent for so long.
