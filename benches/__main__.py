@@ -13,6 +13,7 @@ BENCHES = [
     "benches.dcp.soak",
     "benches.mc0.bus",
     "benches.mc0.soak",
+    "benches.mtl.tables",
     "benches.spark.decode",
 ]
 

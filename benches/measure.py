@@ -9,7 +9,8 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -60,6 +61,21 @@ class Measured:
         """How many a second, CPU microseconds each, latencies."""
         rate, cpu, p50, p99 = map(statistics.median, (self.rates, self.cpu_us, self.p50_us, self.p99_us))
         return rate, cpu, p50, p99
+
+
+def calls(cases: Mapping[str, Callable[[], object]], *, count: int, rounds: int) -> list[Case]:
+    """Each case called so many times in turn, for so many rounds: on one core, so its time is its CPU."""
+    walls: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, case in cases.items():
+            start = time.perf_counter()
+            for _ in range(count):
+                case()
+            walls[name].append(time.perf_counter() - start)
+    return [
+        Case(name, [count / wall for wall in each], [wall / count * 1e6 for wall in each])
+        for name, each in walls.items()
+    ]
 
 
 def free_endpoint() -> str:

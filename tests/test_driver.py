@@ -7,7 +7,7 @@ import zmq
 
 from peers import cdtp as wire
 from peers.waiting import PATIENCE_S
-from trunkline import cdtp, chirp, dcp, driver
+from trunkline import cdtp, chirp, dcp, driver, mtl
 from trunkline.driver import Close, Connect, Driver, Open, Send
 from trunkline.errors import LocalProtocolError
 
@@ -202,3 +202,50 @@ def test_what_is_wrong_is_named():
     # A socket that was never opened is nobody's.
     machine.handle_socket(0, 99, "sent", send=1)
     machine.handle_message(0, 99, [b"x"])
+
+
+def test_a_server_of_queues_is_asked_and_answers():
+    server = Driver(
+        mtl.Server, bind="tcp://127.0.0.1:1", users={"ada": "sesame"}, resources="jobs", durable="store", seed=7
+    )
+    (opened,) = outputs(server)
+    assert (opened.kind, opened.bind) == ("ROUTER", ("tcp://127.0.0.1:1",))
+    ((kind, number, changes),) = events(server)
+    assert (kind, [change[0] for change in changes]) == ("store", ["define"])
+    server.handle_socket(0, 0, "bound", endpoint="tcp://127.0.0.1:1")
+    server.ask(0, "stored", through=number)
+
+    def asks(name, body):
+        verdict = server.handle_message(0, 0, [b"", name, body], peer=b"ada")
+        assert (verdict.error, verdict.framing) == (None, "mtl")
+        return [(output.to, output.frames[1]) for output in outputs(server)]
+
+    assert asks(b"Connection.Open", b'{"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"}') == [
+        (b"ada", b"401")
+    ]
+    assert asks(b"Connection.Authorize", b'{"mechanism": "SCRAM-SHA-256", "response": "bg=="}') == []
+    ((kind, token, mechanism, response, state, is_private, user_id),) = events(server)
+    assert (kind, mechanism, response, state, is_private, user_id) == ("login", "SCRAM-SHA-256", b"n", b"", False, None)
+    server.ask(0, "welcome", token=token, name="ada", read=None, write=None)
+    assert [output.frames[1] for output in outputs(server)] == [b"201"]
+    assert events(server) == [("logged_in", b"ada", "ada")]
+    assert server.stats["sessions"] == 1
+
+
+def test_a_client_of_queues_opens_logs_in_and_asks():
+    client = Driver(mtl.Client, connect="tcp://127.0.0.1:1", user="ada", password="sesame")
+    (opened,) = outputs(client)
+    assert opened.kind == "REQ"
+    client.ask(0, "call", call=1, name="Queue.List", body=None, timeout_s=5)
+    (sent,) = outputs(client)
+    assert sent.frames[0] == b"Connection.Open"
+    client.handle_message(0, 0, [b"401", b'{"status": "x", "mechanisms": ["PLAIN"]}'])
+    ((kind, token, offered, is_private),) = events(client)
+    assert (kind, offered, is_private) == ("begin", ["PLAIN"], False)
+    client.ask(0, "respond", token=token, mechanism="PLAIN", response=b"\0ada\0sesame", is_done=True)
+    assert outputs(client)[0].frames[0] == b"Connection.Authorize"
+    for reply in (b"201", b"200", b"200"):
+        client.handle_message(0, 0, [reply, b'{"status": "OK", "queues": []}'])
+        outputs(client)
+    assert events(client) == [("reply", 1, mtl.Reply(200, {"status": "OK", "queues": []}))]
+    assert client.stats["sent"] == 4

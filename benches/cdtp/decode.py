@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import msgpack
 
-from benches.measure import Case, machine, write
+from benches.measure import calls, machine, write
 from trunkline import cdtp
 
 HEADER = (
@@ -16,14 +15,6 @@ HEADER = (
     b"\xa3run\x07\xa5dtype\xa5uint8\xa5event\xcf\x00\x00\x00\x00\x00\x00\x00\x01"
 )
 FRAMES = [HEADER, bytes(100)]
-
-
-def time_of(function: Callable[[], object], count: int) -> float:
-    """Seconds that so many calls take."""
-    start = time.perf_counter()
-    for _ in range(count):
-        function()
-    return time.perf_counter() - start
 
 
 def main(*, fast: bool) -> None:
@@ -36,14 +27,7 @@ def main(*, fast: bool) -> None:
         "cdtp.decode, tags used": lambda: cdtp.decode(FRAMES).tags,
     }
     assert cdtp.decode(FRAMES).tags == msgpack.unpackb(b"\x94" + HEADER)[3]
-    measured: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(rounds):
-        for name, case in cases.items():
-            measured[name].append(time_of(case, count))
-    done = [
-        Case(name, [count / wall for wall in walls], [wall / count * 1e6 for wall in walls])
-        for name, walls in measured.items()
-    ]
+    done = calls(cases, count=count, rounds=rounds)
     if not fast:
         method = (
             f"A header of 58 bytes with three tags, one core, {rounds} rounds of {count:,} calls; medians (min-max)."

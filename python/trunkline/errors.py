@@ -63,7 +63,8 @@ class DecodeError(TrunklineError, ValueError):
         self.meaning = meaning
 
     def __str__(self) -> str:
-        where = f"{self.kind} in frame {self.frame} at byte {self.offset} of a {self.protocol.upper()} message"
+        article = "an" if self.protocol.startswith("m") else "a"
+        where = f"{self.kind} in frame {self.frame} at byte {self.offset} of {article} {self.protocol.upper()} message"
         return f"{where}: {self.meaning}" if self.meaning else where
 
 

@@ -183,6 +183,20 @@ def test_contents_are_written_and_read(client):
         until(lambda: client.command("Queue.Info", {"name": "jobs"}).body["unconfirmed"] == 0)
 
 
+def test_a_client_counts_what_its_connections_do(client):
+    with client.reader("jobs") as reader:
+        with client.writer("jobs") as writer:
+            writer.send(b"a")
+            writer.flush(timeout_s=20)
+            assert (client.stats.contents, client.stats.confirmed) == (1, 1)
+        reader.summon("jobs")
+        reader.receive(timeout_s=20)
+        stats = client.stats
+        assert (stats.contents, stats.confirmed, stats.unconfirmed, stats.rejected) == (2, 1, 1, 0)
+    assert client.stats.received > reader.stats.received
+    assert client.stats.contents == 2
+
+
 @pytest.mark.req("MTL-46")
 def test_a_resource_is_said_where_the_lease_has_several(client):
     with client.writer(["jobs", "logs"]) as writer, client.reader() as reader:
@@ -372,9 +386,10 @@ def test_a_reader_gives_back_what_it_has_when_it_closes(client):
 
 
 def test_a_server_that_starts_again_is_found(tmp_path):
+    # No port that another could have in the meantime.
+    where = f"ipc://{tmp_path}/queues"
     options = {"users": {"ada": "sesame"}, "resources": ["jobs"], "durable": tmp_path / "store"}
-    server = mtl.Server(bind=ANY, **options)
-    where = server.endpoints[0]
+    server = mtl.Server(bind=where, **options)
     with (
         mtl.Client(connect=where, user="ada", password="sesame", ping_interval_s=0.2) as client,
         client.writer("jobs") as writer,
@@ -392,9 +407,9 @@ def test_a_server_that_starts_again_is_found(tmp_path):
             assert {reader.receive(timeout_s=20).body for _ in range(5)} == {b"%d" % number for number in range(5)}
 
 
-def test_a_reader_whose_resource_is_gone_for_good_says_why():
-    server = mtl.Server(bind=ANY, anonymous=True, resources=["jobs"])
-    where = server.endpoints[0]
+def test_a_reader_whose_resource_is_gone_for_good_says_why(tmp_path):
+    where = f"ipc://{tmp_path}/queues"
+    server = mtl.Server(bind=where, anonymous=True, resources=["jobs"])
     with mtl.Client(connect=where, ping_interval_s=0.1) as client:
         reader = client.reader("jobs")
         reader.summon("jobs")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias, Unpack
 
 from trunkline import _notices
@@ -16,7 +18,7 @@ from trunkline._native.mtl import Reply
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, give_up, native_options, opened
 from trunkline.errors import AuthenticationError, LeaseRefusedError, LocalProtocolError, RemoteProtocolError
-from trunkline.mtl.flows import AsyncReader, AsyncWriter, Reader, Terms, Writer
+from trunkline.mtl.flows import AsyncReader, AsyncWriter, Flowing, Reader, Terms, Writer
 from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, ScramSha256, choose
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.options import RoleOptions, spelled_out
@@ -31,23 +33,31 @@ _COMMANDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClientStats:
-    """Counters of a client's control connection since its start.
+    """Counters of a client since its start, its data connections among it.
 
     Attributes:
-        received: Replies that came.
-        sent: Commands that were sent.
-        dropped: What came and is no reply, by kind; only kinds that occurred.
+        received: Whole messages that came.
+        sent: Messages that were sent.
+        dropped: What came and is no use, by kind; only kinds that occurred.
         bytes: Bytes of all frames that came.
+        contents: Contents that came, or were given to be sent.
+        confirmed: Contents that were confirmed.
+        rejected: Contents that were rejected.
+        unconfirmed: Contents that are neither.
+        at_risk: Contents that were sent unconfirmed on a connection that was lost before anything showed that they arrived.
         reconnects: Connections that were begun anew.
-        capture_lost: Rows the capture could not keep up with.
     """
 
     received: int
     sent: int
     dropped: Mapping[str, int]
     bytes: int
+    contents: int
+    confirmed: int
+    rejected: int
+    unconfirmed: int
+    at_risk: int
     reconnects: int
-    capture_lost: int
 
 
 class Asking(Role):
@@ -95,6 +105,8 @@ class Asking(Role):
         self._heartbeat = {"ping_interval_s": ping_interval_s, "liveness": liveness}
         self._on_drop = on_drop
         self._options = options
+        self._flows: weakref.WeakSet[Flowing] = weakref.WeakSet()
+        self._ended_flows: list[dict[str, Any]] = []
         self._made()
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
@@ -128,7 +140,18 @@ class Asking(Role):
     @property
     def stats(self) -> ClientStats:
         """Counters of this moment; the last ones once closed."""
-        return ClientStats(**self._client.stats())
+        flows = [asdict(flow.stats) for flow in self._flows]
+        return _sum([self._client.stats(), *flows, *self._ended_flows])
+
+    def _began(self, flow: Flowing) -> None:
+        """A data connection is open."""
+        self._flows.add(flow)
+
+    def _left(self, flow: Flowing) -> None:
+        """A data connection is closed: its counters are what they are."""
+        if flow in self._flows:
+            self._flows.discard(flow)
+            self._ended_flows = [asdict(_sum([asdict(flow.stats), *self._ended_flows]))]
 
     def _telling(self, native: Any) -> Any:
         return native.told
@@ -176,6 +199,19 @@ class Asking(Role):
             message = "the server leases no data connection: its reply has no lease, or no port"
             raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
         return endpoint, lease
+
+
+def _sum(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
+    """Counters of several connections together."""
+    dropped: Counter[str] = Counter()
+    for one in all_:
+        dropped.update(one["dropped"])
+    counts = {
+        field.name: sum(one.get(field.name, 0) for one in all_)
+        for field in fields(ClientStats)
+        if field.name != "dropped"
+    }
+    return ClientStats(**counts, dropped=dict(dropped))
 
 
 def _checked(name: str, reply: Reply) -> Reply:
@@ -250,8 +286,7 @@ class _Desk:
 
 def _tell_all(told: Any, notices: Notices) -> None:
     for kind, *details in told.read():
-        if kind != "ended":
-            notices.tell(kind, *details)
+        notices.tell(kind, *details)
 
 
 class Client(Asking, BlockingRole):

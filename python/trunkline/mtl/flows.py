@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trunkline.mtl.client import Asking
     from trunkline.options import RoleOptions
 
-__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Reader", "Terms", "Writer"]
+__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Terms", "Writer"]
 
 _DRAIN_S = 5.0
 
@@ -93,7 +93,7 @@ class Terms:
         return self.client._lease(body, reads=self.reads)  # noqa: SLF001 - of one room
 
 
-class _Flowing(Role):
+class Flowing(Role):
     """What a data connection does apart from waiting."""
 
     _native: _Flow | None = None
@@ -136,6 +136,12 @@ class _Flowing(Role):
             _notices.unwatch(told)
             raise
         self._native = native
+        terms.client._began(self)  # noqa: SLF001 - of one room
+
+    def _told_all(self) -> None:
+        """Once it has ended: its last notices are told, and its counters are what they are."""
+        _notices.unwatch(self._flow.told)
+        self._terms.client._left(self)  # noqa: SLF001 - of one room
 
     @property
     def _flow(self) -> _Flow:
@@ -207,11 +213,11 @@ def _tell_all(told: Any, notices: Notices) -> None:
         elif kind == "summon_refused":
             resource, status = details
             notices.log(logging.ERROR, kind, f"{resource!r} is not summoned any more: the server answers {status}")
-        elif kind != "ended":
+        else:
             notices.tell(kind, *details)
 
 
-class _Writing(_Flowing):
+class _Writing(Flowing):
     """What a writer does apart from waiting."""
 
     @property
@@ -292,7 +298,7 @@ class Writer(_Writing, BlockingRole):
         was_open = not flow.closed
         flow.close(drain_s)
         flow.join()
-        _notices.unwatch(flow.told)
+        self._told_all()
         flow.raise_failure()
         if was_open:
             self._check_rejects()
@@ -344,7 +350,7 @@ class AsyncWriter(_Writing, AsyncRole):
         was_open = not flow.closed
         flow.close(drain_s)
         await self._join()
-        _notices.unwatch(flow.told)
+        self._told_all()
         flow.raise_failure()
         if was_open:
             self._check_rejects()
@@ -357,7 +363,7 @@ class AsyncWriter(_Writing, AsyncRole):
             await self.close(drain_s=0.0)
 
 
-class Reader(_Flowing, BlockingRole):
+class Reader(Flowing, BlockingRole):
     """Receives the contents of what it summons; made by `Client.reader`. Iterates over them until it is closed.
 
     When its connection was lost it has another lease and summons again by itself; contents that it had in hand come once
@@ -437,11 +443,11 @@ class Reader(_Flowing, BlockingRole):
         flow = self._flow
         flow.close(_DRAIN_S)
         flow.join()
-        _notices.unwatch(flow.told)
+        self._told_all()
         flow.raise_failure()
 
 
-class AsyncReader(_Flowing, AsyncStream[Content]):
+class AsyncReader(Flowing, AsyncStream[Content]):
     """`Reader` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine."""
 
     def _open(self) -> None:
@@ -486,5 +492,5 @@ class AsyncReader(_Flowing, AsyncStream[Content]):
         flow.close(_DRAIN_S)
         await self._join()
         self._calls.end()
-        _notices.unwatch(flow.told)
+        self._told_all()
         flow.raise_failure()

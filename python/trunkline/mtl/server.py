@@ -193,7 +193,7 @@ class Serving(Role):
         return [resources] if isinstance(resources, str) else list(resources)
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "mtl.server", self._settings
+        return "mtl.server", {**self._settings, "is_durable": self._settings["durable"] is not None}
 
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)

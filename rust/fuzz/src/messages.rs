@@ -7,6 +7,7 @@ use trunkline_wire::chirp::{Datagram, Id, Kind, Service};
 use trunkline_wire::dcp::{MessageType as Type, Width, encode_header as encode_dcp, encode_reply, encode_request};
 use trunkline_wire::mc0::{Verb, encode as encode_mc0};
 use trunkline_wire::msgpack::Timestamp;
+use trunkline_wire::mtl::data::{self, Kind as Data};
 
 use crate::Input;
 
@@ -113,6 +114,47 @@ pub fn mc0(input: &mut Input<'_>) -> Option<Frames> {
         0xff => frames.truncate(usize::from(input.byte()?) % frames.len()),
         odd if odd & 1 == 1 => drop(frames.remove(0)),
         _ => {}
+    }
+    Some(frames)
+}
+
+/// A resource of MTL: of those there are, or not.
+pub fn resource(input: &mut Input<'_>) -> Option<&'static str> {
+    input.pick(&["jobs", "logs", "jobs.dead", "resource", "", "nothing"])
+}
+
+/// A field table of MTL, good or not.
+pub fn table(input: &mut Input<'_>) -> Option<&'static [u8]> {
+    const TABLES: [&[u8]; 5] = [
+        b"\0\0\0\0",
+        b"\0\0\0\x03\x01kV",
+        b"\0\0\0\x0e\x0bredeliveredV\0",
+        b"\0\0\0\x0d\x0bredeliveredV",
+        b"\0\0\0\x08\x01kF\0\0\0\0\0",
+    ];
+    input.pick(&TABLES)
+}
+
+/// A message of the data flow of MTL, of any kind; one in a while is none.
+pub fn mtl(input: &mut Input<'_>, lease: impl FnOnce(&mut Input<'_>) -> Option<String>) -> Option<Frames> {
+    let kind = input.pick(&Data::ALL)?;
+    let mut frames = match kind {
+        Data::Lease => data::lease(input.number()?, &lease(input)?),
+        Data::Response => data::response(input.number()?, input.pick(&[200, 200, 400, 403, 404, 599])?),
+        Data::Summon => data::summon(input.number()?, resource(input)?),
+        Data::Dismiss => data::dismiss(input.number()?, resource(input)?),
+        Data::Content => data::content(input.number()?, resource(input)?, table(input)?, input.bytes()?),
+        Data::Confirm => data::confirm(input.number()?, input.byte()? & 1 == 0),
+        Data::Reject => {
+            let how = input.byte()?;
+            data::reject(input.number()?, how & 1 == 0, how & 2 == 0)
+        }
+        Data::Ping => data::ping(),
+        Data::Pong => data::pong(),
+    };
+    if input.byte()? == 0xff {
+        let length = usize::from(input.byte()?) % frames[0].len();
+        frames[0].truncate(length);
     }
     Some(frames)
 }

@@ -906,3 +906,45 @@ fn many_leases_are_not_kept() {
     bench.pass(Duration::from_secs(30));
     assert_eq!(bench.status("ada", "Connection.Reader", &json!({})), 202);
 }
+
+#[test]
+fn what_is_gone_before_it_could_be_stored_is_not_stored() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.enter("boss", "queue");
+    bench.send_control("boss", None, "Queue.Create", "{\"name\": \"jobs.dead\"}");
+    bench.verb(ServerVerb::Stored(2));
+    assert_eq!(bench.reply("boss").0, 200);
+    bench.reader("r", "jobs", "full", 5);
+    bench.reader("d", "jobs.dead", "full", 5);
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a", "b"]);
+    bench.verb(ServerVerb::Stored(4));
+    bench.take(CONTROL, "r", None, data::reject(1, false, false));
+    bench.take(CONTROL, "d", None, data::confirm(1, false));
+    bench.take(CONTROL, "r", None, data::reject(2, false, false));
+    bench.send_control("boss", None, "Queue.Delete", "{\"name\": \"jobs.dead\"}");
+    bench.batches.clear();
+    // The first dead letter was confirmed, and the second went with its queue, before either was stored.
+    bench.verb(ServerVerb::Unstored(5, "no space".to_owned()));
+    bench.verb(ServerVerb::Stored(6));
+    bench.verb(ServerVerb::Unstored(7, "no space".to_owned()));
+    bench.verb(ServerVerb::Stored(8));
+    assert_eq!(bench.reply("boss").0, 200);
+    bench.pass(Duration::from_secs(1));
+    let retried: Vec<_> = bench.batches.iter().flat_map(|batch| batch.ops.clone()).collect();
+    assert_eq!(retried, [Op::Remove { queue: 1, position: 1 }, Op::Remove { queue: 1, position: 2 }]);
+}
+
+#[test]
+fn a_deletion_that_could_not_be_stored_is_tried_again() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.enter("boss", "queue");
+    bench.send_control("boss", None, "Queue.Delete", "{\"name\": \"jobs\"}");
+    bench.batches.clear();
+    bench.verb(ServerVerb::Unstored(2, "no space".to_owned()));
+    assert_eq!(bench.reply("boss").0, 507);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.batches[0].ops, [Op::Delete { queue: 1 }]);
+}

@@ -11,7 +11,7 @@ use trunkline_wire::{Nanos, SocketKind};
 
 use super::{Desk, Driven, Given, Spoken};
 use crate::errors::LocalProtocolError;
-use crate::{cdtp, chirp, dcp, frames, mc0};
+use crate::{cdtp, chirp, dcp, frames, mc0, mtl};
 
 /// Makes a machine, from the time and a seed.
 pub(crate) type Make = Box<dyn Fn(Nanos, [u8; 32]) -> Box<dyn Driven> + Send>;
@@ -29,6 +29,8 @@ static MACHINES: &[(&str, &str, Maker)] = &[
     ("dcp.worker", "worker", dcp::worker_machine),
     ("mc0.connector", "connector", mc0::connector_machine),
     ("mc0.middleware", "middleware", mc0::middleware_machine),
+    ("mtl.client", "client", mtl::client_machine),
+    ("mtl.server", "server", mtl::server_machine),
 ];
 
 /// What makes a machine of a kind with these settings, and what it is called among others.

@@ -154,7 +154,16 @@ pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyT
         ClientEvent::Asked { token, step: LoginStep::Challenge { mechanism, challenge }, .. } => {
             ("challenge", token.0, mechanism, PyBytes::new(py, &challenge)).into_pyobject(py)
         }
-        ClientEvent::Ended(call, _) => ("ended", call.0).into_pyobject(py),
+        ClientEvent::Ended(call, outcome) => match outcome {
+            Outcome::Entered => ("entered", call.0).into_pyobject(py),
+            Outcome::Reply(reply) => ("reply", call.0, PyReply::of(reply)).into_pyobject(py),
+            Outcome::Unauthenticated(mechanisms) => ("unauthenticated", call.0, mechanisms).into_pyobject(py),
+            Outcome::NoLogin(reason, mechanisms) => ("no_login", call.0, reason, mechanisms).into_pyobject(py),
+            Outcome::Garbled(error) => ("garbled", call.0, decode_error("mtl", error).into_value(py)).into_pyobject(py),
+            Outcome::TimedOut => ("timed_out", call.0).into_pyobject(py),
+            Outcome::Lost => ("call_lost", call.0).into_pyobject(py),
+            Outcome::Unanswered => ("unanswered", call.0).into_pyobject(py),
+        },
         ClientEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         ClientEvent::Connection(what) => connection(what).into_pyobject(py),
     }

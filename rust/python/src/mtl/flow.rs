@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
-use pyo3::{IntoPyObjectExt, intern};
 use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies};
 use trunkline_wire::mtl::data::Layout;
 use trunkline_wire::mtl::flow::{Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowVerb, Grant};
 use trunkline_wire::question::Token;
-use trunkline_wire::{CallId, FRAME_COST, Frames, Framing, Nanos};
+use trunkline_wire::{CallId, FRAME_COST, Frames, Framing, Nanos, SocketOptions};
 
 use super::server::pings;
 use super::table;
@@ -68,7 +68,7 @@ impl Called for Flow {
 /// A content that came.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Content")]
 pub(crate) struct PyContent {
-    handle: Arc<Handle<Flow>>,
+    reader: Arc<Handle<Flow>>,
     connection: u32,
     frames: Frames,
     layout: Layout,
@@ -135,7 +135,7 @@ impl PyContent {
 
     fn settle(&self, is_safe: bool, multiple: bool, recycle: bool) {
         let (connection, sequence) = (self.connection, self.layout.sequence);
-        self.handle.ask(if is_safe {
+        self.reader.ask(if is_safe {
             FlowVerb::Confirm { connection, sequence, multiple }
         } else {
             FlowVerb::Reject { connection, sequence, multiple, recycle }
@@ -162,8 +162,8 @@ impl PyFlow {
             match this.reader.next() {
                 Next::Event(FlowEvent::Content { connection, frames, layout }) => {
                     let only = this.resources.first().filter(|_| this.resources.len() == 1).cloned();
-                    let handle = Arc::clone(&this.reader.handle);
-                    return Ok(Some(PyContent { handle, connection, frames, layout, only }));
+                    let reader = Arc::clone(&this.reader.handle);
+                    return Ok(Some(PyContent { reader, connection, frames, layout, only }));
                 }
                 // Notices are told apart, and calls have their own outcomes.
                 Next::Event(_) | Next::Trouble(_) => {}
@@ -171,6 +171,16 @@ impl PyFlow {
                 Next::Over => return Err(slf.as_super().as_super().get().ended()),
             }
         }
+    }
+}
+
+/// What is asked of a resource, by its name.
+fn asked(name: &str) -> PyResult<Asked> {
+    match name {
+        "open" => Ok(Asked::Open),
+        "summon" => Ok(Asked::Summon),
+        "dismiss" => Ok(Asked::Dismiss),
+        other => Err(PyValueError::new_err(format!("{other:?} cannot be asked"))),
     }
 }
 
@@ -194,31 +204,23 @@ pub(crate) struct Given {
 impl PyFlow {
     #[new]
     fn new(py: Python<'_>, options: RoleOptions, given: Given) -> PyResult<PyClassInitializer<Self>> {
-        let settings = FlowSettings {
-            reads: given.reads,
-            resources: given.resources.clone(),
-            is_confirmed: given.is_confirmed,
-            window: given.window,
-            grant: Grant { endpoint: given.endpoint, lease: given.lease },
-            options: options.socket.clone(),
-            timeout: seconds("timeout_s", given.timeout_s)?,
-            pings: pings(given.ping_interval_s, given.liveness)?,
-        };
+        let (max_message_bytes, resources) = (given.max_message_bytes, given.resources.clone());
+        let who = if given.reads { "trunkline-mtl-reader" } else { "trunkline-mtl-writer" };
+        let settings = given.settings(options.socket.clone())?;
         let replies = Arc::new(Replies::new(options.bounds)?);
         let (notices, questions) = (Arc::new(Notices::new()?), Arc::new(Notices::new()?));
         let picks = |event: &FlowEvent| matches!(event, FlowEvent::Wanted(_)).then_some(0);
         let sink = Aside::picking(Arc::clone(&questions), picks, Answering::new(Arc::clone(&replies)));
         let sink = Aside::new(Arc::clone(&notices), sink);
         let machine = Flow::new(Nanos::default(), settings);
-        let who = if given.reads { "trunkline-mtl-reader" } else { "trunkline-mtl-writer" };
         let (handle, role) = start(py, machine, sink, options, Framing::MtlData, who)?;
         let caller = Caller::new(handle.clone(), replies);
         let flow = Self {
             told: Py::new(py, PyTold::new(handle.clone(), notices, told))?,
             asked: Py::new(py, PyTold::new(handle.clone(), questions, told))?,
             reader: Reader::new(handle),
-            resources: given.resources,
-            max_message_bytes: given.max_message_bytes,
+            resources,
+            max_message_bytes,
         };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(flow))
     }
@@ -237,12 +239,7 @@ impl PyFlow {
 
     /// A call: "open", "summon" or "dismiss".
     fn call(slf: &Bound<'_, Self>, asked: &str, resource: String, timeout_s: Option<f64>) -> PyResult<Outgoing> {
-        let asked = match asked {
-            "open" => Asked::Open,
-            "summon" => Asked::Summon,
-            "dismiss" => Asked::Dismiss,
-            other => return Err(PyValueError::new_err(format!("{other:?} cannot be asked"))),
-        };
+        let asked = self::asked(asked)?;
         if resource.len() > 255 {
             return Err(LocalProtocolError::new_err("a resource has a name of up to 255 bytes"));
         }
@@ -353,9 +350,24 @@ impl PyFlow {
     }
 }
 
+impl Given {
+    fn settings(self, options: SocketOptions) -> PyResult<FlowSettings> {
+        Ok(FlowSettings {
+            reads: self.reads,
+            resources: self.resources,
+            is_confirmed: self.is_confirmed,
+            window: self.window,
+            grant: Grant { endpoint: self.endpoint, lease: self.lease },
+            options,
+            timeout: seconds("timeout_s", self.timeout_s)?,
+            pings: pings(self.ping_interval_s, self.liveness)?,
+        })
+    }
+}
+
 impl PyFlow {
     fn mine<'a>(&self, content: &'a PyContent) -> PyResult<&'a PyContent> {
-        if Arc::ptr_eq(&content.handle, &self.reader.handle) {
+        if Arc::ptr_eq(&content.reader, &self.reader.handle) {
             Ok(content)
         } else {
             Err(LocalProtocolError::new_err("this content came to another reader"))
@@ -370,8 +382,9 @@ pub(crate) fn told(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTup
         FlowEvent::Failed(reason) => ("lease_failed", reason).into_pyobject(py),
         FlowEvent::Lost => ("lost",).into_pyobject(py),
         FlowEvent::Found => ("found",).into_pyobject(py),
+        // Calls have their own outcomes, and contents are handed out.
         FlowEvent::Ended(call, _) => ("ended", call.0).into_pyobject(py),
-        FlowEvent::Content { layout, .. } => ("content", layout.sequence.into_py_any(py)?).into_pyobject(py),
+        FlowEvent::Content { layout, .. } => ("content", layout.sequence).into_pyobject(py),
         FlowEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         FlowEvent::Connection(what) => connection(what).into_pyobject(py),
     }

@@ -37,7 +37,7 @@ pub(crate) struct PyServer {
 type GivenProfile = (String, String, Vec<String>, bool, Vec<String>);
 
 /// What a server is told beyond what every role is.
-#[derive(FromPyObject)]
+#[derive(Clone, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Given {
     data_bind: Vec<String>,
@@ -299,6 +299,19 @@ fn weight(event: &ServerEvent) -> usize {
     bytes
 }
 
+/// A change to store, `(kind, *details)`.
+fn change<'py>(py: Python<'py>, op: &Op) -> PyResult<Bound<'py, PyTuple>> {
+    match op {
+        Op::Define { queue, description } => ("define", queue, PyBytes::new(py, description)).into_pyobject(py),
+        Op::Delete { queue } => ("delete", queue).into_pyobject(py),
+        Op::Put { queue, position, attempts, expires_at_ms, properties, body } => {
+            let (properties, body) = (PyBytes::new(py, properties), PyBytes::new(py, body));
+            ("put", queue, position, attempts, expires_at_ms, properties, body).into_pyobject(py)
+        }
+        Op::Remove { queue, position } => ("remove", queue, position).into_pyobject(py),
+    }
+}
+
 pub(crate) fn told(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyTuple>> {
     let bytes = |bytes: &Bytes| PyBytes::new(py, bytes);
     match event {
@@ -311,7 +324,10 @@ pub(crate) fn told(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyT
             let body = json::to_python(py, &body)?;
             ("command", token.0, profile, name, body, user, virtual_host).into_pyobject(py)
         }
-        ServerEvent::Store(_) => ("store",).into_pyobject(py),
+        ServerEvent::Store(batch) => {
+            let ops: Vec<_> = batch.ops.iter().map(|op| change(py, op)).collect::<PyResult<_>>()?;
+            ("store", batch.number, ops).into_pyobject(py)
+        }
         ServerEvent::StoreFailed(reason) => ("store_failed", reason).into_pyobject(py),
         ServerEvent::LoggedIn { peer, user } => ("logged_in", bytes(&peer), user).into_pyobject(py),
         ServerEvent::Refused { peer, user } => ("login_refused", bytes(&peer), user).into_pyobject(py),

@@ -29,6 +29,9 @@ const SELECT_FIRST: &str = "Select a profile first";
 /// How often one command is said again because the session was not what it was.
 const AGAIN: u32 = 3;
 
+/// The least time that a step of a session has: with none it would be begun again without end.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// How far the session has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
@@ -180,7 +183,8 @@ impl Client {
             Step::Command(call) => self.calls.get(call).map(|call| call.until),
             Step::Open | Step::Authorize | Step::Profile => None,
         };
-        self.flight = Some(Flight { step, until: until.unwrap_or(now + self.settings.timeout) });
+        let until = until.unwrap_or_else(|| now + self.settings.timeout.max(MOMENT));
+        self.flight = Some(Flight { step, until });
         self.stats.sent += 1;
         self.outputs.push_back(Output::Send {
             id: None,
@@ -243,7 +247,12 @@ impl Client {
             },
             Step::Profile => match reply.status {
                 200 => self.phase = Phase::Inside,
-                401 => self.phase = Phase::Stranger(mechanisms(&reply.body)),
+                401 => {
+                    self.phase = Phase::Stranger(mechanisms(&reply.body));
+                    if !self.again(self.waiting.front().copied()) {
+                        self.fail(Outcome::Unauthenticated(mechanisms(&reply.body)));
+                    }
+                }
                 _ => self.fail_or_begin_anew(reply),
             },
             Step::Command(call) => self.on_command_reply(call, reply),

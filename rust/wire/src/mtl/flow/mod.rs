@@ -183,15 +183,13 @@ impl Flow {
         for (_, sent) in std::mem::take(&mut self.commands) {
             match sent {
                 Sent::Lease => {}
-                // It is asked again.
-                Sent::Summon(resource, call) => {
-                    self.summoned.insert(resource, call);
-                }
+                // It is asked again, unless it was dismissed since.
+                Sent::Summon(resource, call) => match self.summoned.get_mut(&resource) {
+                    Some(waiting) => *waiting = call.or(*waiting),
+                    None => self.end(call, FlowOutcome::Done),
+                },
                 // Nothing is summoned where nobody says so.
-                Sent::Dismiss(resource, call) => {
-                    self.summoned.remove(&resource);
-                    self.end(call, FlowOutcome::Done);
-                }
+                Sent::Dismiss(_, call) => self.end(call, FlowOutcome::Done),
             }
         }
     }
@@ -235,15 +233,16 @@ impl Flow {
             Some(Sent::Summon(resource, call)) => {
                 if !is_good {
                     self.summoned.remove(&resource);
-                    if call.is_none() {
+                    if call.is_none_or(|call| !self.calls.contains_key(&call)) {
                         self.events.push_back(FlowEvent::Refused { resource, status });
                     }
                 }
                 self.end(call, outcome);
             }
             Some(Sent::Dismiss(resource, call)) => {
-                if is_good {
-                    self.summoned.remove(&resource);
+                if !is_good {
+                    // The server goes on with it.
+                    self.summoned.entry(resource).or_default();
                 }
                 self.end(call, outcome);
             }
@@ -307,9 +306,7 @@ impl Flow {
             let lost = FlowOutcome::Lost("there is no lease any more".to_owned());
             return self.events.push_back(FlowEvent::Ended(call, lost));
         }
-        let is_leaving =
-            self.commands.values().any(|sent| matches!(sent, Sent::Dismiss(other, _) if other == resource));
-        let is_summoned = self.summoned.contains_key(resource) && !is_leaving;
+        let is_summoned = self.summoned.contains_key(resource);
         let forbidden = match asked {
             Asked::Summon | Asked::Dismiss if !self.settings.reads => Some("a writer summons nothing"),
             Asked::Summon | Asked::Dismiss if !self.covers(resource) => Some("the lease is not for this resource"),
@@ -332,6 +329,7 @@ impl Flow {
                 }
             }
             Asked::Dismiss if is_up => {
+                self.summoned.remove(resource);
                 let sent = Sent::Dismiss(resource.to_owned(), Some(call));
                 self.command(sent, |sequence| data::dismiss(sequence, resource));
             }
@@ -371,7 +369,7 @@ impl Flow {
         if !multiple {
             return self.in_hand.take(&sequence).into_iter().collect();
         }
-        let later = self.in_hand.split_off(&sequence.saturating_add(1));
+        let later = sequence.checked_add(1).map(|next| self.in_hand.split_off(&next)).unwrap_or_default();
         std::mem::replace(&mut self.in_hand, later).into_iter().collect()
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Writing {
     /// What left on this connection without anything showing that it arrived, and how much of it before a Ping.
     unproved: u64,
     before_ping: u64,
+    /// Pings that have no answer.
+    pings: u64,
     /// Unconfirmed contents by their sequence, so that a refusal finds its ordinal.
     recent: VecDeque<(u64, u64)>,
     /// How long the last ones took from when they were given until they were settled.
@@ -69,6 +71,7 @@ impl Writing {
             bytes: 0,
             unproved: 0,
             before_ping: 0,
+            pings: 0,
             recent: VecDeque::new(),
             times: VecDeque::new(),
         }
@@ -137,11 +140,16 @@ impl Writing {
 
     /// A Ping was said.
     pub(super) fn asked(&mut self) {
-        self.before_ping = self.unproved;
+        // The next Pong answers the first of them.
+        if self.pings == 0 {
+            self.before_ping = self.unproved;
+        }
+        self.pings += 1;
     }
 
     /// It was answered: what went before it has arrived.
     pub(super) fn proved(&mut self) {
+        self.pings = self.pings.saturating_sub(1);
         self.unproved -= std::mem::take(&mut self.before_ping);
     }
 
@@ -156,7 +164,7 @@ impl Writing {
             self.waiting.push_front((ordinal, mine));
         }
         self.recent.clear();
-        self.before_ping = 0;
+        (self.before_ping, self.pings) = (0, 0);
         std::mem::take(&mut self.unproved)
     }
 

@@ -68,7 +68,7 @@ enum Hanging {
 enum Kept {
     Content(Box<Written>),
     Created { asker: Asker, resource: Slot, queue: u64 },
-    Deleted { asker: Asker, queue: u64 },
+    Deleted(Asker),
 }
 
 /// The server of MTL.
@@ -332,10 +332,7 @@ impl Server {
                     }
                     self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored") });
                 }
-                Kept::Deleted { asker, queue } => {
-                    if !is_stored {
-                        self.journal.insist(Op::Delete { queue });
-                    }
+                Kept::Deleted(asker) => {
                     self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored yet") });
                 }
             }

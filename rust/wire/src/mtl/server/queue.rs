@@ -306,7 +306,8 @@ impl Server {
         if !self.journal.is_on() {
             return Some(ok());
         }
-        self.journal.put(Op::Delete { queue }, Kept::Deleted { asker: asked.asker.clone(), queue });
+        self.journal.insist(Op::Delete { queue });
+        self.journal.wait(Kept::Deleted(asked.asker.clone()));
         None
     }
 

@@ -62,6 +62,25 @@ impl Batch {
 }
 
 impl Op {
+    fn queue(&self) -> u64 {
+        let (Self::Define { queue, .. }
+        | Self::Delete { queue }
+        | Self::Put { queue, .. }
+        | Self::Remove { queue, .. }) = self;
+        *queue
+    }
+
+    /// Whether nothing is left of an earlier change once this one is made.
+    fn undoes(&self, earlier: &Self) -> bool {
+        match (self, earlier) {
+            (Self::Delete { queue }, _) => *queue == earlier.queue(),
+            (Self::Remove { queue, position }, Self::Put { queue: of, position: at, .. }) => {
+                (queue, position) == (of, at)
+            }
+            _ => false,
+        }
+    }
+
     fn bytes(&self) -> usize {
         FRAME_COST
             + match self {
@@ -131,6 +150,7 @@ impl<T> Journal<T> {
     /// Has a change stored that nobody waits for; it is tried until it is.
     pub(super) fn insist(&mut self, op: Op) {
         if self.is_on {
+            self.later.retain(|earlier| !op.undoes(earlier));
             self.insisted.push_back((self.number, op.clone()));
             self.ops.push(op);
         }
@@ -139,6 +159,11 @@ impl<T> Journal<T> {
     /// Has changes stored together, with what hangs on them.
     pub(super) fn put(&mut self, op: Op, what: T) {
         self.ops.push(op);
+        self.wait(what);
+    }
+
+    /// Has something hang on the batch that is being gathered.
+    pub(super) fn wait(&mut self, what: T) {
         self.waiting.push_back((self.number, what));
     }
 
@@ -166,7 +191,10 @@ impl<T> Journal<T> {
             self.insisted.partition_point(|(of, _)| *of < number),
             self.insisted.partition_point(|(of, _)| *of <= number),
         );
-        self.later.extend(self.insisted.drain(from..to).map(|(_, op)| op));
+        let failed: Vec<_> = self.insisted.drain(from..to).map(|(_, op)| op).collect();
+        // What comes after it may be stored before it is tried again.
+        let is_undone = |op: &Op| self.insisted.range(from..).any(|(_, newer)| newer.undoes(op));
+        self.later.extend(failed.into_iter().filter(|op| !is_undone(op)));
         let (from, to) = (
             self.waiting.partition_point(|(of, _)| *of < number),
             self.waiting.partition_point(|(of, _)| *of <= number),
