@@ -27,13 +27,14 @@ __all__ = [
     "error_kinds",
     "mc0",
     "msgpack",
+    "mtl",
     "protocols",
     "shutdown",
     "topic",
     "use_libzmq",
 ]
 
-from trunkline._native import capture, cdtp, chirp, columns, dcp, mc0, msgpack
+from trunkline._native import capture, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
 
 __version__: str
 build_profile: Literal["debug", "release"]
@@ -44,7 +45,9 @@ def error_kinds() -> list[str]:
 def protocols() -> list[Protocol]:
     """Every protocol whose messages can be decoded into columns."""
 
-def decode(protocol: str, frames: Sequence[Any]) -> list[cdtp.Message | dcp.Message | mc0.Message] | None:
+def decode(
+    protocol: str, frames: Sequence[Any]
+) -> list[cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message] | None:
     """The messages in recorded frames, as leniently as any recorder may have been; None where the protocol is not known.
 
     Raises:

@@ -55,7 +55,7 @@ fn objects<'py>(py: Python<'py>, frames: &[Bytes]) -> PyResult<Bound<'py, PyTupl
 #[pymethods]
 impl PyCommand {
     #[new]
-    #[pyo3(signature = (name, body = None), text_signature = "(name, body={})")]
+    #[pyo3(signature = (name, body = None), text_signature = "(name, body=None)")]
     fn new(name: &str, body: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let body = body.map(|body| json::from_python("body", body)).transpose()?.unwrap_or_default();
         let command = Command { name: name.to_owned(), body };
@@ -107,7 +107,7 @@ impl PyReply {
 #[pymethods]
 impl PyReply {
     #[new]
-    #[pyo3(signature = (status, body = None), text_signature = "(status, body={})")]
+    #[pyo3(signature = (status, body = None), text_signature = "(status, body=None)")]
     fn new(status: u16, body: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         if !(200..=599).contains(&status) {
             return Err(LocalProtocolError::new_err(format!("a status is from 200 to 599, not {status}")));
@@ -180,7 +180,7 @@ impl PyMessage {
     #[new]
     #[pyo3(
         signature = (kind, *, sequence = None, lease = None, resource = None, properties = None, multiple = None, recycle = None, status = None, body = None),
-        text_signature = "(type, *, sequence=0, lease=None, resource=None, properties=None, multiple=False, recycle=False, status=None, body=b'')"
+        text_signature = "(type, *, sequence=None, lease=None, resource=None, properties=None, multiple=None, recycle=None, status=None, body=None)"
     )]
     #[allow(clippy::too_many_arguments)] // they are Python's, by name
     fn new(
