@@ -248,11 +248,11 @@ impl fmt::Display for PlanError {
             }
             Self::UnknownType(name) => write!(
                 f,
-                "{name:?} is no type of a tag, a property or a member of JSON: bigint, double, string, boolean, binary and timestamp are, and \
-                 variant or json for all others together"
+                "tags, properties and json: {name:?} is no type of a tag, a property or a member of JSON: bigint, double, \
+                 string, boolean, binary and timestamp are, and variant or json for all others together"
             ),
             Self::UnknownRest(name) => {
-                write!(f, "{name:?} is no type of all others together: variant and json are")
+                write!(f, "tags, properties and json: {name:?} is no type of all others together: variant and json are")
             }
             Self::UnknownName(option, name, known) => {
                 write!(f, "{option}={name:?}: there is {}", known.join(", "))
