@@ -157,6 +157,7 @@ fuzz_target!(|input: &[u8]| {
         outbox_bytes: 4096,
         durable: (how & 32 == 0).then_some(restored),
         epoch_ms,
+        shows_secrets: false,
         entropy: Box::new(move || {
             number += 1;
             number.to_be_bytes()
