@@ -2,7 +2,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 
-use crate::{Op, Store, StoreError};
+use crate::{Batch, Op, Store, StoreError};
 
 /// What is joined into one change, at most: beyond, the log of it would grow without end.
 const JOINED_BYTES: usize = 64 << 20;
@@ -19,18 +19,6 @@ pub enum Outcome {
         /// Why.
         reason: StoreError,
     },
-}
-
-#[derive(Debug)]
-struct Batch {
-    number: u64,
-    ops: Vec<Op>,
-}
-
-impl Batch {
-    fn cost(&self) -> usize {
-        self.ops.iter().map(Op::cost).sum()
-    }
 }
 
 /// A store on a thread of its own, whose callers are told when what they submitted is durable.
@@ -75,12 +63,12 @@ struct Committing<F> {
 impl<F: FnMut(Outcome)> Committing<F> {
     fn run(mut self, receiver: &Receiver<Batch>) -> Result<(), StoreError> {
         while let Some(first) = self.next(receiver) {
-            let mut cost = first.cost();
+            let mut cost = first.bytes();
             let mut batches = vec![first];
             while cost < JOINED_BYTES
                 && let Ok(batch) = receiver.try_recv()
             {
-                cost += batch.cost();
+                cost += batch.bytes();
                 batches.push(batch);
             }
             self.commit(&batches);

@@ -10,12 +10,11 @@
 
 mod committer;
 mod error;
-mod op;
 mod place;
 mod schema;
 mod store;
 
 pub use committer::{Committer, Outcome};
 pub use error::StoreError;
-pub use op::{Content, Op, Stored};
 pub use store::Store;
+pub use trunkline_wire::mtl::server::{Batch, Op, Restored, StoredContent};

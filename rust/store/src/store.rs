@@ -5,7 +5,7 @@ use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OpenFlags, Result, Row, Transaction, params};
 
 use crate::place::Place;
-use crate::{Content, Op, StoreError, Stored, schema};
+use crate::{Op, Restored, StoreError, StoredContent, schema};
 
 /// Pages that one step of [`Store::tidy`] gives back, 8 MiB.
 const TIDIED_PAGES: u32 = 1024;
@@ -24,7 +24,7 @@ impl Store {
     /// Opens the store of a directory, made unless it is there, and gives all that is in it.
     ///
     /// A process that was killed leaves nothing behind that would be in the way.
-    pub fn open(directory: &Path) -> Result<(Self, Stored), StoreError> {
+    pub fn open(directory: &Path) -> Result<(Self, Restored), StoreError> {
         let place = Place::take(directory)?;
         let path = place.file.clone();
         let failed = |error| StoreError::of_sqlite(&path, &error);
@@ -114,7 +114,6 @@ impl Store {
 struct Writing<'a> {
     define: CachedStatement<'a>,
     delete: CachedStatement<'a>,
-    purge: CachedStatement<'a>,
     put: CachedStatement<'a>,
     remove: CachedStatement<'a>,
 }
@@ -126,7 +125,6 @@ impl<'a> Writing<'a> {
                 "INSERT INTO queue VALUES (?, ?) ON CONFLICT DO UPDATE SET description = excluded.description",
             )?,
             delete: transaction.prepare_cached("DELETE FROM queue WHERE number = ?")?,
-            purge: transaction.prepare_cached("DELETE FROM content WHERE queue = ?")?,
             put: transaction.prepare_cached("INSERT OR REPLACE INTO content VALUES (?, ?, ?, ?, ?, ?)")?,
             remove: transaction.prepare_cached("DELETE FROM content WHERE queue = ? AND position = ?")?,
         })
@@ -137,7 +135,6 @@ impl<'a> Writing<'a> {
             match op {
                 Op::Define { queue, description } => self.define.execute(params![signed(*queue), description])?,
                 Op::Delete { queue } => self.delete.execute([signed(*queue)])?,
-                Op::Purge { queue } => self.purge.execute([signed(*queue)])?,
                 Op::Put { queue, position, attempts, expires_at_ms, properties, body } => self.put.execute(params![
                     signed(*queue),
                     signed(*position),
@@ -153,7 +150,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-fn read(connection: &Connection) -> Result<Stored> {
+fn read(connection: &Connection) -> Result<Restored> {
     let was_clean = connection.query_row("SELECT was_clean FROM ending", [], |row| row.get(0))?;
     let mut queues = connection
         .prepare("SELECT number, description FROM queue")?
@@ -166,12 +163,12 @@ fn read(connection: &Connection) -> Result<Stored> {
     // They are in this order but for numbers that SQLite holds to be negative.
     queues.sort_unstable_by_key(|(number, _)| *number);
     contents.sort_unstable_by_key(|content| (content.queue, content.position));
-    Ok(Stored { queues, contents, was_clean })
+    Ok(Restored { queues, contents, was_clean })
 }
 
-fn content(row: &Row<'_>) -> Result<Content> {
+fn content(row: &Row<'_>) -> Result<StoredContent> {
     let bytes = |column| Ok::<_, rusqlite::Error>(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?));
-    Ok(Content {
+    Ok(StoredContent {
         queue: unsigned(row.get(0)?),
         position: unsigned(row.get(1)?),
         attempts: row.get(2)?,

@@ -99,7 +99,7 @@ fn idle_it_gives_back_what_the_file_does_not_need() {
     committer.submit(1, vec![put(1, 1, vec![0; 100])]);
     while told.recv().unwrap() != Outcome::Done(1) {}
     assert!(length() > 40 << 20);
-    committer.submit(2, vec![Op::Purge { queue: 1 }]);
+    committer.submit(2, vec![Op::Delete { queue: 1 }]);
     assert_eq!(told.recv().unwrap(), Outcome::Done(2));
     while length() > 10 << 20 {
         std::thread::yield_now();

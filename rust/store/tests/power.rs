@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{batch, before, copy, scratch};
-use trunkline_store::{Store, Stored};
+use trunkline_store::{Restored, Store};
 
-fn stored(directory: &Path) -> Stored {
+fn stored(directory: &Path) -> Restored {
     Store::open(directory).unwrap().1
 }
 

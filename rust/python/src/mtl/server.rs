@@ -13,8 +13,8 @@ use trunkline_store::{Committer, Outcome, Store, StoreError};
 use trunkline_wire::Framing;
 use trunkline_wire::mtl::Pings;
 use trunkline_wire::mtl::server::{
-    Access, Answer, Bounds, Login, Op, Profile, Question, Restored, Routing, Server, ServerEvent, ServerSettings,
-    ServerVerb, StoredContent, User,
+    Access, Answer, Bounds, Login, Op, Profile, Question, Routing, Server, ServerEvent, ServerSettings, ServerVerb,
+    User,
 };
 use trunkline_wire::question::Token;
 
@@ -121,7 +121,7 @@ impl Sink<Server> for Storing {
     fn take(&mut self, event: ServerEvent) -> Option<ServerEvent> {
         match (event, &self.committer) {
             (ServerEvent::Store(batch), Some(committer)) => {
-                committer.submit(batch.number, batch.ops.into_iter().map(stored).collect());
+                committer.submit(batch.number, batch.ops);
                 None
             }
             (event, _) => Some(event),
@@ -140,33 +140,6 @@ impl Drop for Storing {
             // What could not be stored was told.
             let _ = committer.close();
         }
-    }
-}
-
-fn stored(op: Op) -> trunkline_store::Op {
-    match op {
-        Op::Define { queue, description } => trunkline_store::Op::Define { queue, description },
-        Op::Delete { queue } => trunkline_store::Op::Delete { queue },
-        Op::Put { queue, position, attempts, expires_at_ms, properties, body } => {
-            trunkline_store::Op::Put { queue, position, attempts, expires_at_ms, properties, body }
-        }
-        Op::Remove { queue, position } => trunkline_store::Op::Remove { queue, position },
-    }
-}
-
-fn restored(stored: trunkline_store::Stored) -> Restored {
-    let content = |content: trunkline_store::Content| StoredContent {
-        queue: content.queue,
-        position: content.position,
-        attempts: content.attempts,
-        expires_at_ms: content.expires_at_ms,
-        properties: content.properties,
-        body: content.body,
-    };
-    Restored {
-        queues: stored.queues,
-        contents: stored.contents.into_iter().map(content).collect(),
-        was_clean: stored.was_clean,
     }
 }
 
@@ -190,7 +163,7 @@ impl PyServer {
         let mut committer = None;
         if let Some(directory) = durable {
             let (store, found) = py.detach(|| Store::open(&directory)).map_err(|error| store_error(&error))?;
-            settings.durable = Some(restored(found));
+            settings.durable = Some(found);
             let (handle, early) = (Arc::clone(&handle), Arc::clone(&early));
             let tell = move |outcome| {
                 let verb = match outcome {

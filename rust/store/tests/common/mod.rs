@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use trunkline_store::{Content, Op, Stored};
+use trunkline_store::{Op, Restored, StoredContent};
 
 /// A directory of the test's own, in memory where there is some: what a process leaves when it is killed is there too.
 pub(crate) fn scratch() -> tempfile::TempDir {
@@ -17,7 +17,7 @@ pub(crate) fn scratch() -> tempfile::TempDir {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     queues: BTreeMap<u64, Vec<u8>>,
-    contents: BTreeMap<(u64, u64), Content>,
+    contents: BTreeMap<(u64, u64), StoredContent>,
 }
 
 impl Model {
@@ -38,9 +38,8 @@ impl Model {
                 self.queues.remove(&queue);
                 self.contents.retain(|(of, _), _| *of != queue);
             }
-            Op::Purge { queue } => self.contents.retain(|(of, _), _| *of != queue),
             Op::Put { queue, position, attempts, expires_at_ms, properties, body } => {
-                let content = Content { queue, position, attempts, expires_at_ms, properties, body };
+                let content = StoredContent { queue, position, attempts, expires_at_ms, properties, body };
                 self.contents.insert((queue, position), content);
                 return self.queues.contains_key(&queue);
             }
@@ -49,8 +48,8 @@ impl Model {
         true
     }
 
-    pub(crate) fn stored(&self, was_clean: bool) -> Stored {
-        Stored {
+    pub(crate) fn stored(&self, was_clean: bool) -> Restored {
+        Restored {
             queues: self.queues.clone().into_iter().collect(),
             contents: self.contents.values().cloned().collect(),
             was_clean,
@@ -82,7 +81,7 @@ pub(crate) fn batch(number: u64) -> Vec<Op> {
         ops.extend((0..=earlier % 7).map(|place| remove(earlier % 3, earlier * 10 + place)));
     }
     if number % 40 == 39 {
-        ops.push(Op::Purge { queue: 1 });
+        ops.extend([Op::Delete { queue: 1 }, define(1)]);
     }
     ops
 }

@@ -15,6 +15,9 @@ pub use heartbeat::Pings;
 pub use secrets::lease_hash;
 pub(crate) use secrets::redacted;
 
+/// What a content says that may have been delivered before.
+pub(crate) const REDELIVERED: &str = "redelivered";
+
 /// What the first byte of a header of data is below; those of names and statuses are not.
 pub(crate) const FIRST_OF_CONTROL: u8 = 0x20;
 

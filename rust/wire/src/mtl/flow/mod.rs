@@ -171,9 +171,7 @@ impl Flow {
         }
         self.outputs.push_back(Output::Close { socket: self.socket(), linger: Duration::ZERO });
         self.connection = self.connection.wrapping_add(1);
-        let wait = (FIRST_WAIT * (1 << self.tries.min(10))).min(LONGEST_WAIT);
-        self.tries += 1;
-        self.link = Link::Away(now + wait);
+        self.stay_away(now);
         self.stats.at_risk += self.writing.lose();
         self.letters.clear();
         self.offered.clear();
@@ -192,6 +190,13 @@ impl Flow {
                 Sent::Dismiss(_, call) => self.end(call, FlowOutcome::Done),
             }
         }
+    }
+
+    /// Asks for another lease after a while, longer each time.
+    fn stay_away(&mut self, now: Nanos) {
+        let wait = (FIRST_WAIT * (1 << self.tries.min(10))).min(LONGEST_WAIT);
+        self.tries += 1;
+        self.link = Link::Away(now + wait);
     }
 
     fn want(&mut self, now: Nanos) {
@@ -553,11 +558,7 @@ impl Machine for Flow {
             FlowVerb::Denied(token, denial) => {
                 if self.questions.answered(token).is_some() && self.link == Link::Asking {
                     match denial {
-                        Denial::Later => {
-                            let wait = (FIRST_WAIT * (1 << self.tries.min(10))).min(LONGEST_WAIT);
-                            self.tries += 1;
-                            self.link = Link::Away(now + wait);
-                        }
+                        Denial::Later => self.stay_away(now),
                         Denial::Never(reason) => self.fail(&reason),
                     }
                 }

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::mtl::table;
+use crate::mtl::{REDELIVERED, table};
 use crate::{Backlog, FRAME_COST, Nanos};
-
-/// What a content says that may have been delivered before.
-const REDELIVERED: &str = "redelivered";
 
 /// A content to send.
 #[derive(Clone, Debug)]

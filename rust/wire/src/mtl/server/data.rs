@@ -7,7 +7,6 @@ use super::flows::Terms;
 use super::realm::Content;
 use super::sessions::Address;
 use super::settings::{LeaseEnd, Routing, ServerEvent};
-use super::store::Op;
 use crate::mtl::data::{self, Kind, Layout};
 use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::Slot;
@@ -26,20 +25,20 @@ pub(super) struct Written {
 }
 
 impl Server {
-    /// Takes a good message of the data flow.
+    /// Takes a good message of the data flow, of a connection that may have a lease.
     pub(super) fn on_data(
         &mut self,
         now: Nanos,
-        address: Address,
+        (address, flow): (Address, Option<Slot>),
         user_id: Option<&Bytes>,
         frames: &Frames,
         layout: &Layout,
     ) {
         let name = || std::str::from_utf8(&frames[0][layout.name.clone()]).unwrap_or_default();
         let sequence = layout.sequence;
-        let Some(flow) = self.flows.at(&address) else {
+        let Some(flow) = flow else {
             match layout.kind {
-                Kind::Lease => self.redeem(now, address, user_id, sequence, name()),
+                Kind::Lease => self.redeem(now, &address, user_id, sequence, name()),
                 Kind::Ping => {
                     self.send(&address, data::pong());
                     if self.flows.was_told(&address) {
@@ -75,19 +74,21 @@ impl Server {
         self.outputs.push_back(Output::Send { id: None, socket, to, frames, until: None });
     }
 
-    fn redeem(&mut self, now: Nanos, address: Address, user_id: Option<&Bytes>, sequence: u64, lease: &str) {
+    fn redeem(&mut self, now: Nanos, address: &Address, user_id: Option<&Bytes>, sequence: u64, lease: &str) {
         let Some(terms) = self.leases.remove(lease) else {
-            self.send(&address, data::response(sequence, 403));
+            self.send(address, data::response(sequence, 403));
             return;
         };
         let session = self.sessions.get_mut(terms.session);
         session.leases.remove(lease);
         if session.user_id.as_ref() != user_id {
-            self.send(&address, data::response(sequence, 403));
+            self.send(address, data::response(sequence, 403));
             return;
         }
         let (slot, reads) = (terms.session, terms.reads);
         self.events.push_back(ServerEvent::Leased { peer: address.1.clone(), reads });
+        // A copy: it may be a piece of something larger.
+        let address = (address.0, Bytes::copy_from_slice(&address.1));
         let flow = self.flows.insert(address, terms, Heartbeat::new(now, self.settings.pings));
         self.sessions.add_flow(slot, flow);
         if let Some(due) = self.flows.get(flow).map(|flow| flow.due) {
@@ -209,11 +210,8 @@ impl Server {
     fn enqueue(&mut self, now: Nanos, slot: Slot, resource: Slot, sequence: u64, properties: Bytes, body: Bytes) {
         let Some(found) = self.realm.get_mut(resource) else { return };
         let queue = &mut found.queue;
-        let expires = queue.bounds.ttl.map(|ttl| now + ttl);
-        let content =
-            Content { position: queue.next, properties, body, expires, attempts: 0, is_redelivered: false, last: None };
-        let cost = content.cost();
-        if !queue.has_room(cost) {
+        let content = queue.made(now, properties, body);
+        if !queue.has_room(content.cost()) {
             let is_first = !std::mem::replace(&mut found.is_full, true);
             let peer = self.flows.get(slot).map(|flow| flow.address.1.clone());
             self.lose(DropKind::QueueFull, peer, is_first);
@@ -221,27 +219,16 @@ impl Server {
         }
         found.is_full = false;
         found.stats.taken += 1;
-        queue.next += 1;
-        queue.add(cost);
+        queue.admit(&content);
         let Some(flow) = self.flows.get_mut(slot) else { return };
         if !self.journal.is_on() {
-            if flow.terms.is_confirmed {
-                flow.to_confirm.push(sequence);
-                self.to_confirm.push(slot);
-            }
+            self.is_safe(slot, sequence);
             self.settle_in(resource, content);
             return;
         }
         flow.pending.push_back(sequence);
         let (queue, address) = (queue.number, flow.address.clone());
-        let op = Op::Put {
-            queue,
-            position: content.position,
-            attempts: 0,
-            expires_at_ms: expires.map(|at| self.wall(at)),
-            properties: content.properties.clone(),
-            body: content.body.clone(),
-        };
+        let op = self.put(queue, &content);
         let written = Written { resource, queue, content, writer: slot, address, sequence };
         self.journal.put(op, super::Kept::Content(Box::new(written)));
     }
@@ -261,12 +248,20 @@ impl Server {
         if let Some(at) = flow.pending.iter().position(|pending| *pending == sequence) {
             flow.pending.remove(at);
         }
-        if !is_stored {
+        if is_stored {
+            self.is_safe(writer, sequence);
+        } else {
             self.refuse(writer, sequence, 507);
-        } else if flow.terms.is_confirmed {
-            flow.to_confirm.push(sequence);
-            self.to_confirm.push(writer);
         }
+    }
+
+    /// A content of a writer is to be confirmed, if contents are, with all there are by then.
+    fn is_safe(&mut self, slot: Slot, sequence: u64) {
+        let Some(flow) = self.flows.get_mut(slot).filter(|flow| flow.terms.is_confirmed) else { return };
+        if flow.to_confirm.is_empty() {
+            self.to_confirm.push(slot);
+        }
+        flow.to_confirm.push(sequence);
     }
 
     /// Confirms what a writer's contents have come to.
@@ -275,7 +270,7 @@ impl Server {
         let mut ready = std::mem::take(&mut flow.to_confirm);
         ready.sort_unstable();
         // All up to one may be said at once while nothing before it is open or was rejected.
-        let at_once = match flow.pending.iter().min() {
+        let at_once = match flow.pending.front() {
             _ if flow.has_rejected => 0,
             Some(open) => ready.partition_point(|sequence| sequence < open),
             None => ready.len(),

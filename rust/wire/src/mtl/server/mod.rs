@@ -24,7 +24,7 @@ use self::control::says;
 use self::data::Written;
 use self::flows::{Flows, Terms};
 use self::realm::{Content, Queue, Realm, Resource};
-use self::sessions::{Address, Asker, Delays, Sessions};
+use self::sessions::{Asker, Delays, Sessions};
 use self::store::Journal;
 use super::heartbeat::Beat;
 use super::{FIRST_OF_CONTROL, data as wire, redacted};
@@ -52,6 +52,22 @@ pub enum ServerSocket {
     Control(usize),
     /// For data alone.
     Data(usize),
+}
+
+/// How many data connections may write.
+#[derive(Debug, Default)]
+struct Writers {
+    /// To one resource.
+    of_one: HashMap<Slot, u64>,
+    /// To any of a host and profile.
+    of_any: HashMap<(usize, usize), u64>,
+}
+
+impl Writers {
+    fn of(&self, slot: Slot, resource: &Resource) -> u64 {
+        let any = self.of_any.get(&(resource.virtual_host, resource.profile));
+        self.of_one.get(&slot).copied().unwrap_or_default() + any.copied().unwrap_or_default()
+    }
 }
 
 /// What hangs on a question.
@@ -181,8 +197,7 @@ impl Server {
                 last: None,
             };
             if let Some(resource) = self.realm.get_mut(*slot) {
-                resource.queue.next = resource.queue.next.max(content.position + 1);
-                resource.queue.add(content.cost());
+                resource.queue.admit(&content);
             }
             self.settle_in(*slot, content);
         }
@@ -393,16 +408,21 @@ impl Server {
         }
     }
 
-    /// Data connections that may write to a resource.
-    fn writers(&self, resource: &Resource) -> u64 {
-        let may = |flow: &&flows::Flow| {
+    /// Data connections that may write, by what they may write to.
+    fn writers(&self) -> Writers {
+        let mut writers = Writers::default();
+        for flow in self.flows.iter().filter(|flow| !flow.terms.reads) {
             let terms = &flow.terms;
-            !terms.reads
-                && terms.virtual_host == resource.virtual_host
-                && terms.profile == resource.profile
-                && terms.covers(&resource.name)
-        };
-        self.flows.iter().filter(may).count() as u64
+            if terms.resources.is_empty() {
+                *writers.of_any.entry((terms.virtual_host, terms.profile)).or_default() += 1;
+            }
+            for name in &terms.resources {
+                if let Some(resource) = self.realm.find(terms.virtual_host, terms.profile, name) {
+                    *writers.of_one.entry(resource).or_default() += 1;
+                }
+            }
+        }
+        writers
     }
 
     fn is_done(&self) -> bool {
@@ -427,13 +447,12 @@ impl Server {
     }
 
     /// The row of a message of the data flow says the resource it is about.
-    fn label_of(&self, address: &Address, frames: &[Bytes], layout: &wire::Layout) -> Label {
+    fn label_of(&self, flow: Option<Slot>, frames: &[Bytes], layout: &wire::Layout) -> Label {
         let is_named = matches!(layout.kind, wire::Kind::Summon | wire::Kind::Dismiss | wire::Kind::Content);
         let topic = if is_named && !layout.name.is_empty() {
             Some(frames[0].slice(layout.name.clone()))
         } else if layout.kind == wire::Kind::Content {
-            let flow = self.flows.at(address).and_then(|slot| self.flows.get(slot));
-            let one = flow.and_then(|flow| flow.terms.resources.first());
+            let one = flow.and_then(|slot| self.flows.get(slot)).and_then(|flow| flow.terms.resources.first());
             one.map(|one| Bytes::copy_from_slice(one.as_bytes()))
         } else {
             None
@@ -459,20 +478,21 @@ impl Machine for Server {
         self.stats.received += 1;
         self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         let is_data = self.is_data(socket, &frames);
-        // A copy: it may be a piece of something larger.
-        let address = (socket, Bytes::copy_from_slice(&peer));
         let mut label = plain_label(is_data);
         let shown = self.shown(&frames);
         let taken = if is_data {
-            if let Some(flow) = self.flows.at(&address).and_then(|slot| self.flows.get_mut(slot)) {
+            let address = (socket, peer.clone());
+            let flow = self.flows.at(&address);
+            if let Some(flow) = flow.and_then(|slot| self.flows.get_mut(slot)) {
                 flow.heartbeat.heard();
             }
             wire::decode(&frames).map(|layout| {
-                label = self.label_of(&address, &frames, &layout);
-                self.on_data(now, address, user_id.as_ref(), &frames, &layout);
+                label = self.label_of(flow, &frames, &layout);
+                self.on_data(now, (address, flow), user_id.as_ref(), &frames, &layout);
             })
         } else {
-            self.on_control(now, address, user_id, &frames)
+            // A copy: it may be a piece of something larger.
+            self.on_control(now, (socket, Bytes::copy_from_slice(&peer)), user_id, &frames)
         };
         label.shown = shown;
         match taken {
@@ -601,7 +621,7 @@ impl Machine for Server {
     fn label(&self, socket: ServerSocket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
         let is_data = matches!(frames, [first, _] if first.first().is_some_and(|byte| *byte < FIRST_OF_CONTROL));
         let label = match (to, wire::decode(frames)) {
-            (Some(to), Ok(layout)) if is_data => self.label_of(&(socket, to.clone()), frames, &layout),
+            (Some(to), Ok(layout)) if is_data => self.label_of(self.flows.at(&(socket, to.clone())), frames, &layout),
             _ => plain_label(is_data),
         };
         Label { shown: self.shown(frames), ..label }
@@ -637,7 +657,8 @@ impl Machine for Server {
     }
 
     fn stats(&self) -> ServerStats {
-        let resources = self.realm.iter().take(LISTED).map(|resource| {
+        let writers = self.writers();
+        let resources = self.realm.iter().take(LISTED).map(|(slot, resource)| {
             let name = |name: &str| String::from_utf8_lossy(&shortened(name.as_bytes())).into_owned();
             ResourceStats {
                 virtual_host: name(&self.settings.virtual_hosts[resource.virtual_host]),
@@ -646,7 +667,7 @@ impl Machine for Server {
                 queued: resource.queue.count,
                 queued_bytes: resource.queue.bytes,
                 readers: resource.summons,
-                writers: self.writers(resource),
+                writers: writers.of(slot, resource),
                 ..resource.stats.clone()
             }
         });

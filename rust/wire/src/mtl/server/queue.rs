@@ -11,15 +11,12 @@ use super::settings::{Bounds, Routing};
 use super::store::Op;
 use super::{Kept, Server};
 use crate::mtl::control::{Json, Reply};
-use crate::mtl::{data, table};
+use crate::mtl::{REDELIVERED, data, table};
 use crate::slab::Slot;
 use crate::{DropKind, Nanos};
 
 /// The commands of the class, in lower case.
 pub(super) const COMMANDS: [&str; 5] = ["queue.create", "queue.delete", "queue.purge", "queue.info", "queue.list"];
-
-/// What a content says that may have been delivered before.
-const REDELIVERED: &str = "redelivered";
 
 /// What the name of a resource for dead letters ends in, unless it is another.
 const DEAD: &str = ".dead";
@@ -119,33 +116,29 @@ impl Server {
         let now = self.now;
         let Some(found) = self.realm.get_mut(target) else { return };
         let queue = &mut found.queue;
-        if !queue.has_room(content.cost()) {
+        let moved = queue.made(now, content.properties.clone(), content.body.clone());
+        if !queue.has_room(moved.cost()) {
             let is_first = !std::mem::replace(&mut found.is_full, true);
             return self.lose(DropKind::DeadLetterFull, None, is_first);
         }
-        let expires = queue.bounds.ttl.map(|ttl| now + ttl);
-        let moved = Content {
-            position: queue.next,
-            expires,
-            attempts: 0,
-            is_redelivered: false,
-            last: None,
-            properties: content.properties.clone(),
-            body: content.body.clone(),
-        };
-        queue.next += 1;
-        queue.add(moved.cost());
+        queue.admit(&moved);
         found.stats.taken += 1;
-        let op = Op::Put {
-            queue: queue.number,
-            position: moved.position,
-            attempts: 0,
-            expires_at_ms: expires.map(|at| self.wall(at)),
-            properties: moved.properties.clone(),
-            body: moved.body.clone(),
-        };
+        let number = queue.number;
+        let op = self.put(number, &moved);
         self.journal.insist(op);
         self.settle_in(target, moved);
+    }
+
+    /// How a content that was never handed out is stored.
+    pub(super) fn put(&self, queue: u64, content: &Content) -> Op {
+        Op::Put {
+            queue,
+            position: content.position,
+            attempts: 0,
+            expires_at_ms: content.expires.map(|at| self.wall(at)),
+            properties: content.properties.clone(),
+            body: content.body.clone(),
+        }
     }
 
     /// A reader has room again.
@@ -348,7 +341,7 @@ impl Server {
             "bytes": queue.bytes,
             "unconfirmed": queue.count - waiting,
             "readers": resource.summons,
-            "writers": self.writers(resource),
+            "writers": self.writers().of(slot, resource),
         }));
         body.extend(said_bounds(&queue.bounds));
         Reply { status: 200, body }

@@ -61,7 +61,7 @@ pub(super) struct Queue {
     fresh: VecDeque<Content>,
     /// Those that came back.
     returned: BTreeMap<u64, Content>,
-    pub(super) next: u64,
+    next: u64,
     /// Contents that there are: waiting, in the hands of readers, and being stored.
     pub(super) count: u64,
     /// What they take.
@@ -79,8 +79,21 @@ impl Queue {
         self.count < self.bounds.max_messages && (self.bytes + cost <= self.bounds.max_bytes || self.count == 0)
     }
 
+    /// A content that would be the last one.
+    pub(super) fn made(&self, now: Nanos, properties: Bytes, body: Bytes) -> Content {
+        let expires = self.bounds.ttl.map(|ttl| now + ttl);
+        let position = self.next;
+        Content { position, properties, body, expires, attempts: 0, is_redelivered: false, last: None }
+    }
+
+    /// Takes a content in: the position of the next one is beyond it.
+    pub(super) fn admit(&mut self, content: &Content) {
+        self.next = self.next.max(content.position + 1);
+        self.add(content.cost());
+    }
+
     /// Counts a content that is taken in.
-    pub(super) fn add(&mut self, cost: u64) {
+    fn add(&mut self, cost: u64) {
         self.count += 1;
         self.bytes += cost;
     }
@@ -194,7 +207,7 @@ impl Realm {
         self.all.get_mut(slot)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Resource> {
-        self.all.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Resource)> {
+        self.all.slots().map(|slot| (slot, &self.all[slot]))
     }
 }

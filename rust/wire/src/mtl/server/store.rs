@@ -81,7 +81,8 @@ impl Op {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// What it takes to keep it.
+    pub fn bytes(&self) -> usize {
         FRAME_COST
             + match self {
                 Self::Define { description, .. } => description.len(),
