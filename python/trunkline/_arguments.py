@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 __all__ = [
+    "named",
     "need_bytes",
     "need_callable",
     "need_choice",
@@ -137,6 +138,12 @@ def need_names(name: str, value: object, *, may_be_none: bool = False) -> None:
     for each in value:
         if not isinstance(each, str):
             refuse(name, "a str, or a sequence of them", each)
+
+
+def named(name: str, value: str | Iterable[str]) -> list[str]:
+    """One string or several, as a list; refuses what is neither."""
+    need_names(name, value)
+    return [value] if isinstance(value, str) else list(value)
 
 
 def need_path(name: str, value: object, *, may_be_none: bool = False) -> None:

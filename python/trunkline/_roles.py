@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_arg
 
 from trunkline import _native, _notices
 from trunkline._arguments import (
+    named,
     need_choice,
     need_flag,
-    need_names,
     need_number,
     need_path,
     need_seconds,
@@ -81,8 +81,7 @@ def _shut_down() -> None:
 
 def endpoints(side: Side, given: Endpoints) -> list[str]:
     """One endpoint or several, as a list."""
-    need_names(side, given)
-    return [given] if isinstance(given, str) else list(given)
+    return named(side, given)
 
 
 def need_known(given: RoleOptions) -> None:
@@ -281,6 +280,10 @@ class Role:
         """What its notices are read from."""
         return native
 
+    def _settled(self, native: Any) -> None:
+        """Once the engine has ended: has its last notices told, and lets go of what served it."""
+        _notices.unwatch(self._telling(native))
+
     def _let_go(self, native: Any) -> None:
         """Leaves the engine of a role that is collected to end by itself."""
         _notices.unwatch(self._telling(native))
@@ -312,6 +315,14 @@ class BlockingRole(Role):
 
     def close(self) -> None:
         raise NotImplementedError
+
+    def _finish(self, drain_s: float) -> None:
+        """Ends one whose notices are watched."""
+        native = self._role
+        native.close(drain_s)
+        native.join()
+        self._settled(native)
+        native.raise_failure()
 
     def _abandon(self) -> None:
         """Closes after an exception, which is not to be hidden."""
@@ -392,7 +403,7 @@ class AsyncRole(Role):
             return
         native.close(drain_s)
         await self._join()
-        _notices.unwatch(self._telling(native))
+        self._settled(native)
         native.raise_failure()
 
 
@@ -439,10 +450,7 @@ class BlockingService(BlockingRole):
 
         What is left by then is dropped; `stats.queued` says how much that was.
         """
-        self._role.close(drain_s)
-        self._role.join()
-        _notices.unwatch(self._telling(self._role))
-        self._role.raise_failure()
+        self._finish(drain_s)
 
     def _abandon(self) -> None:
         self.close(drain_s=0.0)

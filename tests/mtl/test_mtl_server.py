@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zmq
 
-from peers.mtl import ANY, PING, PONG, Peers, confirm, content, lease, reject, response
+from peers.mtl import ANY, OPEN, PING, PONG, Peers, confirm, content, lease, reject, response
 from peers.waiting import until
 from trunkline import Curve, capture, mtl
 from trunkline.errors import LocalProtocolError
@@ -64,7 +64,7 @@ def test_contents_go_through_on_every_transport(start, open_socket, context, tmp
 @pytest.mark.parametrize("options", [{}, {"req_correlate": 1, "req_relaxed": 1}])
 def test_any_req_is_answered(open_socket, server, options):
     control = Peers(open_socket, server, **options).control()
-    assert control.ask("Connection.Open", {"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"})[0] == 201
+    assert control.ask("Connection.Open", OPEN)[0] == 201
 
 
 @pytest.mark.req("MTL-31")
@@ -145,7 +145,7 @@ def test_users_log_in_by_scram_as_others_have_it(start, open_socket):
     server = start(users={"ada": "sésame", "bob": "x"}, anonymous=False)
     peers = Peers(open_socket, server)
     control = peers.control()
-    status, said = control.ask("Connection.Open", {"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"})
+    status, said = control.ask("Connection.Open", OPEN)
     assert (status, said) == (401, {"status": "Unauthorized", "mechanisms": ["SCRAM-SHA-256"]})
     assert control.log_in("ada", "wrong") == 401
     assert control.log_in("nobody", "sésame") == 401
@@ -159,11 +159,11 @@ def test_keys_log_in_by_their_names_and_plain_where_nobody_reads(start, open_soc
     (tmp_path / "ada.key").write_bytes(b'    public-key = "' + ADA[0] + b'"\n')
     server = start(users={"ada": "sesame"}, anonymous=False, curve=Curve(SERVER, allow=tmp_path))
     control = Peers(open_socket, server, **as_client(ADA)).control()
-    _, said = control.ask("Connection.Open", {"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"})
+    _, said = control.ask("Connection.Open", OPEN)
     assert said["mechanisms"] == ["SCRAM-SHA-256", "EXTERNAL", "PLAIN"]
     assert control.step(b"", "EXTERNAL")[0] == 201
     other = Peers(open_socket, server, **as_client(ADA)).control()
-    other.ask("Connection.Open", {"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"})
+    other.ask("Connection.Open", OPEN)
     assert other.step(b"\0ada\0sesame", "PLAIN")[0] == 201
 
 
@@ -213,7 +213,7 @@ def test_a_login_that_takes_long_delays_nobody_else(start, open_socket, monkeypa
     monkeypatch.setattr(Authenticator, "step", slow)
     peers = Peers(open_socket, start(users={"ada": "x", "eve": "y"}, anonymous=False))
     eve = peers.control()
-    eve.ask("Connection.Open", {"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"})
+    eve.ask("Connection.Open", OPEN)
     thread = threading.Thread(target=eve.log_in, args=("eve", "y"))
     thread.start()
     assert held.wait(20)
@@ -291,7 +291,7 @@ def test_bad_bytes_are_counted_told_and_cost_nobody_else(start, open_socket):
 def test_nothing_secret_is_recorded(start, open_socket, tmp_path):
     server = start(users={"ada": "sesame"}, anonymous=False, capture=tmp_path / "capture", curve=Curve(SERVER))
     control = Peers(open_socket, server, **as_client(ADA)).control()
-    control.ask("Connection.Open", {"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"})
+    control.ask("Connection.Open", OPEN)
     assert control.step(b"\0ada\0sesame", "PLAIN")[0] == 201
     assert control.log_in("ada", "sesame") == 201
     control.ask("Connection.Profile", {"profile": "queue"})

@@ -5,14 +5,28 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import typer
 
 from trunkline.cli.options import Pace
 
-__all__ = ["lines"]
+__all__ = ["lines", "stands_for_stdin"]
 
 # A signal that comes just before a wait of Python's own does not end it.
 _SLICE_S = 0.2
+
+
+def stands_for_stdin(data: Sequence[bytes], count: int | None, one: str) -> bool:
+    """Whether what is to be sent is what comes in, one a line; refuses what would mean both."""
+    is_stdin = list(data) == [b"-"]
+    if b"-" in data and not is_stdin:
+        message = f"- stands alone: it is standard input, one {one} a line."
+        raise typer.BadParameter(message, param_hint="DATA")
+    if is_stdin and count is not None:
+        message = f"--count is for a {one} that is given: standard input says how many there are."
+        raise typer.BadParameter(message)
+    return is_stdin
 
 
 def lines(pace: Pace) -> Iterator[bytes]:

@@ -19,9 +19,10 @@ from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
-from trunkline.cli.lines import lines
+from trunkline.cli.lines import lines, stands_for_stdin
 from trunkline.cli.options import DrainSeconds, Idle, Json, Pace, StatsInterval, dials, ending_after, example, span
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def subscribe(
         Stopping() as stopping,
         mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
-        printing = _Printing(connector, output, count)
+        printing = Printing(connector.receive, functools.partial(_show, output), count)
         try:
             with stopping.interrupting():
                 connector.subscribe(*topics, timeout_s=idle)
@@ -94,46 +95,11 @@ def subscribe(
         output.stopped(reason, connector.stats, f"{counted(printing.printed, 'message')} printed")
 
 
-class _Printing:
-    """Messages on their way to standard output."""
-
-    def __init__(self, connector: Connector, output: Output, count: int | None) -> None:
-        self._connector = connector
-        self._output = output
-        self._count = count
-        self.printed = 0
-
-    @property
-    def _is_done(self) -> bool:
-        return self._count is not None and self.printed >= self._count
-
-    def run(self, pace: Pace) -> Reason:
-        while not self._is_done:
-            try:
-                message = self._connector.receive(timeout_s=pace.wait_s())
-            except errors.TimeoutError:
-                if pace.idle:
-                    return "idle"
-            else:
-                pace.saw()
-                self._print(message)
-            pace.look_up()
-        return "count"
-
-    def drain(self) -> None:
-        """Prints what is here already."""
-        while not self._is_done:
-            try:
-                self._print(self._connector.receive(timeout_s=0))
-            except errors.TimeoutError:
-                return
-
-    def _print(self, message: Message) -> None:
-        if self._output.json:
-            self._output.event("message", topic=message.topic, headers=message.headers, body=message.body)
-        else:
-            self._output.raw(b"".join(message.body))
-        self.printed += 1
+def _show(output: Output, message: Message) -> None:
+    if output.json:
+        output.event("message", topic=message.topic, headers=message.headers, body=message.body)
+    else:
+        output.raw(b"".join(message.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +147,7 @@ def publish(
 ) -> None:
     """Puts messages for the subscribers of a topic, and says how long it took to confirm them."""
     frames = [os.fsencode(part) for part in data or []]
-    is_stdin = frames == [b"-"]
-    if b"-" in frames and not is_stdin:
-        message = "- stands alone: it is standard input, one message a line."
-        raise typer.BadParameter(message, param_hint="DATA")
-    if is_stdin and count is not None:
-        message = "--count is for a message that is given: standard input says how many there are."
-        raise typer.BadParameter(message)
+    is_stdin = stands_for_stdin(frames, count, "message")
     headers = _headers(header or [])
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0

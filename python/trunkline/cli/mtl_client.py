@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -20,14 +21,15 @@ from trunkline._text import counted
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import DialingSockets, grouped
 from trunkline.cli.latency import Latency
-from trunkline.cli.lines import lines
+from trunkline.cli.lines import lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval
 from trunkline.cli.options import Idle, Json, Pace, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from trunkline.mtl import Content, Reader, Writer
+    from trunkline.mtl import Content, Writer
     from trunkline.mtl.client import Confirm
 
 __all__ = ["CALL", "RECEIVE", "SEND", "call", "receive", "send"]
@@ -154,13 +156,7 @@ def send(
 ) -> None:
     """Sends contents to a resource, and says whether they were confirmed."""
     bodies = [os.fsencode(part) for part in data or [""]]
-    is_stdin = bodies == [b"-"]
-    if b"-" in bodies and not is_stdin:
-        message = "- stands alone: it is standard input, one content a line."
-        raise typer.BadParameter(message, param_hint="DATA")
-    if is_stdin and count is not None:
-        message = "--count is for contents that are given: standard input says how many there are."
-        raise typer.BadParameter(message)
+    is_stdin = stands_for_stdin(bodies, count, "content")
     confirmed, properties = _confirm(confirm), _properties(property_ or [])
     made, who = sockets.keywords(), login.keywords()
     from trunkline import mtl
@@ -284,7 +280,7 @@ def receive(
         ) as reader,
     ):
         pace = Pace(lambda: output.stats(reader.stats), stats_interval, idle)
-        printing = _Printing(reader, output, count)
+        printing = Printing(reader.receive, functools.partial(_show, output), count)
         try:
             with stopping.interrupting():
                 for resource in dict.fromkeys(resources):
@@ -298,42 +294,20 @@ def receive(
         output.stopped(reason, reader.stats, f"{counted(printing.printed, 'content')} printed")
 
 
-class _Printing:
-    """Contents on their way to standard output."""
-
-    def __init__(self, reader: Reader, output: Output, count: int | None) -> None:
-        self._reader = reader
-        self._output = output
-        self._count = count
-        self.printed = 0
-
-    def run(self, pace: Pace) -> Reason:
-        while self._count is None or self.printed < self._count:
-            try:
-                content = self._reader.receive(timeout_s=pace.wait_s())
-            except errors.TimeoutError:
-                if pace.idle:
-                    return "idle"
-            else:
-                pace.saw()
-                self._print(content)
-            pace.look_up()
-        return "count"
-
-    def _print(self, content: Content) -> None:
-        if self._output.json:
-            self._output.event(
-                "content",
-                resource=content.resource,
-                sequence=content.sequence,
-                properties=dict(_told(content.properties)),
-                redelivered=content.redelivered,
-                body=content.body,
-            )
-        else:
-            self._output.raw(content.body)
-        content.confirm()
-        self.printed += 1
+def _show(output: Output, content: Content) -> None:
+    """Prints a content, and confirms it then."""
+    if output.json:
+        output.event(
+            "content",
+            resource=content.resource,
+            sequence=content.sequence,
+            properties=dict(_told(content.properties)),
+            redelivered=content.redelivered,
+            body=content.body,
+        )
+    else:
+        output.raw(content.body)
+    content.confirm()
 
 
 def _told(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:

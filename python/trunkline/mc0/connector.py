@@ -332,12 +332,11 @@ class Connector(Connecting, BlockingRole):
         Args:
             drain_s: How long to wait, and for the transport to send what it has taken, at most.
         """
-        connector = self._connector
-        connector.close(drain_s)
-        connector.join()
+        self._finish(drain_s)
+
+    def _settled(self, native: Any) -> None:
         self._calls.join()
-        _notices.unwatch(connector.told)
-        connector.raise_failure()
+        super()._settled(native)
 
     def _abandon(self) -> None:
         self.close(drain_s=0.0)
@@ -411,14 +410,11 @@ class AsyncConnector(Connecting, AsyncStream[Message]):
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Connector.close`."""
-        connector = self._native
-        if connector is None:
-            return
-        connector.close(drain_s)
-        await self._join()
+        await self._finish(drain_s)
+
+    def _settled(self, native: Any) -> None:
         self._calls.end()
-        _notices.unwatch(connector.told)
-        connector.raise_failure()
+        super()._settled(native)
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)

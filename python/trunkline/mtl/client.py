@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias, Unpack
 
 from trunkline import _notices
-from trunkline._arguments import need_callable, need_choice, need_names, need_number, need_seconds, refuse
+from trunkline._arguments import named, need_callable, need_choice, need_number, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._native.mtl import Client as _Client
@@ -162,12 +162,11 @@ class Asking(Role):
         native.close(0.0)
 
     def _terms(self, resources: str | Sequence[str], confirm: Confirm | None, window: int, *, reads: bool) -> Terms:
-        need_names("resources", resources)
+        names = named("resources", resources)
         if confirm is None:
             confirm = "full" if self._settings["profile"] == "queue" else "none"
         need_choice("confirm", confirm, ("none", "full"))
         need_number("window", window, least=1)
-        names = [resources] if isinstance(resources, str) else list(resources)
         return Terms(
             client=self,
             reads=reads,
@@ -375,11 +374,7 @@ class Client(Asking, BlockingRole):
 
     def close(self) -> None:
         """Ends it. Its data connections are closed by whoever opened them."""
-        native = self._client
-        native.close(0.0)
-        native.join()
-        _notices.unwatch(native.told)
-        native.raise_failure()
+        self._finish(0.0)
 
 
 class AsyncClient(Asking, AsyncRole):
@@ -411,11 +406,8 @@ class AsyncClient(Asking, AsyncRole):
 
     async def close(self) -> None:
         """See `Client.close`."""
-        native = self._native
-        if native is None:
-            return
-        native.close(0.0)
-        await self._join()
+        await self._finish(0.0)
+
+    def _settled(self, native: Any) -> None:
         self._calls.end()
-        _notices.unwatch(native.told)
-        native.raise_failure()
+        super()._settled(native)

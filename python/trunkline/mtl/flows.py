@@ -138,9 +138,9 @@ class Flowing(Role):
         self._native = native
         terms.client._began(self)  # noqa: SLF001 - of one room
 
-    def _told_all(self) -> None:
-        """Once it has ended: its last notices are told, and its counters are what they are."""
-        _notices.unwatch(self._flow.told)
+    def _settled(self, native: Any) -> None:
+        super()._settled(native)
+        # Its counters are what they are now.
         self._terms.client._left(self)  # noqa: SLF001 - of one room
 
     @property
@@ -294,12 +294,8 @@ class Writer(_Writing, BlockingRole):
             RemoteProtocolError: Some were rejected, and nobody was told.
             TimeoutError: Some are not settled; `.unsent` says how many.
         """
-        flow = self._flow
-        was_open = not flow.closed
-        flow.close(drain_s)
-        flow.join()
-        self._told_all()
-        flow.raise_failure()
+        was_open = not self._flow.closed
+        self._finish(drain_s)
         if was_open:
             self._check_rejects()
             if self.stats.unconfirmed:
@@ -348,10 +344,7 @@ class AsyncWriter(_Writing, AsyncRole):
         if flow is None:
             return
         was_open = not flow.closed
-        flow.close(drain_s)
-        await self._join()
-        self._told_all()
-        flow.raise_failure()
+        await self._finish(drain_s)
         if was_open:
             self._check_rejects()
             if self.stats.unconfirmed:
@@ -440,11 +433,7 @@ class Reader(Flowing, BlockingRole):
 
     def close(self) -> None:
         """Gives back what is in hand, and ends."""
-        flow = self._flow
-        flow.close(_DRAIN_S)
-        flow.join()
-        self._told_all()
-        flow.raise_failure()
+        self._finish(_DRAIN_S)
 
 
 class AsyncReader(Flowing, AsyncStream[Content]):
@@ -486,11 +475,8 @@ class AsyncReader(Flowing, AsyncStream[Content]):
 
     async def close(self) -> None:
         """See `Reader.close`."""
-        flow = self._native
-        if flow is None:
-            return
-        flow.close(_DRAIN_S)
-        await self._join()
+        await self._finish(_DRAIN_S)
+
+    def _settled(self, native: Any) -> None:
         self._calls.end()
-        self._told_all()
-        flow.raise_failure()
+        super()._settled(native)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trunkline import _notices
-from trunkline._arguments import need_callable, need_flag, need_names, need_number, need_path, need_seconds, refuse
+from trunkline._arguments import named, need_callable, need_flag, need_number, need_path, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
@@ -136,8 +136,7 @@ class Serving(Role):
         if not isinstance(users, str | os.PathLike | Mapping | None):
             refuse("users", "a path, or a mapping of names to passwords", users)
         need_flag("anonymous", anonymous)
-        need_names("virtual_hosts", virtual_hosts)
-        need_names("resources", resources)
+        hosts, names = named("virtual_hosts", virtual_hosts), named("resources", resources)
         need_path("durable", durable, may_be_none=True)
         need_number("max_queue", max_queue, least=1)
         need_number("max_queue_bytes", max_queue_bytes, least=1)
@@ -171,8 +170,8 @@ class Serving(Role):
         self._settings = {
             "data_bind": data_endpoints,
             "access": None if is_open else (self._users is not None and self._users.have_passwords, True, anonymous),
-            "virtual_hosts": [virtual_hosts] if isinstance(virtual_hosts, str) else list(virtual_hosts),
-            "profiles": known([profiles] if isinstance(profiles, str | Profile) else profiles, self._names(resources)),
+            "virtual_hosts": hosts,
+            "profiles": known([profiles] if isinstance(profiles, str | Profile) else profiles, names),
             "max_queue": max_queue,
             "max_queue_bytes": max_queue_bytes,
             "queue_ttl_s": queue_ttl_s,
@@ -187,10 +186,6 @@ class Serving(Role):
         self._on_drop = on_drop
         self._options = options
         self._made()
-
-    @staticmethod
-    def _names(resources: Sequence[str]) -> list[str]:
-        return [resources] if isinstance(resources, str) else list(resources)
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
         return "mtl.server", {**self._settings, "is_durable": self._settings["durable"] is not None}
