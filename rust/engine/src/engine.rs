@@ -305,7 +305,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     fn may_read(&self, at: usize) -> bool {
         let Some(slot) = self.slots.get(at) else { return false };
         match slot.kind {
-            SocketKind::Push | SocketKind::Udp => return false,
+            SocketKind::Nats | SocketKind::Push | SocketKind::Udp => return false,
             SocketKind::Dealer | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
         }
         self.has_room() && self.sink.has_room() && self.core.machine.reads(slot.id)

@@ -206,6 +206,7 @@ impl Transport for ZeromqTransport {
             SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
             SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
             SocketKind::Req => return Err(TransportError::Unsupported("REQ")),
+            SocketKind::Nats => return Err(TransportError::Unsupported("NATS")),
             SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
         };
         // Before it is bound: a peer may be there sooner than the engine comes to wait for it.

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod caller;
 mod capture;
+mod cdt;
 mod cdtp;
 mod chirp;
 mod columns;
@@ -64,6 +65,15 @@ mod _native {
     }
 
     #[pymodule]
+    mod cdt {
+        #[pymodule_export]
+        use crate::cdt::{
+            PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse,
+            PyConfigUpdated, decode, encode, is_token, matches, restore, told,
+        };
+    }
+
+    #[pymodule]
     mod cdtp {
         #[pymodule_export]
         use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore, restore_batch};
@@ -118,7 +128,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl"] {
+        for name in ["capture", "cdt", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl"] {
             let room = module.getattr(name)?.cast_into::<PyModule>()?;
             let path = format!("trunkline._native.{name}");
             room.setattr("__name__", &path)?;

@@ -346,6 +346,10 @@ pub struct Open<S> {
 #[allow(missing_docs)] // the names are ZeroMQ's own
 pub enum SocketKind {
     Dealer,
+    /// No pattern of ZeroMQ: subscriptions to NATS. What it binds are subjects, each with its queue group, if any, after a
+    /// space; `peer` and `to` are subjects, and a message is the reply subject, the header block and the body, which are
+    /// empty where there are none.
+    Nats,
     Pull,
     Push,
     Req,

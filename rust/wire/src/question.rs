@@ -59,6 +59,17 @@ impl<T> Questions<T> {
         what.map(|what| (token, what))
     }
 
+    /// One that is open, and is given up before its time; `None` where there is none.
+    pub fn give_up(&mut self) -> Option<T> {
+        let (_, token) = *self.due.front()?;
+        self.answered(token)
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// When the next one is given up.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.due.front().map(|(due, _)| *due)

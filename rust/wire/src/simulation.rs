@@ -119,6 +119,11 @@ struct Link {
     last: [Nanos; 2],
 }
 
+/// Whether there is one place of its name for a socket of this kind.
+fn is_alone(kind: SocketKind) -> bool {
+    !matches!(kind, SocketKind::Udp | SocketKind::Nats)
+}
+
 /// Something that happens at its time.
 enum Happens {
     /// A message comes to an end of a connection.
@@ -445,7 +450,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         let Open { socket, kind, bind, connect, options } = open;
         let real: Vec<_> = bind.into_iter().map(|endpoint| self.real(node, endpoint)).collect();
         let (taken, bound): (Vec<_>, Vec<_>) =
-            real.into_iter().partition(|endpoint| kind != SocketKind::Udp && self.listener(endpoint).is_some());
+            real.into_iter().partition(|endpoint| is_alone(kind) && self.listener(endpoint).is_some());
         let SocketOptions { routing_id, .. } = options;
         let (letters, unread, links) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let opened = Socket { kind, bound: bound.clone(), dialled: connect, routing_id, letters, unread, links };
@@ -504,6 +509,10 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
             (None, _) => Some(Unsent::Closed),
             (Some(SocketKind::Udp), to) => {
                 self.cast(node, socket, to.as_deref().unwrap_or_default(), &letter.frames);
+                None
+            }
+            (Some(SocketKind::Nats), to) => {
+                self.publish(to.unwrap_or_default(), &letter.frames);
                 None
             }
             (Some(_), Some(to)) => match self.routes.get(&(node, socket, to)) {

@@ -183,8 +183,8 @@ fn number(kind: SocketKind) -> c_int {
         SocketKind::Router => 6,
         SocketKind::Pull => 7,
         SocketKind::Push => 8,
-        // No number is its: the engine opens these itself.
-        SocketKind::Udp => -1,
+        // No number is theirs: the engine opens the one itself, and the other has nothing to do with ZeroMQ.
+        SocketKind::Nats | SocketKind::Udp => -1,
     }
 }
 

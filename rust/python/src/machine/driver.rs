@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use trunkline_wire::{
     ErrorKind, Framing, Incoming, Nanos, Open, Output, SendId, SocketEvent, SocketKind, Unsent, Verdict,
 };
@@ -129,6 +129,43 @@ impl PyDriver {
         })
     }
 
+    /// Takes messages, each as socket, peer and frames; gives all outputs, where a send is a tuple of socket, number, receiver
+    /// and frames, all events, and which of the messages are none of the protocol's, and why.
+    #[allow(clippy::type_complexity)] // it is read once, in Python
+    fn exchange<'py>(
+        &self,
+        py: Python<'py>,
+        now_ns: u64,
+        messages: Vec<(usize, Bound<'py, PyBytes>, Bound<'py, PyTuple>)>,
+    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Vec<(usize, &'static str)>)> {
+        let (outputs, events, mut errors) = (PyList::empty(py), PyList::empty(py), vec![]);
+        self.at(now_ns, |now, machine| {
+            for (number, (socket, peer, frames)) in messages.iter().enumerate() {
+                let peer = Some(Bytes::copy_from_slice(peer.as_bytes()));
+                let incoming =
+                    Incoming { socket: *socket, peer, user_id: None, frames: frames::frames("frames", frames)? };
+                let verdict = machine.handle_message(now, incoming);
+                errors.extend(verdict.error.map(|error| (number, error.slug())));
+            }
+            while let Some(output) = machine.poll_output() {
+                match output {
+                    Output::Send { id, socket, to, frames, .. } => {
+                        let to = to.as_deref().map(|to| PyBytes::new(py, to));
+                        let frames = frames::tuple(py, frames.iter())?;
+                        outputs.append((socket, id.map(|id| id.0), to, frames))?;
+                    }
+                    other => outputs.append(shown(py, other)?)?,
+                }
+            }
+            machine.gather();
+            while let Some(event) = machine.told(py, &self.desk)? {
+                events.append(event)?;
+            }
+            PyResult::Ok(())
+        })?;
+        Ok((outputs, events, errors))
+    }
+
     /// When `handle_timeout` wants to be called next.
     #[getter]
     fn timeout_ns(&self) -> Option<u64> {
@@ -166,6 +203,7 @@ fn unsent(reason: Option<&str>) -> PyResult<Unsent> {
 fn kind(kind: SocketKind) -> &'static str {
     match kind {
         SocketKind::Dealer => "DEALER",
+        SocketKind::Nats => "NATS",
         SocketKind::Pull => "PULL",
         SocketKind::Push => "PUSH",
         SocketKind::Req => "REQ",

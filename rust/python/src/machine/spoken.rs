@@ -11,7 +11,7 @@ use trunkline_wire::{Nanos, SocketKind};
 
 use super::{Desk, Driven, Given, Spoken};
 use crate::errors::LocalProtocolError;
-use crate::{cdtp, chirp, dcp, frames, mc0, mtl};
+use crate::{cdt, cdtp, chirp, dcp, frames, mc0, mtl};
 
 /// Makes a machine, from the time and a seed.
 pub(crate) type Make = Box<dyn Fn(Nanos, [u8; 32]) -> Box<dyn Driven> + Send>;
@@ -21,6 +21,8 @@ type Maker = fn(&Given<'_>) -> PyResult<Make>;
 
 static MACHINES: &[(&str, &str, Maker)] = &[
     ("bare", "peer", bare),
+    ("cdt.source", "source", cdt::source_machine),
+    ("cdt.target", "target", cdt::target_machine),
     ("cdtp.receiver", "receiver", cdtp::receiver_machine),
     ("cdtp.sender", "sender", cdtp::sender_machine),
     ("chirp.beacon", "beacon", chirp::beacon_machine),
@@ -53,6 +55,7 @@ pub(crate) fn no_verb<T>(name: &str) -> PyResult<T> {
 fn bare(settings: &Given<'_>) -> PyResult<Make> {
     let kind = match settings.extract::<String>("kind")?.as_str() {
         "DEALER" => SocketKind::Dealer,
+        "NATS" => SocketKind::Nats,
         "PULL" => SocketKind::Pull,
         "PUSH" => SocketKind::Push,
         "REQ" => SocketKind::Req,

@@ -1,23 +1,75 @@
-//! CDT: the configuration of endpoints over NATS. What of it is known so far is how captures hold it.
+//! CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both tell of it by events.
 
-use crate::{DecodeError, ErrorKind, Protocol, Split};
+mod avro;
+mod framing;
+mod json;
+mod message;
+mod settings;
+mod source;
+pub mod subject;
+mod target;
+mod watches;
 
-/// CDT as a framing: the header block of NATS, if any, and a body that is looked into.
-#[derive(Clone, Copy, Debug)]
-pub struct Cdt;
+pub use framing::Cdt;
+pub use message::{Kind, Message, Received, Rejected};
+pub use settings::{Part, SourceStats, TargetStats};
+pub use source::{Confirm, Ended, Hearing, Pull, Push, Source, SourceEvent, SourceSettings, SourceVerb};
+pub use target::{Answer, Config, Listening, Target, TargetEvent, TargetSettings, TargetVerb};
 
-impl Protocol for Cdt {
-    const NAME: &'static str = "cdt";
-    const KINDS: &'static [ErrorKind] = &[];
-    type Settings = ();
-    type Layout = ();
+/// How the bodies of messages are written; each deployment has one, and nobody guesses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    /// As the examples of the specification are.
+    #[default]
+    Json,
+    /// Binary Avro.
+    Avro,
+}
 
-    fn split(frames: &[impl AsRef<[u8]>]) -> Split {
-        let envelope = usize::from(frames.len() > 1);
-        Split { envelope: 0..envelope, header: None, payload: envelope..frames.len(), body: frames.len(), topic: None }
+/// What stands for bytes in JSON. The two cannot be told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BytesEncoding {
+    /// Base64, as the examples of the specification have it.
+    #[default]
+    Base64,
+    /// A character a byte, as the JSON of Avro has it.
+    Latin1,
+}
+
+/// How bodies are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The codec.
+    pub codec: Codec,
+    /// What stands for bytes in JSON.
+    pub bytes_encoding: BytesEncoding,
+    /// Whether a timeout must be there, and content must say that it is bytes.
+    pub strict: bool,
+    /// The kind of all messages, where their subjects are not known.
+    pub kind: Option<Kind>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { codec: Codec::Json, bytes_encoding: BytesEncoding::Base64, strict: true, kind: None }
     }
+}
 
-    fn decode(_: &[impl AsRef<[u8]>], (): &()) -> Result<(), DecodeError> {
-        Ok(())
+/// Reads the body of a message of a kind.
+///
+/// # Errors
+/// When it is none, with what could be read of it.
+pub fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
+    match settings.codec {
+        Codec::Json => json::decode(body, kind, settings),
+        Codec::Avro => avro::decode(body, kind, settings),
+    }
+}
+
+/// Writes the body of a message.
+pub fn encode(message: &Message<'_>, settings: &Settings) -> Vec<u8> {
+    match settings.codec {
+        Codec::Json => json::encode(message, settings.bytes_encoding),
+        Codec::Avro => avro::encode(message),
     }
 }

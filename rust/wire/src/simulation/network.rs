@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{AnyMachine, End, Happens, Letter, Life, Link, Network, Node, Simulation, Socket, host_of};
+use super::{AnyMachine, End, Happens, Letter, Life, Link, Network, Node, Simulation, Socket, host_of, is_alone};
+use crate::cdt::subject::matches;
 use crate::{Frames, Nanos, SocketEvent, SocketKind};
 
 impl<B: AnyMachine + ?Sized> Simulation<B> {
@@ -57,9 +58,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         let up = self.members.iter().enumerate().filter(|(_, member)| member.life == Life::Up);
         let mut sockets = up.flat_map(|(node, member)| member.sockets.iter().map(move |socket| (Node(node), socket)));
         sockets
-            .find(|(_, (_, socket))| {
-                socket.kind != SocketKind::Udp && socket.bound.iter().any(|bound| bound == endpoint)
-            })
+            .find(|(_, (_, socket))| is_alone(socket.kind) && socket.bound.iter().any(|bound| bound == endpoint))
             .map(|(node, (at, _))| (node, *at))
     }
 
@@ -150,6 +149,42 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         for (to, socket) in ears {
             for _ in 0..self.copies() {
                 let (at, from, frames) = (self.arrival(), from.clone(), frames.clone());
+                self.plan(at, Happens::Datagram { to, socket, from, frames });
+            }
+        }
+    }
+
+    /// Sends to a subject: to all who are subscribed to it, and to one of each queue group. Who gives a subject for answers
+    /// is told where nobody is, as NATS does.
+    pub(super) fn publish(&mut self, subject: Bytes, frames: &Frames) {
+        let name = String::from_utf8_lossy(&subject).into_owned();
+        let mut ears = vec![];
+        let mut groups: Vec<(String, Vec<(Node, usize)>)> = vec![];
+        for (number, member) in self.members.iter().enumerate().filter(|(_, member)| member.life == Life::Up) {
+            let open = member.sockets.iter().filter(|(_, socket)| socket.kind == SocketKind::Nats);
+            for (at, bound) in open.flat_map(|(at, socket)| socket.bound.iter().map(move |bound| (*at, bound))) {
+                let (pattern, group) = bound.split_once(' ').unwrap_or((bound, ""));
+                if !matches(pattern, &name) {
+                    continue;
+                }
+                match groups.iter_mut().find(|(known, _)| known == group) {
+                    _ if group.is_empty() => ears.push((Node(number), at)),
+                    Some((_, ears)) => ears.push((Node(number), at)),
+                    None => groups.push((group.to_owned(), vec![(Node(number), at)])),
+                }
+            }
+        }
+        for (_, members) in groups {
+            let chosen = (self.fraction() * members.len() as f64) as usize;
+            ears.extend(members.get(chosen.min(members.len() - 1)));
+        }
+        if ears.is_empty() && frames.first().is_some_and(|reply_to| !reply_to.is_empty()) {
+            let nobody = [Bytes::new(), Bytes::from_static(b"NATS/1.0 503\r\n\r\n"), Bytes::new()];
+            return self.publish(frames[0].clone(), &nobody.into_iter().collect());
+        }
+        for (to, socket) in ears {
+            for _ in 0..self.copies() {
+                let (at, from, frames) = (self.arrival(), subject.clone(), frames.clone());
                 self.plan(at, Happens::Datagram { to, socket, from, frames });
             }
         }

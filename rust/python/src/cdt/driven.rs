@@ -1,0 +1,217 @@
+//! The machines of CDT in Python's hands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::IntoPyObjectExt as _;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use trunkline_wire::CallId;
+use trunkline_wire::cdt::subject::Subjects;
+use trunkline_wire::cdt::{
+    Answer, Config, Confirm, Ended, Part, Pull, Push, Settings, Source, SourceEvent, SourceSettings, SourceStats,
+    SourceVerb, Target, TargetEvent, TargetSettings, TargetStats, TargetVerb,
+};
+use trunkline_wire::question::Token;
+
+use super::message::{bytes_encoding, codec, spoken};
+use crate::counters::counters;
+use crate::errors::{LocalProtocolError, dropped};
+use crate::frames;
+use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::role::{connection, seconds};
+
+fn part(given: &Given<'_>) -> PyResult<Part> {
+    let (codec_name, bytes_name): (String, String) = (given.extract("codec")?, given.extract("bytes_encoding")?);
+    let part = Part {
+        instance: given.extract("name")?,
+        replica: given.extract("replica_id")?,
+        subjects: Subjects { prefix: given.extract("prefix")?, protocol: given.extract("protocol_token")? },
+        body: Settings {
+            codec: codec(&codec_name)?,
+            bytes_encoding: bytes_encoding(&bytes_name)?,
+            strict: given.extract("strict")?,
+            kind: None,
+        },
+        clock_skew_ms: given.extract("clock_skew_ms")?,
+        shares_events: given.extract("queue_events")?,
+        includes_own: given.extract("include_own")?,
+        max_payload: given.extract("max_payload")?,
+        unix_ms: given.extract("unix_ms")?,
+    };
+    match part.bad_name() {
+        None => Ok(part),
+        Some((which, name)) => Err(LocalProtocolError::new_err(format!("{which}: {name:?} is no token of a subject"))),
+    }
+}
+
+pub(crate) fn target_machine(given: &Given<'_>) -> PyResult<Make> {
+    let settings = TargetSettings {
+        part: part(given)?,
+        shares_requests: given.extract("queue")?,
+        includes_content: given.extract("include_content")?,
+        patience: seconds("store_timeout_s", given.extract("store_timeout_s")?)?,
+    };
+    Ok(maker(move |now, _| Target::new(now, settings.clone())))
+}
+
+pub(crate) fn source_machine(given: &Given<'_>) -> PyResult<Make> {
+    let settings = SourceSettings {
+        part: part(given)?,
+        target: given.extract("target")?,
+        resync: seconds("resync_s", given.extract("resync_s")?)?,
+        ..SourceSettings::default()
+    };
+    Ok(maker(move |now, seed| Source::new(now, settings.clone(), seed)))
+}
+
+fn config(given: &Given<'_>) -> PyResult<Config> {
+    Ok(Config {
+        config_id: given.extract("config_id")?,
+        content_type: given.extract("content_type")?,
+        content: frames::frame("content", &given.any("content")?)?,
+    })
+}
+
+fn timeout(given: &Given<'_>) -> PyResult<Option<Duration>> {
+    let timeout_s: Option<f64> = given.optional("timeout_s")?.map(|timeout| timeout.extract()).transpose()?;
+    timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()
+}
+
+fn text(given: &Given<'_>, name: &str) -> PyResult<Option<String>> {
+    given.optional(name)?.map(|text| text.extract()).transpose()
+}
+
+impl Spoken for Target {
+    fn verb(name: &str, given: &Given<'_>) -> PyResult<TargetVerb> {
+        let answer = match name {
+            "found" => Answer::Found(config(given)?),
+            "stored" => Answer::Stored { config: config(given)?, is_new: given.extract("is_new")? },
+            "missing" => Answer::Missing,
+            "conflict" => Answer::Conflict,
+            "failed" => Answer::Failed { status: given.extract("status")?, reason: given.extract("reason")? },
+            "announce" => {
+                return Ok(TargetVerb::Announce {
+                    app_version_name: given.extract("app_version_name")?,
+                    endpoint_id: given.extract("endpoint_id")?,
+                    config: config(given)?,
+                });
+            }
+            "clock" => return given.extract("unix_ms").map(TargetVerb::Clock),
+            "max_payload" => return given.extract("bytes").map(TargetVerb::MaxPayload),
+            other => return no_verb(other),
+        };
+        Ok(TargetVerb::Answer(Token(given.extract("token")?), answer))
+    }
+
+    fn told<'py>(py: Python<'py>, event: TargetEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let told = match event {
+            TargetEvent::Get { token, correlation_id, app_version_name, endpoint_id, config_id } => {
+                ("get", token.0, correlation_id, app_version_name, endpoint_id, config_id).into_pyobject(py)?
+            }
+            TargetEvent::Put {
+                token,
+                correlation_id,
+                app_version_name,
+                endpoint_id,
+                config_id,
+                content_type,
+                content,
+            } => {
+                let content = content.map(|content| PyBytes::new(py, &content));
+                ("put", token.0, correlation_id, app_version_name, endpoint_id, config_id, content_type, content)
+                    .into_pyobject(py)?
+            }
+            TargetEvent::Announced { app_version_name, endpoint_id, config_id, is_sent } => {
+                ("announced", app_version_name, endpoint_id, config_id, is_sent).into_pyobject(py)?
+            }
+            TargetEvent::Updated { app_version_name, endpoint_id, config_id, timestamp_ms } => {
+                ("updated", app_version_name, endpoint_id, config_id, timestamp_ms).into_pyobject(py)?
+            }
+            TargetEvent::Told(read) => ("event", spoken(py, *read)?).into_pyobject(py)?,
+            TargetEvent::Dropped(dropped_message) => dropped(py, "cdt", &dropped_message)?,
+            TargetEvent::Connection(what) => connection(what).into_pyobject(py)?,
+        };
+        Ok(Some(told))
+    }
+
+    fn counters<'py>(py: Python<'py>, stats: &TargetStats) -> PyResult<Bound<'py, PyDict>> {
+        counters(py, stats)
+    }
+}
+
+impl Spoken for Source {
+    fn verb(name: &str, given: &Given<'_>) -> PyResult<SourceVerb> {
+        let call = || given.extract("call").map(CallId);
+        let pull = || {
+            PyResult::Ok(Pull {
+                app_version_name: given.extract("app_version_name")?,
+                endpoint_id: given.extract("endpoint_id")?,
+                config_id: text(given, "config_id")?,
+                endpoint_message_id: text(given, "endpoint_message_id")?,
+                timeout: timeout(given)?,
+                retries: given.optional("retries")?.map_or(Ok(0), |retries| retries.extract())?,
+            })
+        };
+        match name {
+            "pull" => Ok(SourceVerb::Pull(call()?, pull()?)),
+            "push" => {
+                let Pull { app_version_name, endpoint_id, config_id, timeout, .. } = pull()?;
+                let content = given.optional("content")?;
+                let content = content.map(|content| frames::frame("content", &content)).transpose()?;
+                let confirm = match text(given, "confirm")?.as_deref() {
+                    None => Confirm::Sent,
+                    Some("stored") => Confirm::Stored,
+                    Some("applied") => Confirm::Applied,
+                    Some(other) => {
+                        let message = format!("confirm is 'stored', 'applied' or None, not {other:?}");
+                        return Err(LocalProtocolError::new_err(message));
+                    }
+                };
+                let content_type = given.extract("content_type")?;
+                let push = Push { app_version_name, endpoint_id, config_id, content_type, content, confirm, timeout };
+                Ok(SourceVerb::Push(call()?, push))
+            }
+            "report" => Ok(SourceVerb::Report {
+                call: call()?,
+                app_version_name: given.extract("app_version_name")?,
+                endpoint_id: given.extract("endpoint_id")?,
+                config_id: given.extract("config_id")?,
+            }),
+            "watch" => {
+                Ok(SourceVerb::Watch(call()?, given.extract("app_version_name")?, given.extract("endpoint_id")?))
+            }
+            "cancel" => call().map(SourceVerb::Cancel),
+            "clock" => given.extract("unix_ms").map(SourceVerb::Clock),
+            "max_payload" => given.extract("bytes").map(SourceVerb::MaxPayload),
+            other => no_verb(other),
+        }
+    }
+
+    fn told<'py>(py: Python<'py>, event: SourceEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let told = match event {
+            SourceEvent::Ended(call, ended) => {
+                let (how, what) = match ended {
+                    Ended::Answered(read) => ("answered", Some(spoken(py, *read)?)),
+                    Ended::Sent => ("sent", None),
+                    Ended::Applied(config_id) => ("applied", Some(config_id.into_bound_py_any(py)?)),
+                    Ended::NoTarget => ("no_target", None),
+                    Ended::TimedOut => ("timed_out", None),
+                    Ended::TooLarge => ("too_large", None),
+                    Ended::Unsent => ("unsent", None),
+                    Ended::Unanswered => ("unanswered", None),
+                };
+                ("ended", call.0, how, what).into_pyobject(py)?
+            }
+            SourceEvent::Changed(watch, read) => ("changed", watch.0, spoken(py, *read)?).into_pyobject(py)?,
+            SourceEvent::Told(read) => ("event", spoken(py, *read)?).into_pyobject(py)?,
+            SourceEvent::Dropped(dropped_message) => dropped(py, "cdt", &dropped_message)?,
+            SourceEvent::Connection(what) => connection(what).into_pyobject(py)?,
+        };
+        Ok(Some(told))
+    }
+
+    fn counters<'py>(py: Python<'py>, stats: &SourceStats) -> PyResult<Bound<'py, PyDict>> {
+        counters(py, stats)
+    }
+}

@@ -1,0 +1,384 @@
+//! `trunkline.cdt.ConfigRequest` and the other messages.
+
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use pyo3::IntoPyObjectExt;
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use trunkline_wire::cdt::{self, BytesEncoding, Codec, Kind, Message, Received, Settings};
+
+use crate::errors::{LocalProtocolError, decode_error};
+use crate::frames;
+
+/// A message, and the body it was read from.
+#[derive(Clone)]
+pub(crate) struct Held {
+    message: Message<'static>,
+    read: Option<(Bytes, Settings)>,
+}
+
+impl Held {
+    fn encoded(&self, settings: &Settings) -> Bytes {
+        match &self.read {
+            Some((body, read)) if (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding) => {
+                body.clone()
+            }
+            _ => cdt::encode(&self.message, settings).into(),
+        }
+    }
+}
+
+/// What messages are made of by those who build them.
+fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
+    let mut message = Message { kind, timeout_ms: -1, ..Message::default() };
+    message.correlation_id = Cow::Owned(random_id()?);
+    message.timestamp_ms = now_ms();
+    if matches!(kind, Kind::ConfigRequest | Kind::ConfigPush) {
+        message.endpoint_message_id = Cow::Owned(random_id()?);
+    }
+    if kind.has_status() {
+        message.status_code = 200;
+    }
+    for (name, value) in fields.into_iter().flatten() {
+        let name: String = name.extract()?;
+        let text = |held: &mut Cow<'static, str>| {
+            if !value.is_none() {
+                let text: String = value.extract().map_err(|_| wrong(&name, "a str", &value))?;
+                *held = Cow::Owned(text);
+            }
+            PyResult::Ok(())
+        };
+        let number = || value.extract::<i64>().map_err(|_| wrong(&name, "a whole number", &value));
+        let is_event = kind.is_event();
+        match name.as_str() {
+            "correlation_id" => text(&mut message.correlation_id)?,
+            "timestamp_ms" => message.timestamp_ms = number()?,
+            "timeout_ms" => message.timeout_ms = number()?,
+            "endpoint_message_id" if !is_event => text(&mut message.endpoint_message_id)?,
+            "app_version_name" => text(&mut message.app_version_name)?,
+            "endpoint_id" => text(&mut message.endpoint_id)?,
+            "config_id" => text(&mut message.config_id)?,
+            "content_type" if kind.has_content() => text(&mut message.content_type)?,
+            "status_code" if kind.has_status() => {
+                message.status_code = value.extract().map_err(|_| wrong(&name, "a status of HTTP", &value))?;
+            }
+            "reason_phrase" if kind.has_status() => text(&mut message.reason_phrase)?,
+            "originator_replica_id" if is_event => text(&mut message.originator_replica_id)?,
+            "content" if kind.has_content() => {
+                if !value.is_none() {
+                    message.content = Some(frames::frame("content", &value)?);
+                }
+            }
+            other => {
+                let message = format!("{}() got an unexpected keyword argument {other:?}", kind.name());
+                return Err(PyTypeError::new_err(message));
+            }
+        }
+    }
+    // What is sent is to be what the other side takes.
+    let body = cdt::encode(&message, &Settings::default());
+    if let Err(rejected) = cdt::decode(&body, kind, &Settings::default()) {
+        let meaning = rejected.fault.kind.meaning();
+        let field = rejected.field.map_or_else(|| kind.name().to_owned(), snake_case);
+        return Err(LocalProtocolError::new_err(format!("{field}: {meaning}")));
+    }
+    Ok(Held { message, read: None })
+}
+
+fn wrong(name: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    let given = value.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
+    PyTypeError::new_err(format!("{name} is {expected}, not {given}"))
+}
+
+/// A field as Python names it.
+fn snake_case(field: &str) -> String {
+    let name = field.chars().fold(String::new(), |mut name, char| {
+        if char.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(char.to_ascii_lowercase());
+        name
+    });
+    match name.as_str() {
+        "timestamp" | "event_timestamp" => "timestamp_ms".to_owned(),
+        "timeout" => "timeout_ms".to_owned(),
+        _ => name,
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A UUID of version 4.
+fn random_id() -> PyResult<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+fn optional(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn hash(held: &Held) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (held.message.correlation_id.as_ref(), held.message.timestamp_ms, held.message.config_id.as_ref())
+        .hash(&mut hasher);
+    hasher.finish()
+}
+
+/// How a message is made again from a pickle: its kind, and its body as JSON.
+type Reduced<'py> = (Bound<'py, PyAny>, (&'static str, Bound<'py, PyBytes>));
+
+fn reduced<'py>(py: Python<'py>, held: &Held) -> PyResult<Reduced<'py>> {
+    let body = cdt::encode(&held.message, &Settings::default());
+    let restore = py.import("trunkline.cdt")?.getattr("_restore")?;
+    Ok((restore, (held.message.kind.name(), PyBytes::new(py, &body))))
+}
+
+macro_rules! messages {
+    ($($class:ident $kind:ident $name:literal { $($(#[$doc:meta])* $getter:ident($message:ident) -> $type:ty = $get:expr;)* })*) => {
+        $(
+            #[doc = concat!("A `", $name, "` of CDT.")]
+            #[pyclass(frozen, module = "trunkline.cdt", name = $name)]
+            pub(crate) struct $class(Held);
+
+            #[pymethods]
+            impl $class {
+                #[new]
+                #[pyo3(signature = (**fields))]
+                fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+                    built(Kind::$kind, fields).map(Self)
+                }
+
+                /// What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21).
+                #[getter]
+                fn correlation_id(&self) -> &str {
+                    &self.0.message.correlation_id
+                }
+
+                /// When it was made: Unix time in milliseconds (CDT-13).
+                #[getter]
+                fn timestamp_ms(&self) -> i64 {
+                    self.0.message.timestamp_ms
+                }
+
+                /// How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33).
+                #[getter]
+                fn timeout_ms(&self) -> i64 {
+                    self.0.message.timeout_ms
+                }
+
+                /// The version of the application (CDT-16).
+                #[getter]
+                fn app_version_name(&self) -> &str {
+                    &self.0.message.app_version_name
+                }
+
+                /// The endpoint (CDT-17).
+                #[getter]
+                fn endpoint_id(&self) -> &str {
+                    &self.0.message.endpoint_id
+                }
+
+                $(
+                    $(#[$doc])*
+                    #[getter]
+                    fn $getter(&self) -> $type {
+                        let $message = &self.0.message;
+                        $get
+                    }
+                )*
+
+                fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
+                    let py = other.py();
+                    let is_equal = other.cast::<Self>().ok().map(|other| other.get().0.message == self.0.message);
+                    match (is_equal, op) {
+                        (Some(is_equal), CompareOp::Eq) => is_equal.into_bound_py_any(py),
+                        (Some(is_equal), CompareOp::Ne) => (!is_equal).into_bound_py_any(py),
+                        _ => Ok(py.NotImplemented().into_bound(py)),
+                    }
+                }
+
+                fn __hash__(&self) -> u64 {
+                    hash(&self.0)
+                }
+
+                fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+                    reduced(py, &self.0)
+                }
+
+                fn __repr__(&self) -> String {
+                    shown(&self.0.message)
+                }
+            }
+        )*
+
+        fn object<'py>(py: Python<'py>, held: Held) -> PyResult<Bound<'py, PyAny>> {
+            match held.message.kind {
+                $(Kind::$kind => $class(held).into_bound_py_any(py),)*
+            }
+        }
+
+        fn held(message: &Bound<'_, PyAny>) -> PyResult<Held> {
+            $(
+                if let Ok(message) = message.cast::<$class>() {
+                    return Ok(message.get().0.clone());
+                }
+            )*
+            Err(PyTypeError::new_err(format!("message is one of CDT's, not {}", message.get_type().name()?)))
+        }
+    };
+}
+
+messages! {
+    PyConfigRequest ConfigRequest "ConfigRequest" {
+        /// What the endpoint asked with (CDT-15).
+        endpoint_message_id(message) -> &str = &message.endpoint_message_id;
+        /// The configuration; None is the latest (CDT-18).
+        config_id(message) -> Option<&str> = optional(&message.config_id);
+    }
+    PyConfigResponse ConfigResponse "ConfigResponse" {
+        /// What the endpoint asked with (CDT-23).
+        endpoint_message_id(message) -> &str = &message.endpoint_message_id;
+        /// The configuration; that of the request, or empty, where there is none (CDT-25).
+        config_id(message) -> &str = &message.config_id;
+        /// The type of the content (CDT-24).
+        content_type(message) -> &str = &message.content_type;
+        /// What HTTP would say (CDT-26).
+        status_code(message) -> i32 = message.status_code;
+        /// The same in words; None where there are none (CDT-27).
+        reason_phrase(message) -> Option<&str> = optional(&message.reason_phrase);
+        /// The configuration itself; None where there is none (CDT-28).
+        content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
+    }
+    PyConfigPush ConfigPush "ConfigPush" {
+        /// What the endpoint asked with.
+        endpoint_message_id(message) -> &str = &message.endpoint_message_id;
+        /// The configuration; None is the name of its content.
+        config_id(message) -> Option<&str> = optional(&message.config_id);
+        /// The type of the content.
+        content_type(message) -> &str = &message.content_type;
+        /// The configuration itself; None goes back to one that the target has.
+        content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
+    }
+    PyConfigPushResponse ConfigPushResponse "ConfigPushResponse" {
+        /// What the endpoint asked with.
+        endpoint_message_id(message) -> &str = &message.endpoint_message_id;
+        /// The configuration, as the target names it.
+        config_id(message) -> &str = &message.config_id;
+        /// What HTTP would say.
+        status_code(message) -> i32 = message.status_code;
+        /// The same in words; None where there are none.
+        reason_phrase(message) -> Option<&str> = optional(&message.reason_phrase);
+    }
+    PyConfigNewAvailable ConfigNewAvailable "ConfigNewAvailable" {
+        /// The configuration (CDT-41).
+        config_id(message) -> &str = &message.config_id;
+        /// Which replica tells it; None where it does not say (CDT-44).
+        originator_replica_id(message) -> Option<&str> = optional(&message.originator_replica_id);
+        /// The type of the content; None where there is none (CDT-45).
+        content_type(message) -> Option<&str> = optional(&message.content_type);
+        /// The configuration itself; None where it is to be pulled (CDT-45).
+        content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
+    }
+    PyConfigUpdated ConfigUpdated "ConfigUpdated" {
+        /// The configuration (CDT-41).
+        config_id(message) -> &str = &message.config_id;
+        /// Which replica tells it; None where it does not say (CDT-44).
+        originator_replica_id(message) -> Option<&str> = optional(&message.originator_replica_id);
+    }
+}
+
+fn shown(message: &Message<'_>) -> String {
+    let mut said = vec![
+        format!("app_version_name={:?}", message.app_version_name),
+        format!("endpoint_id={:?}", message.endpoint_id),
+        format!("config_id={:?}", message.config_id),
+    ];
+    if message.kind.has_status() {
+        said.push(format!("status_code={}", message.status_code));
+    }
+    said.extend(message.content.as_ref().map(|content| format!("content=<{} bytes>", content.len())));
+    format!("{}({})", message.kind.name(), said.join(", "))
+}
+
+/// A message that came in, as Python's object.
+pub(super) fn spoken(py: Python<'_>, received: Received) -> PyResult<Bound<'_, PyAny>> {
+    let Received { message, body, settings } = received;
+    object(py, Held { message, read: Some((body, settings)) })
+}
+
+pub(super) fn codec(name: &str) -> PyResult<Codec> {
+    match name {
+        "json" => Ok(Codec::Json),
+        "avro" => Ok(Codec::Avro),
+        other => Err(PyValueError::new_err(format!("codec is 'json' or 'avro', not {other:?}"))),
+    }
+}
+
+pub(super) fn bytes_encoding(name: &str) -> PyResult<BytesEncoding> {
+    match name {
+        "base64" => Ok(BytesEncoding::Base64),
+        "latin1" => Ok(BytesEncoding::Latin1),
+        other => Err(PyValueError::new_err(format!("bytes_encoding is 'base64' or 'latin1', not {other:?}"))),
+    }
+}
+
+fn kind_of(name: &str) -> PyResult<Kind> {
+    Kind::named(name).ok_or_else(|| {
+        let known: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        PyValueError::new_err(format!("message_type is one of {}, not {name:?}", known.join(", ")))
+    })
+}
+
+/// The message in a body.
+#[pyfunction]
+#[pyo3(signature = (body, message_type, *, codec = "json", bytes_encoding = "base64", strict = true))]
+pub(crate) fn decode<'py>(
+    body: &Bound<'py, PyAny>,
+    message_type: &str,
+    codec: &str,
+    bytes_encoding: &str,
+    strict: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let kind = kind_of(message_type)?;
+    let (codec, bytes_encoding) = (self::codec(codec)?, self::bytes_encoding(bytes_encoding)?);
+    let settings = Settings { codec, bytes_encoding, strict, kind: None };
+    let body_of = frames::frame("body", body)?;
+    let read = cdt::decode(&body_of, kind, &settings).map_err(|rejected| rejected.fault.in_frame(0));
+    let message = read.map_err(|error| decode_error("cdt", error))?.into_owned();
+    spoken(body.py(), Received { message, body: body_of, settings })
+}
+
+/// The body of a message; of a decoded one bit for bit, where it is wanted as it was.
+#[pyfunction]
+#[pyo3(signature = (message, *, codec = "json", bytes_encoding = "base64"))]
+pub(crate) fn encode<'py>(
+    message: &Bound<'py, PyAny>,
+    codec: &str,
+    bytes_encoding: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let (codec, bytes_encoding) = (self::codec(codec)?, self::bytes_encoding(bytes_encoding)?);
+    let settings = Settings { codec, bytes_encoding, ..Settings::default() };
+    Ok(PyBytes::new(message.py(), &held(message)?.encoded(&settings)))
+}
+
+/// A pickled message.
+#[pyfunction]
+#[pyo3(name = "_restore")]
+pub(crate) fn restore<'py>(py: Python<'py>, kind: &str, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let read = cdt::decode(body, kind_of(kind)?, &Settings::default()).map_err(|rejected| rejected.fault.in_frame(0));
+    let message = read.map_err(|error| decode_error("cdt", error))?.into_owned();
+    object(py, Held { message, read: None })
+}

@@ -1,0 +1,258 @@
+//! Messages as JSON: an object, its content as base64.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64_simd::STANDARD;
+use bytes::Bytes;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::message::{Field, Found, Kind, Message, Rejected, Value};
+use super::{BytesEncoding, Settings};
+use crate::{ErrorKind, Fault};
+
+/// Reads a body.
+pub(super) fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
+    let bad = |kind_of_fault, offset| Rejected {
+        fault: Fault { kind: kind_of_fault, offset },
+        field: None,
+        remains: Message { kind, timeout_ms: -1, ..Message::default() },
+    };
+    let text = str::from_utf8(body).map_err(|error| bad(ErrorKind::BadUtf8, error.valid_up_to()))?;
+    let top: Top<'a> = serde_json::from_str(text).map_err(|error| bad(ErrorKind::BadJson, place(text, &error)))?;
+    let Some(found) = top.0 else {
+        let start = text.len() - text.trim_start().len();
+        return Err(bad(ErrorKind::NotAnObject, start));
+    };
+    let whole = found.clone();
+    let bytes = |text: &str| bytes(text, settings.bytes_encoding);
+    found.message(kind, settings.strict, bytes).map_err(|(kind_of_fault, field)| Rejected {
+        fault: Fault { kind: kind_of_fault, offset: offset(text, field) },
+        field: Some(field.name()),
+        remains: whole.remains(kind),
+    })
+}
+
+/// Writes a body.
+pub(super) fn encode(message: &Message<'_>, encoding: BytesEncoding) -> Vec<u8> {
+    let content = message.content.as_ref().map_or(0, |content| STANDARD.encoded_length(content.len()));
+    let mut body = Vec::with_capacity(512 + content);
+    for entry in message.kind.entries() {
+        let field = entry.field;
+        match field {
+            Field::Timestamp | Field::EventTimestamp | Field::Timeout | Field::StatusCode => {
+                begin(&mut body, field);
+                write(&mut body, &message.number(field));
+            }
+            Field::Content => {
+                if let Some(content) = &message.content {
+                    begin(&mut body, field);
+                    body.extend_from_slice(b"{\"bytes\":");
+                    match encoding {
+                        BytesEncoding::Base64 => {
+                            body.push(b'"');
+                            let start = body.len();
+                            body.resize(start + STANDARD.encoded_length(content.len()), 0);
+                            let _ = STANDARD.encode(content, base64_simd::Out::from_slice(&mut body[start..]));
+                            body.push(b'"');
+                        }
+                        BytesEncoding::Latin1 => {
+                            let text: String = content.iter().copied().map(char::from).collect();
+                            write(&mut body, &text);
+                        }
+                    }
+                    body.push(b'}');
+                }
+            }
+            _ => {
+                let text = message.text(field);
+                if !(text.is_empty() && entry.is_left_out()) {
+                    begin(&mut body, field);
+                    write(&mut body, text);
+                }
+            }
+        }
+    }
+    body.push(b'}');
+    body
+}
+
+fn begin(body: &mut Vec<u8>, field: Field) {
+    body.push(if body.is_empty() { b'{' } else { b',' });
+    body.push(b'"');
+    body.extend_from_slice(field.name().as_bytes());
+    body.extend_from_slice(b"\":");
+}
+
+fn write(body: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    serde_json::to_writer(body, value).expect("texts and numbers have a form, and a Vec takes it");
+}
+
+/// What a text stands for.
+fn bytes(text: &str, encoding: BytesEncoding) -> Option<Bytes> {
+    match encoding {
+        BytesEncoding::Base64 => STANDARD.decode_to_vec(text).ok().map(Bytes::from),
+        BytesEncoding::Latin1 => text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect(),
+    }
+}
+
+/// Where a text stops being JSON.
+fn place(text: &str, error: &serde_json::Error) -> usize {
+    let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    (before + error.column().saturating_sub(1)).min(text.len())
+}
+
+/// Where the value of a field is; the end where it has none.
+fn offset(text: &str, field: Field) -> usize {
+    let raw: Result<Raws<'_>, _> = serde_json::from_str(text);
+    let found = raw.ok().and_then(|raws| raws.0.into_iter().rev().find(|(name, _)| name == field.name()));
+    found.map_or(text.len(), |(_, raw)| raw.get().as_ptr() as usize - text.as_ptr() as usize)
+}
+
+/// The members of an object, as they are written.
+struct Raws<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Raws<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Raws<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raws<'de>, A::Error> {
+                let mut members = vec![];
+                while let Some(Name(name)) = map.next_key()? {
+                    members.push((name, map.next_value()?));
+                }
+                Ok(Raws(members))
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// A name, without a copy where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// What a body is: an object, or `None` where it is anything else.
+struct Top<'a>(Option<Found<'a>>);
+
+impl<'de> Deserialize<'de> for Top<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Body;
+
+        macro_rules! no_object {
+            ($($visit:ident: $type:ty,)*) => {
+                $(fn $visit<E>(self, _: $type) -> Result<Self::Value, E> {
+                    Ok(Top(None))
+                })*
+            };
+        }
+
+        impl<'de> Visitor<'de> for Body {
+            type Value = Top<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            no_object! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str, }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Top(None))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+                while sequence.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Top(None))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut found = Found::default();
+                while let Some(Name(name)) = map.next_key()? {
+                    match Field::named(&name) {
+                        // Of two with one name the last counts, as for most who read JSON.
+                        Some(field) => found.set(field, map.next_value()?),
+                        None => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Top(Some(found)))
+            }
+        }
+
+        deserializer.deserialize_any(Body)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Value<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("anything")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Value::Null)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Value::Other)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Value::Other)
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(Value::Number(number))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(i64::try_from(number).map_or(Value::Other, Value::Number))
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Value::Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Value::Text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+                while sequence.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Value::Other)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut held = Value::Other;
+                while let Some(Name(name)) = map.next_key()? {
+                    if name == "bytes" {
+                        held = match map.next_value()? {
+                            Value::Text(text) => Value::Bytes(text),
+                            _ => Value::Other,
+                        };
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(held)
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}

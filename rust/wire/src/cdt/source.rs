@@ -1,0 +1,726 @@
+//! The source: pulls configurations from a target, pushes them there, watches them, and tells which ones endpoints have taken.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::settings::{Clock, Part, SourceStats};
+use super::subject::told;
+use super::watches::Watches;
+use super::{Kind, Message, Received, Rejected, decode};
+use crate::{
+    CallId, Connection, DropKind, DropReason, Dropped, ErrorKind, Event, Fault, Incoming, Lifecycle, Machine, Nanos,
+    Output, SendId, SocketEvent, Verdict, Weight,
+};
+
+/// What a source listens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hearing {
+    /// Answers to this replica.
+    Replies,
+    /// Events of all.
+    Events,
+    /// The share of events that is handed out here.
+    SharedEvents,
+}
+
+/// How a source is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceSettings {
+    /// How it takes part.
+    pub part: Part,
+    /// The service it pulls from.
+    pub target: String,
+    /// How often a watch looks by itself, for events that were lost.
+    pub resync: Duration,
+    /// How long a watch waits for an answer.
+    pub patience: Duration,
+    /// How long a watch waits after it had none, at first and at most.
+    pub backoff: (Duration, Duration),
+}
+
+impl Default for SourceSettings {
+    fn default() -> Self {
+        Self {
+            part: Part::default(),
+            target: String::new(),
+            resync: Duration::from_secs(300),
+            patience: Duration::from_secs(3),
+            backoff: (Duration::from_millis(100), Duration::from_secs(5)),
+        }
+    }
+}
+
+/// What a push waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Confirm {
+    /// Nothing.
+    Sent,
+    /// The target has stored it.
+    #[default]
+    Stored,
+    /// The endpoint has taken it on.
+    Applied,
+}
+
+/// What is pulled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pull {
+    /// The version of the application.
+    pub app_version_name: String,
+    /// The endpoint.
+    pub endpoint_id: String,
+    /// The configuration; `None` is the latest (CDT-18).
+    pub config_id: Option<String>,
+    /// What the endpoint asked with; `None` is a number of ours.
+    pub endpoint_message_id: Option<String>,
+    /// How long each attempt takes; `None` is for ever.
+    pub timeout: Option<Duration>,
+    /// How often it is sent again.
+    pub retries: u32,
+}
+
+/// What is pushed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Push {
+    /// The version of the application.
+    pub app_version_name: String,
+    /// The endpoint.
+    pub endpoint_id: String,
+    /// Its name; `None` is that of its content.
+    pub config_id: Option<String>,
+    /// Its type.
+    pub content_type: String,
+    /// The content; `None` goes back to a configuration that the target has.
+    pub content: Option<Bytes>,
+    /// What it waits for.
+    pub confirm: Confirm,
+    /// How long it takes in all; `None` is for ever.
+    pub timeout: Option<Duration>,
+}
+
+/// What the user of a source asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceVerb {
+    /// Pulls.
+    Pull(CallId, Pull),
+    /// Pushes.
+    Push(CallId, Push),
+    /// Tells everybody that an endpoint has taken a configuration on (CDT-40).
+    Report {
+        /// Ends in [`Ended::Sent`].
+        call: CallId,
+        /// The version of the application.
+        app_version_name: String,
+        /// The endpoint.
+        endpoint_id: String,
+        /// The configuration.
+        config_id: String,
+    },
+    /// Nobody waits for this call any more.
+    Cancel(CallId),
+    /// Keeps up with the configuration of an endpoint.
+    Watch(CallId, String, String),
+    /// What Unix time it is, in milliseconds.
+    Clock(i64),
+    /// The largest body there is room for.
+    MaxPayload(usize),
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The target has answered.
+    Answered(Box<Received>),
+    /// What was pushed or reported is on its way.
+    Sent,
+    /// The endpoint has taken this configuration on.
+    Applied(String),
+    /// Nobody listens there.
+    NoTarget,
+    /// No answer came in time.
+    TimedOut,
+    /// It is larger than a message may be.
+    TooLarge,
+    /// It could not be sent.
+    Unsent,
+    /// The source has ended.
+    Unanswered,
+}
+
+/// What a source tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceEvent {
+    /// A call has ended.
+    Ended(CallId, Ended),
+    /// A watch has another configuration than before.
+    Changed(CallId, Box<Received>),
+    /// An event for whoever wants to know.
+    Told(Box<Received>),
+    /// A message came to nothing.
+    Dropped(Dropped),
+    /// What became of the connection.
+    Connection(Connection),
+}
+
+impl Event for SourceEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Dropped(dropped) => dropped.weight(),
+            Self::Connection(_) => Weight::Notice(0),
+            Self::Told(read) | Self::Changed(_, read) => Weight::Lossless(read.body.len()),
+            Self::Ended(_, Ended::Answered(read)) => Weight::Lossless(read.body.len()),
+            Self::Ended(..) => Weight::Lossless(0),
+        }
+    }
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Call(CallId),
+    /// A watch of this number.
+    Watch(CallId),
+}
+
+/// A request without an answer.
+#[derive(Debug)]
+struct Pending {
+    asker: Asker,
+    kind: Kind,
+    request: Message<'static>,
+    timeout: Option<Duration>,
+    due: Option<Nanos>,
+    retries: u32,
+    confirm: Confirm,
+    /// What the endpoint was heard to have taken on since it was pushed.
+    applied: BTreeSet<String>,
+    /// The configuration as the target has stored it: the endpoint is waited for.
+    stored: Option<String>,
+}
+
+/// The source of CDT.
+#[derive(Debug)]
+pub struct Source {
+    settings: SourceSettings,
+    state: Lifecycle,
+    clock: Clock,
+    /// What begins the correlation ids of this source, and of no other.
+    mark: u64,
+    next: u64,
+    pending: HashMap<u64, Pending>,
+    by_call: HashMap<CallId, u64>,
+    due: BTreeSet<(Nanos, u64)>,
+    /// Pushes that wait for an endpoint.
+    applying: HashMap<(String, String), Vec<u64>>,
+    sending: BTreeMap<SendId, CallId>,
+    watches: Watches,
+    open: Vec<Hearing>,
+    outputs: VecDeque<Output<Hearing>>,
+    events: VecDeque<SourceEvent>,
+    stats: SourceStats,
+}
+
+impl Source {
+    /// A source that subscribes at once. The seed makes its correlation ids its own.
+    pub fn new(now: Nanos, settings: SourceSettings, seed: [u8; 32]) -> Self {
+        let part = &settings.part;
+        let replies = part.own(&[Kind::ConfigResponse, Kind::ConfigPushResponse]);
+        let mut outputs = VecDeque::from([
+            part.open(Hearing::Replies, replies, None),
+            part.open(Hearing::Events, [part.subjects.events()], None),
+        ]);
+        let mut open = vec![Hearing::Replies, Hearing::Events];
+        if part.shares_events {
+            outputs.push_back(part.open(Hearing::SharedEvents, [part.subjects.events()], Some(&part.instance)));
+            open.push(Hearing::SharedEvents);
+        }
+        let mut mark = [0; 8];
+        mark.copy_from_slice(&seed[..8]);
+        Self {
+            clock: Clock::new(now, part.unix_ms),
+            watches: Watches::new(settings.resync, settings.backoff),
+            settings,
+            state: Lifecycle::Open,
+            mark: u64::from_be_bytes(mark),
+            next: 0,
+            pending: HashMap::new(),
+            by_call: HashMap::new(),
+            due: BTreeSet::new(),
+            applying: HashMap::new(),
+            sending: BTreeMap::new(),
+            open,
+            outputs,
+            events: VecDeque::new(),
+            stats: SourceStats::default(),
+        }
+    }
+
+    /// Looks like a UUID, as most who trace have them: the source, then the number of the request.
+    fn correlation(&self, number: u64) -> String {
+        let mark = self.mark;
+        let [first, second, third] = [mark >> 32, mark >> 16 & 0xffff, mark & 0xffff];
+        format!("{first:08x}-{second:04x}-{third:04x}-{:04x}-{:012x}", number >> 48, number & 0xffff_ffff_ffff)
+    }
+
+    /// The number of one of our requests, open or not.
+    fn number(&self, correlation: &str) -> Option<u64> {
+        let (_, number) = correlation.split_at_checked(19)?;
+        let number = u64::from_str_radix(&number.replace('-', ""), 16).ok()?;
+        (number < self.next && self.correlation(number) == correlation).then_some(number)
+    }
+
+    fn drop(&mut self, reason: DropReason, incoming: Incoming<Hearing>) {
+        let dropped = Dropped { reason, peer: incoming.peer, frames: incoming.frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(SourceEvent::Dropped(dropped));
+    }
+
+    /// Sends a request for the first time.
+    fn begin(&mut self, now: Nanos, mut pending: Pending) {
+        let number = self.next;
+        self.next += 1;
+        pending.request.correlation_id = Cow::Owned(self.correlation(number));
+        if pending.request.endpoint_message_id.is_empty() {
+            pending.request.endpoint_message_id = pending.request.correlation_id.clone();
+        }
+        let is_awaited = !(pending.kind == Kind::ConfigPush && pending.confirm == Confirm::Sent);
+        if !self.send(now, number, &mut pending, is_awaited) {
+            return self.end(pending.asker, Ended::TooLarge);
+        }
+        if !is_awaited {
+            return;
+        }
+        if let Asker::Call(call) = pending.asker {
+            self.by_call.insert(call, number);
+        }
+        if pending.confirm == Confirm::Applied {
+            let endpoint = (pending.request.app_version_name.to_string(), pending.request.endpoint_id.to_string());
+            self.applying.entry(endpoint).or_default().push(number);
+        }
+        self.pending.insert(number, pending);
+    }
+
+    /// Sends a request, with the time of this moment; false where it is larger than a message may be.
+    fn send(&mut self, now: Nanos, number: u64, pending: &mut Pending, is_awaited: bool) -> bool {
+        let part = &self.settings.part;
+        let (kind, answer) = match pending.kind {
+            Kind::ConfigPush => (Kind::ConfigPush, Kind::ConfigPushResponse),
+            _ => (Kind::ConfigRequest, Kind::ConfigResponse),
+        };
+        pending.request.timestamp_ms = self.clock.unix_ms(now);
+        let reply_to = is_awaited.then(|| part.subjects.replica(&part.replica, answer));
+        let frames = part.frames(reply_to.as_deref(), &pending.request);
+        if frames[2].len() > part.max_payload {
+            return false;
+        }
+        pending.due = pending.timeout.map(|timeout| now + timeout);
+        self.due.extend(pending.due.map(|due| (due, number)));
+        let id = match pending.asker {
+            Asker::Call(call) if !is_awaited => {
+                let id = SendId(number);
+                self.sending.insert(id, call);
+                Some(id)
+            }
+            Asker::Call(_) | Asker::Watch(_) => None,
+        };
+        self.outputs.push_back(Output::Send {
+            id,
+            socket: Hearing::Replies,
+            to: Some(part.subjects.service(&self.settings.target, kind).into()),
+            frames: frames.into(),
+            until: None,
+        });
+        true
+    }
+
+    fn end(&mut self, asker: Asker, ended: Ended) {
+        match asker {
+            Asker::Call(call) => self.events.push_back(SourceEvent::Ended(call, ended)),
+            Asker::Watch(_) => {}
+        }
+    }
+
+    /// Forgets a request.
+    fn settle(&mut self, number: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&number)?;
+        if let Some(due) = pending.due {
+            self.due.remove(&(due, number));
+        }
+        if let Asker::Call(call) = pending.asker {
+            self.by_call.remove(&call);
+        }
+        if pending.confirm == Confirm::Applied {
+            let endpoint = (pending.request.app_version_name.to_string(), pending.request.endpoint_id.to_string());
+            if let Some(waiting) = self.applying.get_mut(&endpoint) {
+                waiting.retain(|one| *one != number);
+                if waiting.is_empty() {
+                    self.applying.remove(&endpoint);
+                }
+            }
+        }
+        Some(pending)
+    }
+
+    /// Ends a request, whoever waits for it.
+    fn finish(&mut self, now: Nanos, number: u64, ended: Ended) {
+        let Some(pending) = self.settle(number) else { return };
+        let Asker::Watch(watch) = pending.asker else { return self.end(pending.asker, ended) };
+        match ended {
+            Ended::Answered(read) if (200..300).contains(&read.message.status_code) => {
+                if self.watches.found(now, watch, &read.message.config_id) {
+                    self.events.push_back(SourceEvent::Changed(watch, read));
+                }
+            }
+            // There is none yet: its announcement will tell.
+            Ended::Answered(read) if read.message.status_code == 404 => self.watches.none(now, watch),
+            _ => self.watches.failed(now, watch),
+        }
+    }
+
+    fn on_reply(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Hearing>) -> Verdict {
+        let body = incoming.frames[2].clone();
+        if body.is_empty() && is_no_responders(&incoming.frames[1]) {
+            // It names no request: nobody has heard any of those that wait (CDT-35).
+            let asked = if kind == Kind::ConfigResponse { Kind::ConfigRequest } else { Kind::ConfigPush };
+            let open: Vec<u64> = self.pending.iter().filter(|(_, one)| one.kind == asked).map(|(n, _)| *n).collect();
+            for number in open {
+                self.finish(now, number, Ended::NoTarget);
+            }
+            return Verdict::default();
+        }
+        let response = match decode(&body, kind, &self.settings.part.body) {
+            Ok(response) => response.into_owned(),
+            Err(Rejected { fault, .. }) => {
+                let error = fault.in_frame(2);
+                self.drop(error.into(), incoming);
+                return error.into();
+            }
+        };
+        if response.is_expired(self.clock.unix_ms(now), self.settings.part.clock_skew_ms) {
+            self.drop(DropKind::Expired.into(), incoming);
+            return Verdict::default();
+        }
+        let number = self.number(&response.correlation_id);
+        let expected = if kind == Kind::ConfigResponse { Kind::ConfigRequest } else { Kind::ConfigPush };
+        let is_open = number
+            .and_then(|number| self.pending.get(&number))
+            .is_some_and(|one| one.kind == expected && one.stored.is_none());
+        match number {
+            Some(number) if is_open => self.on_answer(now, number, response, body),
+            Some(_) => self.drop(DropKind::Late.into(), incoming),
+            None => self.drop(DropKind::UnknownCorrelation.into(), incoming),
+        }
+        Verdict::default()
+    }
+
+    fn on_answer(&mut self, now: Nanos, number: u64, response: Message<'static>, body: Bytes) {
+        let settings = self.settings.part.body;
+        let is_good = (200..300).contains(&response.status_code);
+        if let Some(pending) = self.pending.get_mut(&number)
+            && pending.confirm == Confirm::Applied
+            && is_good
+        {
+            let config_id = response.config_id.into_owned();
+            if !pending.applied.contains(&config_id) {
+                pending.stored = Some(config_id);
+                return;
+            }
+            return self.finish(now, number, Ended::Applied(config_id));
+        }
+        self.finish(now, number, Ended::Answered(Box::new(Received { message: response, body, settings })));
+    }
+
+    fn on_event(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Hearing>) -> Verdict {
+        let body = incoming.frames[2].clone();
+        let event = match decode(&body, kind, &self.settings.part.body) {
+            Ok(event) => event.into_owned(),
+            Err(Rejected { fault, .. }) => {
+                let error = fault.in_frame(2);
+                self.drop(error.into(), incoming);
+                return error.into();
+            }
+        };
+        let part = &self.settings.part;
+        if event.is_expired(self.clock.unix_ms(now), part.clock_skew_ms) {
+            self.drop(DropKind::Expired.into(), incoming);
+            return Verdict::default();
+        }
+        if incoming.socket == Hearing::Events {
+            let endpoint = (event.app_version_name.to_string(), event.endpoint_id.to_string());
+            match kind {
+                Kind::ConfigNewAvailable => {
+                    self.watches.announced(now, &endpoint, &event.config_id);
+                    self.look(now);
+                }
+                _ => self.on_applied(now, &endpoint, &event.config_id),
+            }
+        }
+        let part = &self.settings.part;
+        if part.shares_events == (incoming.socket == Hearing::Events) {
+            return Verdict::default();
+        }
+        if event.originator_replica_id == part.replica && !part.includes_own {
+            self.drop(DropKind::OwnEvent.into(), incoming);
+        } else {
+            self.stats.events += 1;
+            self.events.push_back(SourceEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
+        }
+        Verdict::default()
+    }
+
+    /// An endpoint has taken a configuration on, which may be heard of before the target says that it is stored.
+    fn on_applied(&mut self, now: Nanos, endpoint: &(String, String), config_id: &str) {
+        for number in self.applying.get(endpoint).cloned().unwrap_or_default() {
+            let Some(pending) = self.pending.get_mut(&number) else { continue };
+            if pending.stored.as_deref() == Some(config_id) {
+                self.finish(now, number, Ended::Applied(config_id.to_owned()));
+            } else if pending.applied.len() < 64 {
+                pending.applied.insert(config_id.to_owned());
+            }
+        }
+    }
+
+    /// Pulls for the watches that are to look.
+    fn look(&mut self, now: Nanos) {
+        while let Some((watch, (app_version_name, endpoint_id))) = self.watches.due(now) {
+            let pull = Pull { app_version_name, endpoint_id, timeout: Some(self.settings.patience), ..Pull::default() };
+            self.begin(now, pending(Asker::Watch(watch), pull));
+        }
+    }
+
+    fn report(&mut self, now: Nanos, call: CallId, app: &str, endpoint: &str, config_id: &str) {
+        let number = self.next;
+        self.next += 1;
+        let correlation = self.correlation(number);
+        let part = &self.settings.part;
+        let event = Message {
+            kind: Kind::ConfigUpdated,
+            correlation_id: Cow::Owned(correlation),
+            timestamp_ms: self.clock.unix_ms(now),
+            timeout_ms: -1,
+            originator_replica_id: Cow::Borrowed(&part.replica),
+            app_version_name: Cow::Borrowed(app),
+            endpoint_id: Cow::Borrowed(endpoint),
+            config_id: Cow::Borrowed(config_id),
+            ..Message::default()
+        };
+        let id = SendId(number);
+        let output = part.event(Hearing::Events, Some(id), &event);
+        self.sending.insert(id, call);
+        self.outputs.push_back(output);
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        let is_done = self.pending.values().all(|one| matches!(one.asker, Asker::Watch(_))) && self.sending.is_empty();
+        let Some(linger) = self.state.close(now, is_done) else { return };
+        let open: Vec<u64> = self.pending.keys().copied().collect();
+        for number in open {
+            if let Some(pending) = self.settle(number) {
+                self.end(pending.asker, Ended::Unanswered);
+            }
+        }
+        for (_, call) in std::mem::take(&mut self.sending) {
+            self.end(Asker::Call(call), Ended::Unanswered);
+        }
+        for socket in &self.open {
+            self.outputs.push_back(Output::Close { socket: *socket, linger });
+        }
+    }
+}
+
+/// Whether a header block says that nobody listens where a request went.
+fn is_no_responders(block: &[u8]) -> bool {
+    block.strip_prefix(b"NATS/1.0 ").is_some_and(|status| status.starts_with(b"503"))
+}
+
+fn pending(asker: Asker, pull: Pull) -> Pending {
+    let request = Message {
+        kind: Kind::ConfigRequest,
+        timeout_ms: milliseconds(pull.timeout),
+        endpoint_message_id: Cow::Owned(pull.endpoint_message_id.unwrap_or_default()),
+        app_version_name: Cow::Owned(pull.app_version_name),
+        endpoint_id: Cow::Owned(pull.endpoint_id),
+        config_id: Cow::Owned(pull.config_id.unwrap_or_default()),
+        ..Message::default()
+    };
+    Pending {
+        asker,
+        kind: Kind::ConfigRequest,
+        request,
+        timeout: pull.timeout,
+        due: None,
+        retries: pull.retries,
+        confirm: Confirm::Stored,
+        applied: BTreeSet::new(),
+        stored: None,
+    }
+}
+
+/// A time as the wire has it: what is less than a millisecond is one, since none is for ever.
+fn milliseconds(timeout: Option<Duration>) -> i64 {
+    timeout.map_or(-1, |timeout| i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX).max(1))
+}
+
+impl Machine for Source {
+    type Socket = Hearing;
+    type Event = SourceEvent;
+    type Verb = SourceVerb;
+    type Stats = SourceStats;
+
+    /// A message: its subject is the peer, its frames are the reply subject, NATS's header block and the body.
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Hearing>) -> Verdict {
+        self.stats.received += 1;
+        if incoming.frames.len() != 3 {
+            let error = ErrorKind::BadFrameCount;
+            self.drop(Fault { kind: error, offset: 0 }.in_frame(incoming.frames.len()).into(), incoming);
+            return error.into();
+        }
+        let subject = incoming.peer.clone().unwrap_or_default();
+        let kind = str::from_utf8(&subject).ok().and_then(|subject| told(subject).kind);
+        let verdict = match kind {
+            Some(kind @ (Kind::ConfigResponse | Kind::ConfigPushResponse)) => self.on_reply(now, kind, incoming),
+            Some(kind) if kind.is_event() => self.on_event(now, kind, incoming),
+            _ => {
+                self.drop(DropKind::UnknownType.into(), incoming);
+                Verdict::default()
+            }
+        };
+        self.close_if_done(now);
+        verdict
+    }
+
+    fn handle_socket(&mut self, now: Nanos, socket: Hearing, event: SocketEvent) {
+        if let Some(connection) = event.connection() {
+            self.events.push_back(SourceEvent::Connection(connection));
+        }
+        match event {
+            SocketEvent::Sent(id) | SocketEvent::Unsent(id, _) => {
+                if let Some(call) = self.sending.remove(&id) {
+                    let is_sent = matches!(event, SocketEvent::Sent(_));
+                    self.end(Asker::Call(call), if is_sent { Ended::Sent } else { Ended::Unsent });
+                }
+            }
+            SocketEvent::Connected(_) => {
+                // Whatever was announced meanwhile went by (CDT-49).
+                self.watches.all(now);
+                self.look(now);
+            }
+            SocketEvent::Closed => {
+                self.open.retain(|open| *open != socket);
+                if self.open.is_empty() && self.state.is_closing() {
+                    self.state = Lifecycle::Closed;
+                }
+            }
+            SocketEvent::Bound(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::Disconnected(_)
+            | SocketEvent::HandshakeFailed { .. } => {}
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some(&(due, number)) = self.due.first()
+            && due <= now
+        {
+            self.due.remove(&(due, number));
+            let Some(mut pending) = self.pending.remove(&number) else { continue };
+            pending.due = None;
+            if pending.retries > 0 {
+                pending.retries -= 1;
+                self.stats.retries += 1;
+                self.send(now, number, &mut pending, true);
+                self.pending.insert(number, pending);
+            } else {
+                self.pending.insert(number, pending);
+                self.finish(now, number, Ended::TimedOut);
+            }
+        }
+        if self.state.is_open() {
+            self.look(now);
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: SourceVerb) {
+        let is_open = self.state.is_open();
+        match verb {
+            SourceVerb::Pull(call, _) | SourceVerb::Push(call, _) | SourceVerb::Report { call, .. } if !is_open => {
+                self.end(Asker::Call(call), Ended::Unanswered);
+            }
+            SourceVerb::Pull(call, pull) => {
+                self.stats.pulls += 1;
+                self.begin(now, pending(Asker::Call(call), pull));
+            }
+            SourceVerb::Push(call, push) => {
+                self.stats.pushes += 1;
+                let Push { app_version_name, endpoint_id, config_id, content_type, content, confirm, timeout } = push;
+                let pull = Pull { app_version_name, endpoint_id, config_id, timeout, ..Pull::default() };
+                let mut asked = pending(Asker::Call(call), pull);
+                asked.kind = Kind::ConfigPush;
+                asked.confirm = confirm;
+                asked.request.kind = Kind::ConfigPush;
+                asked.request.content_type = Cow::Owned(content_type);
+                asked.request.content = content;
+                self.begin(now, asked);
+            }
+            SourceVerb::Report { call, app_version_name, endpoint_id, config_id } => {
+                self.report(now, call, &app_version_name, &endpoint_id, &config_id);
+            }
+            SourceVerb::Cancel(call) => {
+                if let Some(number) = self.by_call.get(&call).copied() {
+                    self.settle(number);
+                }
+                self.sending.retain(|_, one| *one != call);
+                self.watches.remove(call);
+            }
+            SourceVerb::Watch(call, app_version_name, endpoint_id) => {
+                if is_open {
+                    self.watches.add(now, call, (app_version_name, endpoint_id));
+                    self.look(now);
+                }
+            }
+            SourceVerb::Clock(unix_ms) => self.clock = Clock::new(now, unix_ms),
+            SourceVerb::MaxPayload(bytes) => self.settings.part.max_payload = bytes,
+        }
+        self.close_if_done(now);
+    }
+
+    /// Waits for the answers to what was asked, for as long as `grace`.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.state.drain(now, grace);
+        self.close_if_done(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Hearing>> {
+        let output = self.outputs.pop_front()?;
+        self.stats.sent += u64::from(matches!(output, Output::Send { .. }));
+        Some(output)
+    }
+
+    fn poll_event(&mut self) -> Option<SourceEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        let watches = if self.state.is_open() { self.watches.poll_timeout() } else { None };
+        let due = self.due.first().map(|(due, _)| *due);
+        if self.state.is_closing() {
+            None
+        } else {
+            [due, watches, self.state.poll_timeout()].into_iter().flatten().min()
+        }
+    }
+
+    fn stats(&self) -> SourceStats {
+        let waiting = self.pending.values().filter(|one| matches!(one.asker, Asker::Call(_))).count();
+        SourceStats { waiting: waiting as u64, ..self.stats.clone() }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.is_closed()
+    }
+}

@@ -1,0 +1,609 @@
+//! The target: answers those who pull, takes what is pushed, and tells of it.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::settings::{Clock, Part, TargetStats};
+use super::subject::{answered_by, told};
+use super::{Kind, Message, Received, Rejected, decode, encode};
+use crate::question::{Questions, Token};
+use crate::{
+    Connection, DropKind, DropReason, Dropped, ErrorKind, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId,
+    SocketEvent, Verdict, Weight,
+};
+
+/// What the store may be asked at a time.
+const MOST_QUESTIONS: usize = 65_536;
+
+/// What a target listens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Listening {
+    /// Requests to the service, of which its replicas have their share.
+    Service,
+    /// Requests to this replica.
+    Replica,
+    /// Events of all.
+    Events,
+    /// The share of events that is handed out here.
+    SharedEvents,
+}
+
+/// How a target is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetSettings {
+    /// How it takes part.
+    pub part: Part,
+    /// Whether the replicas of the service share its requests (CDT-05, CDT-10).
+    pub shares_requests: bool,
+    /// Whether the content goes out with its announcement, where there is room for it.
+    pub includes_content: bool,
+    /// How long the store may take.
+    pub patience: Duration,
+}
+
+impl Default for TargetSettings {
+    fn default() -> Self {
+        let patience = Duration::from_secs(10);
+        Self { part: Part::default(), shares_requests: true, includes_content: false, patience }
+    }
+}
+
+/// A configuration, as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its name.
+    pub config_id: String,
+    /// Its type.
+    pub content_type: String,
+    /// What it is.
+    pub content: Bytes,
+}
+
+/// What the store says to a request for a configuration, or to one that is handed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It has it.
+    Found(Config),
+    /// It has stored it; whether it was new.
+    Stored {
+        /// The configuration.
+        config: Config,
+        /// Whether there was none of this name.
+        is_new: bool,
+    },
+    /// There is none.
+    Missing,
+    /// There is another one of this name.
+    Conflict,
+    /// It is not to be had, and why.
+    Failed {
+        /// What HTTP would say.
+        status: u16,
+        /// The same in words.
+        reason: String,
+    },
+}
+
+/// What the user of a target asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetVerb {
+    /// The store's answer to a question.
+    Answer(Token, Answer),
+    /// Tells everybody that there is a configuration for an endpoint (CDT-38); ends in [`TargetEvent::Announced`]. It goes
+    /// before the answer to who handed it in, if that is given after it (CDT-39).
+    Announce {
+        /// The version of the application.
+        app_version_name: String,
+        /// The endpoint.
+        endpoint_id: String,
+        /// The configuration.
+        config: Config,
+    },
+    /// What Unix time it is, in milliseconds.
+    Clock(i64),
+    /// The largest body there is room for.
+    MaxPayload(usize),
+}
+
+/// What a target tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetEvent {
+    /// The store is asked for a configuration, the current one or one by its name.
+    Get {
+        /// For the answer.
+        token: Token,
+        /// Who traces it.
+        correlation_id: String,
+        /// The version of the application.
+        app_version_name: String,
+        /// The endpoint.
+        endpoint_id: String,
+        /// The configuration; `None` is the latest.
+        config_id: Option<String>,
+    },
+    /// The store is to keep a configuration, or to go back to one that it has.
+    Put {
+        /// For the answer.
+        token: Token,
+        /// Who traces it.
+        correlation_id: String,
+        /// The version of the application.
+        app_version_name: String,
+        /// The endpoint.
+        endpoint_id: String,
+        /// Its name; `None` is that of its content.
+        config_id: Option<String>,
+        /// Its type.
+        content_type: String,
+        /// The content; `None` goes back.
+        content: Option<Bytes>,
+    },
+    /// An announcement is on its way, or is not.
+    Announced {
+        /// The version of the application.
+        app_version_name: String,
+        /// The endpoint.
+        endpoint_id: String,
+        /// The configuration.
+        config_id: String,
+        /// Whether it is.
+        is_sent: bool,
+    },
+    /// An endpoint has taken a configuration on, whoever tells it.
+    Updated {
+        /// The version of the application.
+        app_version_name: String,
+        /// The endpoint.
+        endpoint_id: String,
+        /// The configuration.
+        config_id: String,
+        /// When.
+        timestamp_ms: i64,
+    },
+    /// An event for whoever wants to know.
+    Told(Box<Received>),
+    /// A message came to nothing.
+    Dropped(Dropped),
+    /// What became of the connection.
+    Connection(Connection),
+}
+
+impl Event for TargetEvent {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Dropped(dropped) => dropped.weight(),
+            Self::Connection(_) => Weight::Notice(0),
+            Self::Put { content, .. } => Weight::Lossless(content.as_ref().map_or(0, Bytes::len)),
+            Self::Told(told) => Weight::Lossless(told.body.len()),
+            Self::Get { .. } | Self::Announced { .. } | Self::Updated { .. } => Weight::Lossless(0),
+        }
+    }
+}
+
+/// Whom an announcement is about: the version of the application, the endpoint, the configuration.
+type About = (String, String, String);
+
+/// A request that waits for the store.
+#[derive(Debug)]
+struct Asked {
+    request: Message<'static>,
+    /// Empty where no answer is wanted.
+    reply_to: String,
+}
+
+/// The target of CDT.
+#[derive(Debug)]
+pub struct Target {
+    settings: TargetSettings,
+    state: Lifecycle,
+    clock: Clock,
+    questions: Questions<Asked>,
+    announcing: HashMap<SendId, About>,
+    sends: u64,
+    open: Vec<Listening>,
+    outputs: VecDeque<Output<Listening>>,
+    events: VecDeque<TargetEvent>,
+    stats: TargetStats,
+}
+
+/// What a target is asked.
+const ASKED: [Kind; 2] = [Kind::ConfigRequest, Kind::ConfigPush];
+
+impl Target {
+    /// A target that subscribes at once.
+    pub fn new(now: Nanos, settings: TargetSettings) -> Self {
+        let part = &settings.part;
+        let service = ASKED.map(|kind| part.subjects.service(&part.instance, kind));
+        let group = Some(part.instance.as_str());
+        let mut outputs = VecDeque::from([
+            part.open(Listening::Events, [part.subjects.events()], None),
+            part.open(Listening::Replica, part.own(&ASKED), None),
+            part.open(Listening::Service, service, group.filter(|_| settings.shares_requests)),
+        ]);
+        let mut open = vec![Listening::Events, Listening::Replica, Listening::Service];
+        if part.shares_events {
+            outputs.push_back(part.open(Listening::SharedEvents, [part.subjects.events()], group));
+            open.push(Listening::SharedEvents);
+        }
+        Self {
+            clock: Clock::new(now, part.unix_ms),
+            questions: Questions::new(MOST_QUESTIONS, settings.patience),
+            settings,
+            state: Lifecycle::Open,
+            announcing: HashMap::new(),
+            sends: 0,
+            open,
+            outputs,
+            events: VecDeque::new(),
+            stats: TargetStats::default(),
+        }
+    }
+
+    fn drop(&mut self, reason: DropReason, incoming: Incoming<Listening>) {
+        let dropped = Dropped { reason, peer: incoming.peer, frames: incoming.frames };
+        dropped.count(&mut self.stats.dropped);
+        self.events.push_back(TargetEvent::Dropped(dropped));
+    }
+
+    /// Answers with a status and nothing else.
+    fn refuse(&mut self, now: Nanos, request: &Message<'_>, reply_to: &str, status: i32, reason: &str) {
+        self.answer(now, request, reply_to, (status, reason), None);
+    }
+
+    /// Answers, unless no answer is wanted. Errors have the name that was asked for, and no type (CDT-24, CDT-25).
+    fn answer(
+        &mut self,
+        now: Nanos,
+        request: &Message<'_>,
+        reply_to: &str,
+        (status, reason): (i32, &str),
+        config: Option<Config>,
+    ) {
+        if reply_to.is_empty() {
+            return;
+        }
+        let kind = if request.kind == Kind::ConfigPush { Kind::ConfigPushResponse } else { Kind::ConfigResponse };
+        let mut response = Message {
+            kind,
+            correlation_id: Cow::Borrowed(&request.correlation_id),
+            timestamp_ms: self.clock.unix_ms(now),
+            timeout_ms: request.timeout_ms,
+            endpoint_message_id: Cow::Borrowed(&request.endpoint_message_id),
+            app_version_name: Cow::Borrowed(&request.app_version_name),
+            endpoint_id: Cow::Borrowed(&request.endpoint_id),
+            config_id: Cow::Borrowed(&request.config_id),
+            status_code: status,
+            reason_phrase: Cow::Borrowed(reason),
+            ..Message::default()
+        };
+        if let Some(config) = config {
+            response.config_id = Cow::Owned(config.config_id);
+            if kind == Kind::ConfigResponse {
+                response.content_type = Cow::Owned(config.content_type);
+                response.content = Some(config.content);
+            }
+        }
+        let part = &self.settings.part;
+        let mut frames = part.frames(None, &response);
+        if frames[2].len() > part.max_payload {
+            // Whoever asked is told so, where silence would be all they get (CDT-31).
+            let too_large = Message {
+                content_type: Cow::Borrowed(""),
+                status_code: 413,
+                reason_phrase: Cow::Borrowed("larger than a message may be"),
+                content: None,
+                ..response
+            };
+            frames = part.frames(None, &too_large);
+        }
+        let to = match kind {
+            Kind::ConfigPushResponse => answered_by(reply_to, kind),
+            _ => reply_to.to_owned(),
+        };
+        self.outputs.push_back(Output::Send {
+            id: None,
+            socket: Listening::Service,
+            to: Some(to.into()),
+            frames: frames.into(),
+            until: None,
+        });
+    }
+
+    fn on_request(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Listening>) -> Verdict {
+        let (reply_to, body) = (text(&incoming.frames[0]), incoming.frames[2].clone());
+        match decode(&body, kind, &self.settings.part.body) {
+            Ok(request) => {
+                let request = request.into_owned();
+                if request.is_expired(self.clock.unix_ms(now), self.settings.part.clock_skew_ms) {
+                    self.drop(DropKind::Expired.into(), incoming);
+                } else if kind == Kind::ConfigRequest && reply_to.is_empty() {
+                    self.drop(DropKind::NoReplyTo.into(), incoming);
+                } else {
+                    self.ask(now, request, reply_to);
+                }
+                Verdict::default()
+            }
+            Err(Rejected { fault, field, remains }) => {
+                let error = fault.in_frame(2);
+                let reason = match field {
+                    Some(field) => format!("{}: {field}", fault.kind),
+                    None => fault.kind.to_string(),
+                };
+                self.refuse(now, &remains, &reply_to, 400, &reason);
+                self.drop(error.into(), incoming);
+                error.into()
+            }
+        }
+    }
+
+    /// Asks the store.
+    fn ask(&mut self, now: Nanos, mut request: Message<'static>, reply_to: String) {
+        let is_push = request.kind == Kind::ConfigPush;
+        if !self.state.is_open() {
+            self.count(&request, 503);
+            return self.refuse(now, &request, &reply_to, 503, "this replica ends");
+        }
+        let content = request.content.take();
+        let named = || Some(request.config_id.to_string()).filter(|id| !id.is_empty());
+        if is_push && content.is_none() && named().is_none() {
+            self.count(&request, 400);
+            return self.refuse(now, &request, &reply_to, 400, "missing_field: content or configId");
+        }
+        let (correlation_id, config_id) = (request.correlation_id.to_string(), named());
+        let (app_version_name, endpoint_id) = (request.app_version_name.to_string(), request.endpoint_id.to_string());
+        let content_type = request.content_type.to_string();
+        match self.questions.ask(now, Asked { request, reply_to }) {
+            Ok(token) if is_push => self.events.push_back(TargetEvent::Put {
+                token,
+                correlation_id,
+                app_version_name,
+                endpoint_id,
+                config_id,
+                content_type,
+                content,
+            }),
+            Ok(token) => self.events.push_back(TargetEvent::Get {
+                token,
+                correlation_id,
+                app_version_name,
+                endpoint_id,
+                config_id,
+            }),
+            Err(Asked { request, reply_to }) => {
+                self.count(&request, 503);
+                self.refuse(now, &request, &reply_to, 503, "the store has too much to do");
+            }
+        }
+    }
+
+    fn count(&mut self, request: &Message<'_>, status: i32) {
+        if request.kind == Kind::ConfigPush {
+            self.stats.pushes += 1;
+        } else {
+            self.stats.pulls += 1;
+            self.stats.not_found += u64::from(status == 404);
+        }
+    }
+
+    fn on_answer(&mut self, now: Nanos, asked: &Asked, answer: Answer) {
+        let Asked { request, reply_to } = asked;
+        let (status, reason, config) = match answer {
+            Answer::Found(config) => (200, Cow::Borrowed("OK"), Some(config)),
+            Answer::Stored { config, is_new: true } => (201, "Created".into(), Some(config)),
+            Answer::Stored { config, is_new: false } => (200, "OK".into(), Some(config)),
+            Answer::Missing => (404, "Not Found".into(), None),
+            Answer::Conflict => (409, "another configuration has this configId".into(), None),
+            Answer::Failed { status, reason } => (i32::from(status), Cow::Owned(reason), None),
+        };
+        self.count(request, status);
+        self.answer(now, request, reply_to, (status, &reason), config);
+    }
+
+    fn announce(&mut self, now: Nanos, app: String, endpoint: String, config: &Config) {
+        let part = &self.settings.part;
+        let mut event = Message {
+            kind: Kind::ConfigNewAvailable,
+            correlation_id: Cow::Owned(format!("{}-{}", part.replica, self.sends)),
+            timestamp_ms: self.clock.unix_ms(now),
+            timeout_ms: -1,
+            originator_replica_id: Cow::Borrowed(&part.replica),
+            app_version_name: Cow::Borrowed(&app),
+            endpoint_id: Cow::Borrowed(&endpoint),
+            config_id: Cow::Borrowed(&config.config_id),
+            ..Message::default()
+        };
+        if self.settings.includes_content {
+            let with = Message {
+                content_type: Cow::Borrowed(&config.content_type),
+                content: Some(config.content.clone()),
+                ..event.clone()
+            };
+            if encode(&with, &part.body).len() <= part.max_payload {
+                event = with;
+            }
+        }
+        let id = SendId(self.sends);
+        self.sends += 1;
+        let output = part.event(Listening::Events, Some(id), &event);
+        self.outputs.push_back(output);
+        self.announcing.insert(id, (app, endpoint, config.config_id.clone()));
+    }
+
+    fn announced(&mut self, (app_version_name, endpoint_id, config_id): About, is_sent: bool) {
+        self.events.push_back(TargetEvent::Announced { app_version_name, endpoint_id, config_id, is_sent });
+    }
+
+    fn on_event(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Listening>) -> Verdict {
+        let body = incoming.frames[2].clone();
+        let event = match decode(&body, kind, &self.settings.part.body) {
+            Ok(event) => event.into_owned(),
+            Err(Rejected { fault, .. }) => {
+                let error = fault.in_frame(2);
+                self.drop(error.into(), incoming);
+                return error.into();
+            }
+        };
+        let part = &self.settings.part;
+        if event.is_expired(self.clock.unix_ms(now), part.clock_skew_ms) {
+            self.drop(DropKind::Expired.into(), incoming);
+            return Verdict::default();
+        }
+        if incoming.socket == Listening::Events && kind == Kind::ConfigUpdated {
+            self.events.push_back(TargetEvent::Updated {
+                app_version_name: event.app_version_name.to_string(),
+                endpoint_id: event.endpoint_id.to_string(),
+                config_id: event.config_id.to_string(),
+                timestamp_ms: event.timestamp_ms,
+            });
+        }
+        if part.shares_events == (incoming.socket == Listening::Events) {
+            return Verdict::default();
+        }
+        if event.originator_replica_id == part.replica && !part.includes_own {
+            self.drop(DropKind::OwnEvent.into(), incoming);
+        } else {
+            self.stats.events += 1;
+            self.events.push_back(TargetEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
+        }
+        Verdict::default()
+    }
+
+    fn close_if_done(&mut self, now: Nanos) {
+        let is_done = self.questions.is_empty() && self.announcing.is_empty();
+        let Some(linger) = self.state.close(now, is_done) else { return };
+        while let Some(asked) = self.questions.give_up() {
+            self.count(&asked.request, 503);
+            self.refuse(now, &asked.request, &asked.reply_to, 503, "this replica ends");
+        }
+        for (_, about) in std::mem::take(&mut self.announcing) {
+            self.announced(about, false);
+        }
+        for socket in &self.open {
+            self.outputs.push_back(Output::Close { socket: *socket, linger });
+        }
+        if self.open.is_empty() {
+            self.state = Lifecycle::Closed;
+        }
+    }
+}
+
+/// A subject; whoever names one that is no text gets no answer.
+fn text(frame: &Bytes) -> String {
+    str::from_utf8(frame).unwrap_or_default().to_owned()
+}
+
+impl Machine for Target {
+    type Socket = Listening;
+    type Event = TargetEvent;
+    type Verb = TargetVerb;
+    type Stats = TargetStats;
+
+    /// A message: its subject is the peer, its frames are the reply subject, NATS's header block and the body.
+    fn handle_message(&mut self, now: Nanos, incoming: Incoming<Listening>) -> Verdict {
+        self.stats.received += 1;
+        if incoming.frames.len() != 3 {
+            let error = ErrorKind::BadFrameCount;
+            self.drop(crate::Fault { kind: error, offset: 0 }.in_frame(incoming.frames.len()).into(), incoming);
+            return error.into();
+        }
+        let subject = incoming.peer.clone().unwrap_or_default();
+        let kind = str::from_utf8(&subject).ok().and_then(|subject| told(subject).kind);
+        let verdict = match kind {
+            Some(kind) if ASKED.contains(&kind) => self.on_request(now, kind, incoming),
+            Some(kind) if kind.is_event() => self.on_event(now, kind, incoming),
+            _ => {
+                self.drop(DropKind::UnknownType.into(), incoming);
+                Verdict::default()
+            }
+        };
+        self.close_if_done(now);
+        verdict
+    }
+
+    fn handle_socket(&mut self, now: Nanos, socket: Listening, event: SocketEvent) {
+        if let Some(connection) = event.connection() {
+            self.events.push_back(TargetEvent::Connection(connection));
+        }
+        match event {
+            SocketEvent::Sent(id) | SocketEvent::Unsent(id, _) => {
+                if let Some(about) = self.announcing.remove(&id) {
+                    self.announced(about, matches!(event, SocketEvent::Sent(_)));
+                }
+            }
+            SocketEvent::Closed => {
+                self.open.retain(|open| *open != socket);
+                if self.open.is_empty() && self.state.is_closing() {
+                    self.state = Lifecycle::Closed;
+                }
+            }
+            SocketEvent::Bound(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::Connected(_)
+            | SocketEvent::Disconnected(_)
+            | SocketEvent::HandshakeFailed { .. } => {}
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some((_, asked)) = self.questions.expired(now) {
+            let failed = Answer::Failed { status: 500, reason: "the store did not answer".to_owned() };
+            self.on_answer(now, &asked, failed);
+        }
+        self.close_if_done(now);
+    }
+
+    fn handle_verb(&mut self, now: Nanos, verb: TargetVerb) {
+        match verb {
+            TargetVerb::Answer(token, answer) => {
+                if let Some(asked) = self.questions.answered(token) {
+                    self.on_answer(now, &asked, answer);
+                }
+            }
+            TargetVerb::Announce { app_version_name, endpoint_id, config } if self.state.is_closing() => {
+                self.announced((app_version_name, endpoint_id, config.config_id), false);
+            }
+            TargetVerb::Announce { app_version_name, endpoint_id, config } => {
+                self.announce(now, app_version_name, endpoint_id, &config);
+            }
+            TargetVerb::Clock(unix_ms) => self.clock = Clock::new(now, unix_ms),
+            TargetVerb::MaxPayload(bytes) => self.settings.part.max_payload = bytes,
+        }
+        self.close_if_done(now);
+    }
+
+    /// Answers what was begun, for as long as `grace`; what comes meanwhile is answered with 503.
+    fn handle_close(&mut self, now: Nanos, grace: Duration) {
+        self.state.drain(now, grace);
+        self.close_if_done(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output<Listening>> {
+        let output = self.outputs.pop_front()?;
+        self.stats.sent += u64::from(matches!(output, Output::Send { .. }));
+        Some(output)
+    }
+
+    fn poll_event(&mut self) -> Option<TargetEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        [self.questions.poll_timeout(), self.state.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn progress(&self) -> u64 {
+        self.stats.pulls + self.stats.pushes
+    }
+
+    fn stats(&self) -> TargetStats {
+        self.stats.clone()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.is_closed()
+    }
+}
