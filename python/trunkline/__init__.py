@@ -1,7 +1,7 @@
 """Message protocols over ZeroMQ, from a live socket to a Spark table.
 
-A room for each protocol (`trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0`), one for what is recorded
-(`trunkline.capture`), one for what decodes it (`trunkline.columns`),
+A room for each protocol (`trunkline.cdt`, `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0`,
+`trunkline.mtl`), one for what is recorded (`trunkline.capture`), one for what decodes it (`trunkline.columns`),
 one for Spark (`trunkline.spark`) and one for tests of your own (`trunkline.testing`); each is imported when it is first used.
 What all roles take is in `trunkline.options`, what they raise in `trunkline.errors`.
 """
@@ -32,7 +32,7 @@ from trunkline.errors import (
 from trunkline.options import RoleOptions, SocketOptions
 
 if TYPE_CHECKING:
-    from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, spark, testing
+    from trunkline import capture, cdt, cdtp, chirp, columns, dcp, mc0, msgpack, mtl, spark, testing
 
 __all__ = [
     "AuthenticationError",
@@ -53,6 +53,7 @@ __all__ = [
     "TrunklineError",
     "__version__",
     "capture",
+    "cdt",
     "cdtp",
     "chirp",
     "columns",
@@ -60,11 +61,12 @@ __all__ = [
     "error_kinds",
     "mc0",
     "msgpack",
+    "mtl",
     "spark",
     "testing",
 ]
 
-_ROOMS = frozenset({"capture", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "spark", "testing"})
+_ROOMS = frozenset({"capture", "cdt", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl", "spark", "testing"})
 
 if build_profile == "debug":
     warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)

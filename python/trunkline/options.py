@@ -128,15 +128,15 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def spelled_out(
-    options: type[SocketOptions], *, without: str | tuple[str, ...] = ()
+    options: type[Any], *, without: str | tuple[str, ...] = (), defaults: Mapping[str, object] = DEFAULTS
 ) -> Callable[[_Function], _Function]:
     """Lets the signature of a function name each of the options that its ``**options`` takes, as `help` shows it.
 
     Args:
         options: Those it takes.
         without: One or several that it does not.
+        defaults: What each is where it is not given.
     """
-    defaults: Mapping[str, object] = DEFAULTS
     left_out = (without,) if isinstance(without, str) else without
 
     def spell_out(function: _Function) -> _Function:

@@ -1,0 +1,46 @@
+"""CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both tell of it by events."""
+
+from __future__ import annotations
+
+from trunkline._native.cdt import (
+    ConfigNewAvailable,
+    ConfigPush,
+    ConfigPushResponse,
+    ConfigRequest,
+    ConfigResponse,
+    ConfigUpdated,
+    decode,
+    encode,
+)
+from trunkline._native.cdt import _restore as _restore
+from trunkline.cdt.options import CdtOptions
+from trunkline.cdt.source import AsyncSource, AsyncWatch, Source, SourceStats, Watch
+from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
+from trunkline.cdt.target import AsyncTarget, Target, TargetStats
+
+__all__ = [
+    "Assignment",
+    "AsyncSource",
+    "AsyncTarget",
+    "AsyncWatch",
+    "CdtOptions",
+    "Config",
+    "ConfigNewAvailable",
+    "ConfigPush",
+    "ConfigPushResponse",
+    "ConfigRequest",
+    "ConfigResponse",
+    "ConfigUpdated",
+    "MemoryStore",
+    "Rollout",
+    "Source",
+    "SourceStats",
+    "SqliteStore",
+    "Store",
+    "Stored",
+    "Target",
+    "TargetStats",
+    "Watch",
+    "decode",
+    "encode",
+]

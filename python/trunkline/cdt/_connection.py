@@ -1,0 +1,57 @@
+"""What roles of CDT need of a NATS, wherever it is: in another process, or in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+__all__ = ["Connection", "Deliver", "Happened"]
+
+# A message: the number of its subscription, its subject, the reply subject, the header block and the body.
+Deliver: TypeAlias = Callable[[int, bytes, bytes, bytes, bytes], None]
+
+# What became of the connection: "connected", "disconnected", "refused" or "failed", and where or why.
+Happened: TypeAlias = Callable[[str, str], None]
+
+
+class Connection(Protocol):
+    """A connection to a NATS, whose callbacks come in the loop it was opened in."""
+
+    @property
+    def max_payload(self) -> int:
+        """The largest body the server takes, in bytes."""
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where it is connected, without a word of who we are."""
+
+    async def open(self) -> None:
+        """Connects.
+
+        Raises:
+            PeerLostError: Nobody is there.
+            AuthenticationError: We are not let in.
+        """
+
+    async def subscribe(self, number: int, subject: str, queue: str) -> None:
+        """Has messages of a subject delivered under this number; one of each queue group has each."""
+
+    async def unsubscribe(self, number: int) -> None:
+        """Ends all subscriptions of a number."""
+
+    async def publish(self, subject: str, reply_to: str, body: bytes) -> None:
+        """Sends a message.
+
+        Raises:
+            PeerLostError: There is no connection, and no room for what waits for one.
+        """
+
+    async def flush(self) -> None:
+        """Waits until the server has everything that was sent.
+
+        Raises:
+            PeerLostError: It does not say so in time.
+        """
+
+    async def close(self) -> None:
+        """Ends the connection."""

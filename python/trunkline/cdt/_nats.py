@@ -1,0 +1,215 @@
+"""Connections over nats-py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+from urllib.parse import urlsplit
+
+from trunkline.cdt._connection import Deliver, Happened
+from trunkline.errors import AuthenticationError, LocalProtocolError, PeerLostError
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+__all__ = ["Identity", "NatsConnection", "without_credentials"]
+
+# How long a first connection may take in all, and how long the server to say that it has everything.
+_CONNECT_S = 5.0
+_FLUSH_S = 10.0
+
+# How long after a lost connection the next one is tried, at first.
+_RECONNECT_S = 0.25
+
+
+class Identity(TypedDict, total=False):
+    """Who we are to a server."""
+
+    credentials: str | None
+    nkey_seed: str | None
+    user: str | None
+    password: str | None
+    token: str | None
+    tls: ssl.SSLContext | None
+
+
+def without_credentials(server: str) -> str:
+    """A URL as it may be shown: without user, password and token."""
+    host = urlsplit(server).netloc.rpartition("@")[2]
+    scheme = urlsplit(server).scheme or "nats"
+    return f"{scheme}://{host}" if host else server.rpartition("@")[2]
+
+
+class _Headers(dict[str, str]):
+    """The headers of a message, and the block they were read from."""
+
+    block: bytes = b""
+
+
+def _guarded(deliver: Deliver) -> Client:
+    """A client that no message puts out of action, and that hands over those of our subscriptions as they come.
+
+    The parser of nats-py calls these two for every message; what they raise would end its reading, and the connection would be
+    deaf from then on.
+    """
+    from nats.aio.client import Client
+
+    class Guarded(Client):
+        def __init__(self) -> None:
+            super().__init__()
+            self.taken: dict[int, int] = {}
+
+        async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+            if not headers:
+                return None
+            read = _Headers()
+            read.block = headers
+            try:
+                read.update(await super()._process_headers(headers) or {})
+            except Exception:  # noqa: BLE001 - whatever it is, it is the sender's
+                logging.getLogger("trunkline.cdt").debug("a header block of NATS that is none: %r", headers[:200])
+            return read
+
+        def _build_message(
+            self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+        ) -> Any:
+            number = self.taken.get(sid)
+            if number is not None:
+                deliver(number, subject, reply, headers.block if isinstance(headers, _Headers) else b"", data)
+                return None
+            try:
+                return super()._build_message(sid, subject, reply, data, headers)
+            except UnicodeDecodeError:
+                return None
+
+    return Guarded()
+
+
+class NatsConnection:
+    """A connection to nats-server."""
+
+    def __init__(
+        self, servers: Sequence[str], identity: Identity, name: str, deliver: Deliver, happened: Happened
+    ) -> None:
+        self._servers = list(servers)
+        self._identity = identity
+        self._name = name
+        self._happened = happened
+        self._client: Any = _guarded(deliver)
+        self._subscriptions: dict[int, list[Any]] = {}
+        self._refused: Exception | None = None
+
+    @property
+    def client(self) -> Client:
+        """That of nats-py."""
+        client: Client = self._client
+        return client
+
+    @property
+    def max_payload(self) -> int:
+        return int(self._client.max_payload)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        url = self._client.connected_url
+        return () if url is None else (without_credentials(url.geturl()),)
+
+    async def open(self) -> None:
+        import nats.errors
+
+        given = self._identity
+        who = {
+            "user_credentials": given.get("credentials"),
+            "nkeys_seed_str": given.get("nkey_seed"),
+            "user": given.get("user"),
+            "password": given.get("password"),
+            "token": given.get("token"),
+            "tls": given.get("tls"),
+        }
+        try:
+            await asyncio.wait_for(
+                self._client.connect(
+                    servers=self._servers,
+                    name=self._name,
+                    error_cb=self._on_error,
+                    disconnected_cb=self._on_disconnected,
+                    reconnected_cb=self._on_reconnected,
+                    allow_reconnect=True,
+                    connect_timeout=2,
+                    reconnect_time_wait=_RECONNECT_S,
+                    max_reconnect_attempts=-1,
+                    **{name: value for name, value in who.items() if value is not None},
+                ),
+                _CONNECT_S,
+            )
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            await self._give_up()
+            raise self._why(self._refused or error) from error
+        except (ValueError, UnicodeError) as error:
+            # A URL or a seed that is none.
+            await self._give_up()
+            message = f"servers: {without_credentials(self._servers[0])}: {error}"
+            raise LocalProtocolError(message) from None
+
+    async def _give_up(self) -> None:
+        try:
+            await asyncio.wait_for(self._client.close(), 1.0)
+        except Exception:  # noqa: BLE001 - it is over, whatever it says
+            logging.getLogger("trunkline.cdt").debug("a connection that never was could not be closed", exc_info=True)
+
+    def _why(self, error: BaseException) -> Exception:
+        where = ", ".join(without_credentials(server) for server in self._servers)
+        words = str(error) or type(error).__name__
+        if "authorization" in words.lower() or "authentication" in words.lower():
+            return AuthenticationError(f"{where}: {words.removeprefix('nats: ')}")
+        if isinstance(error, TimeoutError) or "no servers" in words:
+            return PeerLostError(f"{where}: no NATS server answers there")
+        return PeerLostError(f"{where}: {words.removeprefix('nats: ')}")
+
+    async def subscribe(self, number: int, subject: str, queue: str) -> None:
+        subscription = await self._client.subscribe(subject, queue=queue)
+        self._client.taken[subscription._id] = number  # noqa: SLF001 - it has no other name
+        self._subscriptions.setdefault(number, []).append(subscription)
+
+    async def unsubscribe(self, number: int) -> None:
+        for subscription in self._subscriptions.pop(number, ()):
+            self._client.taken.pop(subscription._id, None)  # noqa: SLF001 - it has no other name
+            if not self._client.is_closed:
+                await subscription.unsubscribe()
+
+    async def publish(self, subject: str, reply_to: str, body: bytes) -> None:
+        import nats.errors
+
+        try:
+            await self._client.publish(subject, body, reply=reply_to)
+        except nats.errors.Error as error:
+            raise PeerLostError(str(error)) from error
+
+    async def flush(self) -> None:
+        import nats.errors
+
+        try:
+            await self._client.flush(_FLUSH_S)
+        except (nats.errors.Error, ValueError, OSError) as error:
+            raise PeerLostError(str(error)) from error
+
+    async def close(self) -> None:
+        if not self._client.is_closed:
+            await self._client.close()
+
+    async def _on_error(self, error: Exception) -> None:
+        words = str(error)
+        if not self._client.is_connected:
+            self._refused = error
+            return
+        kind = "refused" if "permissions violation" in words.lower() else "failed"
+        self._happened(kind, words.removeprefix("nats: "))
+
+    async def _on_disconnected(self) -> None:
+        self._happened("disconnected", ", ".join(map(without_credentials, self._servers)))
+
+    async def _on_reconnected(self) -> None:
+        self._happened("connected", ", ".join(self.endpoints))

@@ -1,0 +1,324 @@
+"""What the roles of CDT share: their opening, their events, their ending."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import ssl
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, Self, TypeAlias, TypeVar, get_args
+
+from trunkline._arguments import (
+    named,
+    need_callable,
+    need_choice,
+    need_flag,
+    need_number,
+    need_path,
+    need_text,
+    refuse,
+)
+from trunkline._native.cdt import ConfigNewAvailable, ConfigUpdated, is_token
+from trunkline._notices import Dropped, Notices
+from trunkline._roles import AsyncRole, BlockingRole, Role
+from trunkline.cdt import _portal
+from trunkline.cdt._connection import Connection, Deliver, Happened
+from trunkline.cdt._pump import Pump
+from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
+from trunkline.errors import (
+    AuthenticationError,
+    ClosedError,
+    LocalProtocolError,
+    TimeoutError,  # noqa: A004 - trunkline's
+)
+
+__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "need_name", "need_names"]
+
+Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
+Result = TypeVar("Result")
+
+# How long a role finishes what it has, unless it is told.
+DRAIN_S = 5.0
+
+
+def need_names(**names: object) -> None:
+    """Refuses ids that are no text, or empty (CDT-16, CDT-17)."""
+    for argument, name in names.items():
+        need_text(argument, name)
+        if not name:
+            message = f"{argument} is empty"
+            raise LocalProtocolError(message)
+
+
+def need_name(argument: str, name: object) -> None:
+    """Refuses what cannot be one token of a subject (CDT-11)."""
+    need_text(argument, name)
+    if not is_token(str(name)):
+        message = f"{argument} is one token of a NATS subject, without dots, wildcards and spaces, not {name!r}"
+        raise LocalProtocolError(message)
+
+
+def _checked(given: CdtOptions) -> CdtOptions:
+    unknown = set(given) - set(CdtOptions.__annotations__)
+    if unknown:
+        message = f"unexpected keyword argument {unknown.pop()!r}"
+        raise TypeError(message)
+    chosen: CdtOptions = {**DEFAULTS, **given}
+    if not named("servers", chosen["servers"]):
+        message = "servers is empty"
+        raise LocalProtocolError(message)
+    need_path("credentials", chosen["credentials"], may_be_none=True)
+    for secret in ("nkey_seed", "user", "password", "token"):
+        need_text(secret, chosen[secret], may_be_none=True)
+    if not isinstance(chosen["tls"], ssl.SSLContext | None):
+        refuse("tls", "an ssl.SSLContext or None", chosen["tls"])
+    need_choice("codec", chosen["codec"], get_args(Codec))
+    need_choice("bytes_encoding", chosen["bytes_encoding"], get_args(BytesEncoding))
+    for flag in ("strict", "queue_events", "include_own"):
+        need_flag(flag, chosen[flag])
+    need_name("protocol_token", chosen["protocol_token"])
+    need_text("prefix", chosen["prefix"])
+    for token in chosen["prefix"].split("."):
+        need_name("prefix", token)
+    if chosen["replica_id"] is not None:
+        need_name("replica_id", chosen["replica_id"])
+    need_number("clock_skew_ms", chosen["clock_skew_ms"])
+    need_number("queue_messages", chosen["queue_messages"], least=1)
+    need_callable("on_drop", chosen["on_drop"])
+    need_path("capture", chosen["capture"], may_be_none=True)
+    return chosen
+
+
+def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Connection]:
+    """What makes a connection to the servers that are chosen."""
+    servers = named("servers", chosen["servers"])
+    if servers[0].startswith("memory://"):
+        from trunkline.cdt._memory import MemoryConnection
+
+        if len(servers) > 1:
+            message = f"servers: {servers[0]} goes with no other"
+            raise LocalProtocolError(message)
+        return lambda deliver, happened: MemoryConnection(servers[0], deliver, happened)
+    from trunkline.cdt._nats import Identity, NatsConnection
+
+    credentials = chosen["credentials"]
+    identity = Identity(
+        credentials=None if credentials is None else os.fspath(credentials),
+        nkey_seed=chosen["nkey_seed"],
+        user=chosen["user"],
+        password=chosen["password"],
+        token=chosen["token"],
+        tls=chosen["tls"],
+    )
+    return lambda deliver, happened: NatsConnection(servers, identity, name, deliver, happened)
+
+
+class Part(Role):
+    """What a role of CDT does apart from waiting."""
+
+    _native: Pump | None = None
+    _protocol_options: CdtOptions
+    # A machine without a pump has no sockets to be set up, and no capture.
+    _options: dict[str, Any]
+
+    def _set_up(self, who: str, name: str, options: CdtOptions) -> None:
+        need_name("name", name)
+        self._who, self._name = who, name
+        self._chosen = _checked(options)
+        self._options = {}
+        self._replica_id = self._chosen["replica_id"] or secrets.token_hex(8)
+        self._events: deque[Event] = deque()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._unqueued = 0
+        self._refusals: list[str] | None = []
+        self._notices = Notices("cdt", who, self._chosen["on_drop"])
+        self._log = logging.getLogger("trunkline.cdt")
+
+    @property
+    def name(self) -> str:
+        """The service it is a replica of."""
+        return self._name
+
+    @property
+    def replica_id(self) -> str:
+        """Which replica it is."""
+        return self._replica_id
+
+    def _taking_part(self) -> dict[str, Any]:
+        """How its machine takes part."""
+        chosen = self._chosen
+        return {
+            "name": self._name,
+            "replica_id": self._replica_id,
+            "prefix": chosen["prefix"],
+            "protocol_token": chosen["protocol_token"],
+            "codec": chosen["codec"],
+            "bytes_encoding": chosen["bytes_encoding"],
+            "strict": chosen["strict"],
+            "queue_events": chosen["queue_events"],
+            "include_own": chosen["include_own"],
+            "clock_skew_ms": chosen["clock_skew_ms"],
+            "max_payload": 1 << 20,
+            "unix_ms": 0,
+        }
+
+    async def _start(self) -> None:
+        kind, settings = self._machine()
+        # A role that is collected is not to be kept by what works for it.
+        whose = weakref.ref(self)
+
+        def tell(kind: str, *details: Any) -> None:
+            role = whose()
+            if role is not None:
+                role._tell(kind, *details)  # noqa: SLF001 - it is this very class
+
+        pump = Pump(kind, settings, connector(self._chosen, self._name), tell, None)
+        await pump.open()
+        self._native = pump
+        refusals, self._refusals = self._refusals, None
+        if refusals:
+            await pump.close(0.0)
+            raise AuthenticationError(refusals[0])
+
+    async def _stop(self, drain_s: float) -> None:
+        if self._native is not None:
+            await self._native.close(drain_s)
+            self._wake()
+
+    @property
+    def _pump(self) -> Pump:
+        pump: Pump = self._opened()
+        return pump
+
+    def _let_go(self, native: Pump) -> None:
+        if native.loop.is_running():
+            asyncio.run_coroutine_threadsafe(native.close(0.0), native.loop)
+
+    def _tell(self, kind: str, *details: Any) -> None:
+        """Takes what its machine, or its connection, has to say."""
+        if kind == "event":
+            self._queue(details[0])
+        elif kind == "dropped":
+            self._notices.tell(kind, *details)
+        elif kind == "refused" and self._refusals is not None:
+            self._refusals.append(details[0])
+        else:
+            self._notices.tell(kind, *details)
+
+    def _queue(self, event: Event) -> None:
+        self._log.debug("%s: %s of %s", self._who, type(event).__name__, event.correlation_id)
+        if len(self._events) >= self._chosen["queue_messages"]:
+            self._unqueued += 1
+            self._notices.dropped(Dropped(None, "queue_full", ()))
+            return
+        self._events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _receive(self, timeout_s: float | None) -> Event:
+        loop = asyncio.get_running_loop()
+        end = None if timeout_s is None else loop.time() + timeout_s
+        while not self._events:
+            if self._pump.closed:
+                message = "the role is closed"
+                raise ClosedError(message)
+            arrived: asyncio.Future[None] = loop.create_future()
+            self._waiting.add(arrived)
+            try:
+                await asyncio.wait_for(arrived, None if end is None else max(0.0, end - loop.time()))
+            except builtins_timeout:
+                message = f"no event came within {timeout_s} s"
+                raise TimeoutError(message) from None
+            finally:
+                self._waiting.discard(arrived)
+        return self._events.popleft()
+
+    def _counted(self) -> dict[str, Any]:
+        """Counters of the machine, and what was dropped since."""
+        counts = self._pump.stats()
+        if self._unqueued:
+            counts["dropped"] = {**counts["dropped"], "queue_full": self._unqueued}
+        return counts
+
+
+builtins_timeout = asyncio.TimeoutError
+
+
+class BlockingPart(Part, BlockingRole):
+    """A role of CDT whose waits block; an iterator of the events of others."""
+
+    def _open(self) -> None:
+        self._loop = _portal.loop()
+        _portal.call(self._loop, self._start())
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Waits for something, in the loop of all blocking roles."""
+        return _portal.call(self._loop, coroutine)
+
+    def receive(self, *, timeout_s: float | None = None) -> Event:
+        """Waits for an event.
+
+        Args:
+            timeout_s: How long; None for ever, 0 not at all.
+
+        Raises:
+            TimeoutError: None came.
+            ClosedError: The role is closed.
+        """
+        return self._run(self._receive(timeout_s))
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            return self.receive()
+        except ClosedError:
+            raise StopIteration from None
+
+    def close(self, *, drain_s: float = DRAIN_S) -> None:
+        """Finishes what it has begun, at most for `drain_s`, and ends."""
+        if self._native is not None and not self._native.closed:
+            self._run(self._stop(drain_s))
+
+    def _abandon(self) -> None:
+        with suppress(ClosedError):
+            self.close(drain_s=0.0)
+
+
+class AsyncPart(Part, AsyncRole):
+    """A role of CDT for asyncio; an asynchronous iterator of the events of others."""
+
+    async def __aenter__(self) -> Self:
+        if self._native is None:
+            await self._start()
+        return self
+
+    async def receive(self, *, timeout_s: float | None = None) -> Event:
+        """Waits for an event; see the blocking class."""
+        return await self._receive(timeout_s)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            return await self._receive(None)
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    async def close(self, *, drain_s: float = DRAIN_S) -> None:
+        """Finishes what it has begun, at most for `drain_s`, and ends."""
+        await self._stop(drain_s)
+
+    async def _abandon(self) -> None:
+        await self.close(drain_s=0.0)

@@ -1,0 +1,63 @@
+"""A loop in a thread of its own, for those who have none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from trunkline.errors import ClosedError
+
+__all__ = ["call", "loop"]
+
+Result = TypeVar("Result")
+
+
+class _Portal:
+    """The loop that all blocking roles of CDT of this process share."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="trunkline-cdt", daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def _run(self, started: threading.Event) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(started.set)
+        self.loop.run_forever()
+
+
+_portal: _Portal | None = None
+_lock = threading.Lock()
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """The loop; one of the process this one was forked from runs there."""
+    global _portal  # noqa: PLW0603 - one a process
+    with _lock:
+        if _portal is None or _portal.process != os.getpid():
+            _portal = _Portal()
+        return _portal.loop
+
+
+def call(where: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Waits for a coroutine in that loop; whoever interrupts the wait gives it up."""
+    if not where.is_running():
+        coroutine.close()
+        message = "its loop has ended"
+        raise ClosedError(message)
+    future = asyncio.run_coroutine_threadsafe(coroutine, where)
+    try:
+        return future.result()
+    except CancelledError:
+        message = "the role was closed meanwhile"
+        raise ClosedError(message) from None
+    except BaseException:
+        future.cancel()
+        raise

@@ -1,0 +1,244 @@
+"""What moves the messages of a role: its machine over a connection, in one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from trunkline import _native
+from trunkline.cdt._connection import Connection, Deliver, Happened
+from trunkline.errors import ClosedError, PeerLostError
+
+__all__ = ["Pump"]
+
+# How often the machine is told what time it is: clocks are set.
+_CLOCK_S = 1.0
+_DRIFT_MS = 5
+
+_CLOSE_S = 5.0
+
+
+class Pump:
+    """A machine of CDT, its connection, and the loop that both are in.
+
+    Every method is called in that loop.
+
+    Args:
+        kind: The kind of machine.
+        settings: How it is set up.
+        connect: Makes the connection.
+        tell: Hears of every event, `(kind, *details)`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        settings: dict[str, Any],
+        connect: Callable[[Deliver, Happened], Connection],
+        tell: Callable[..., None],
+        tap: Callable[[int, str, bytes | str, tuple[bytes, ...], str | None], None] | None,
+    ) -> None:
+        self._kind = kind
+        self._settings = settings
+        self._tell = tell
+        self._tap = tap
+        self.connection = connect(self._deliver, self._happened)
+        self._inbox: list[tuple[int, bytes, tuple[bytes, bytes, bytes]]] = []
+        self._outputs: deque[Any] = deque()
+        self._is_due = False
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._driver: _native.Driver | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended = asyncio.Event()
+        self._unix_ms = 0
+
+    async def open(self) -> None:
+        """Connects and subscribes; once it returns, the server knows of every subscription.
+
+        Raises:
+            PeerLostError: Nobody is there.
+            AuthenticationError: We are not let in.
+        """
+        self._loop = asyncio.get_running_loop()
+        await self.connection.open()
+        self._unix_ms = time.time_ns() // 1_000_000 - self._now_ns() // 1_000_000
+        settings = {**self._settings, "max_payload": self.connection.max_payload, "unix_ms": self._unix()}
+        try:
+            self._driver = _native.Driver(self._kind, settings, now_ns=self._now_ns(), seed=None)
+            self._turn()
+            while self._outputs:
+                await self._carry_out(self._outputs.popleft())
+            await self.connection.flush()
+        except BaseException:
+            await self.connection.close()
+            raise
+        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._keep_time())]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where it runs."""
+        return self._loop
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where it is connected."""
+        return self.connection.endpoints
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self._ended.is_set()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the machine, by name."""
+        assert self._driver is not None
+        return self._driver.stats()
+
+    def ask(self, verb: str, **given: Any) -> None:
+        """Asks the machine for something; what comes of it comes with the next turn.
+
+        Raises:
+            ClosedError: It is over.
+        """
+        if self._ended.is_set() or self._driver is None:
+            message = "the role is closed"
+            raise ClosedError(message)
+        self._driver.ask(self._now_ns(), verb, **given)
+        self._soon()
+
+    async def close(self, grace_s: float) -> None:
+        """Ends in order: what was begun is finished, for as long as `grace_s`."""
+        if self._driver is None or self._ended.is_set():
+            return
+        self._driver.handle_close(self._now_ns(), grace_s)
+        self._soon()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), grace_s + _CLOSE_S)
+        self._ended.set()
+        for task in self._tasks:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(PeerLostError):
+            await self.connection.flush()
+        await self.connection.close()
+
+    def _now_ns(self) -> int:
+        return int(self._loop.time() * 1e9)
+
+    def _unix(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def _deliver(self, number: int, subject: bytes, reply_to: bytes, block: bytes, body: bytes) -> None:
+        self._inbox.append((number, subject, (reply_to, block, body)))
+        if not self._is_due:
+            self._soon()
+
+    def _happened(self, what: str, text: str) -> None:
+        if self._driver is None or self._ended.is_set():
+            return
+        if what in ("connected", "disconnected"):
+            self._driver.handle_socket(self._now_ns(), 0, what, endpoint=text)
+            if what == "connected":
+                self._driver.ask(self._now_ns(), "max_payload", bytes=self.connection.max_payload)
+        else:
+            self._tell(what, text)
+        self._soon()
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Hands over what came in, and takes what comes of it."""
+        self._is_due = False
+        driver = self._driver
+        if driver is None or self._ended.is_set():
+            return
+        inbox, self._inbox = self._inbox, []
+        now_ns = self._now_ns()
+        driver.handle_timeout(now_ns)
+        outputs, events, errors = driver.exchange(now_ns, inbox)
+        if self._tap is not None and inbox:
+            kinds = dict(errors)
+            for at, (_, subject, (reply_to, block, body)) in enumerate(inbox):
+                self._tap(0, "in", subject, (reply_to, block, body), kinds.get(at))
+        for event in events:
+            self._tell(*event)
+        if outputs:
+            self._outputs.extend(outputs)
+            self._wake.set()
+        self._plan(driver.timeout_ns)
+        if driver.closed and not self._outputs:
+            self._ended.set()
+
+    def _plan(self, timeout_ns: int | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if timeout_ns is not None:
+            self._timer = self._loop.call_at(timeout_ns / 1e9 + 1e-6, self._soon)
+
+    async def _send(self) -> None:
+        """Carries out what the machine wants, in its order; what it wants to know of is told once the server has it."""
+        driver = self._driver
+        assert driver is not None
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            sent: list[tuple[int, int]] = []
+            while self._outputs:
+                told = await self._carry_out(self._outputs.popleft())
+                if told is not None:
+                    sent.append(told)
+            if sent:
+                happening, reason = "sent", None
+                try:
+                    await self.connection.flush()
+                except PeerLostError:
+                    happening, reason = "unsent", "unreachable"
+                for socket, number in sent:
+                    driver.handle_socket(self._now_ns(), socket, happening, send=number, reason=reason)
+            self._soon()
+
+    async def _carry_out(self, output: Any) -> tuple[int, int] | None:
+        """Does one thing; gives socket and number of what the machine wants to hear of."""
+        driver = self._driver
+        assert driver is not None
+        if type(output) is tuple:
+            socket, number, to, frames = output
+            reply_to, _, body = frames
+            try:
+                await self.connection.publish(to.decode(), reply_to.decode(), body)
+            except (PeerLostError, UnicodeDecodeError) as error:
+                self._tell("failed", str(error))
+                if number is not None:
+                    driver.handle_socket(self._now_ns(), socket, "unsent", send=number, reason="unreachable")
+                return None
+            if self._tap is not None:
+                self._tap(1, "out", to, frames, None)
+            return None if number is None else (socket, number)
+        if output["output"] == "open":
+            for bound in output["bind"]:
+                subject, _, queue = bound.partition(" ")
+                await self.connection.subscribe(output["socket"], subject, queue)
+        elif output["output"] == "close":
+            await self.connection.unsubscribe(output["socket"])
+            driver.handle_socket(self._now_ns(), output["socket"], "closed")
+        return None
+
+    async def _keep_time(self) -> None:
+        while True:
+            await asyncio.sleep(_CLOCK_S)
+            unix_ms = self._unix()
+            expected = self._unix_ms + self._now_ns() // 1_000_000
+            if abs(unix_ms - expected) > _DRIFT_MS:
+                self._unix_ms += unix_ms - expected
+                self.ask("clock", unix_ms=unix_ms)

@@ -1,0 +1,560 @@
+"""The role that pulls configurations, pushes them and watches them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, Unpack
+
+from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
+from trunkline._native.cdt import ConfigPushResponse, ConfigResponse
+from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
+from trunkline.cdt.options import DEFAULTS, CdtOptions
+from trunkline.cdt.store import content_id
+from trunkline.cdt.target import CONTENT_TYPE
+from trunkline.errors import (
+    AuthenticationError,
+    ClosedError,
+    ConfigError,
+    LocalProtocolError,
+    PeerLostError,
+    TimeoutError,  # noqa: A004 - trunkline's
+)
+from trunkline.options import spelled_out
+
+__all__ = ["AsyncSource", "AsyncWatch", "Confirm", "Pulling", "Source", "SourceStats", "Watch"]
+
+Confirm = Literal["stored", "applied"]
+
+_TIMEOUT_S = 3.0
+_RESYNC_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStats:
+    """Counters of a source since its start.
+
+    Attributes:
+        received: Messages taken in.
+        sent: Messages given to the connection.
+        dropped: Messages that came to nothing, by kind; only kinds that occurred.
+        pulls: Pulls that were begun.
+        pushes: Pushes that were begun.
+        retries: Requests that were sent again.
+        expired: Messages whose time was over.
+        events: Events of others.
+        waiting: Pulls and pushes that wait for an answer.
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    pulls: int
+    pushes: int
+    retries: int
+    expired: int
+    events: int
+    waiting: int
+    capture_lost: int
+
+
+class Watching:
+    """What has changed, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.changes: deque[ConfigResponse] = deque(maxlen=1)
+        self.changed = asyncio.Event()
+        self.is_over = False
+
+    def put(self, response: ConfigResponse) -> None:
+        # Who is slow has the latest: what it was before is history.
+        self.changes.append(response)
+        self.changed.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self.changed.set()
+
+    async def take(self, timeout_s: float | None) -> ConfigResponse:
+        try:
+            await asyncio.wait_for(self.changed.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            message = f"no configuration came within {timeout_s} s"
+            raise TimeoutError(message) from None
+        if not self.changes:
+            message = "the watch has ended"
+            raise ClosedError(message)
+        response = self.changes.popleft()
+        if not self.is_over:
+            self.changed.clear()
+        return response
+
+
+class Pulling(Part):
+    """What a source does apart from waiting."""
+
+    @spelled_out(CdtOptions, defaults=DEFAULTS)
+    def __init__(
+        self,
+        name: str,
+        *,
+        target: str,
+        cache: int = 0,
+        resync_s: float = _RESYNC_S,
+        **options: Unpack[CdtOptions],
+    ) -> None:
+        self._set_up("source", name, options)
+        need_name("target", target)
+        need_number("cache", cache)
+        need_seconds("resync_s", resync_s)
+        self._target, self._resync_s, self._room = target, float(resync_s), cache
+        self._cached: OrderedDict[tuple[str, str, str], ConfigResponse] = OrderedDict()
+        self._calls: dict[int, asyncio.Future[tuple[str, Any]]] = {}
+        self._watching: dict[int, Watching] = {}
+        self._last_call = 0
+        self._made()
+
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "cdt.source", {**self._taking_part(), "target": self._target, "resync_s": self._resync_s}
+
+    async def _stop(self, drain_s: float) -> None:
+        await super()._stop(drain_s)
+        self._lose(ClosedError("the role is closed"))
+        for watching in self._watching.values():
+            watching.end()
+
+    def _tell(self, kind: str, *details: Any) -> None:
+        if kind == "ended":
+            call, how, what = details
+            future = self._calls.pop(call, None)
+            if future is not None and not future.done():
+                future.set_result((how, what))
+        elif kind == "changed":
+            watching = self._watching.get(details[0])
+            if watching is not None:
+                watching.put(details[1])
+        else:
+            super()._tell(kind, *details)
+            if kind == "refused" and self._refusals is None:
+                # The server says which subject, not which message: whoever waits, waits in vain.
+                self._lose(AuthenticationError(details[0]))
+
+    def _lose(self, error: Exception) -> None:
+        calls, self._calls = self._calls, {}
+        for call, future in calls.items():
+            if not future.done():
+                future.set_exception(error)
+                if not self._pump.closed:
+                    self._pump.ask("cancel", call=call)
+
+    def _number(self) -> int:
+        self._last_call += 1
+        return self._last_call
+
+    async def _call(self, verb: str, **given: Any) -> tuple[str, Any]:
+        pump = self._pump
+        call = self._number()
+        future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
+        self._calls[call] = future
+        try:
+            pump.ask(verb, call=call, **given)
+            return await future
+        except asyncio.CancelledError:
+            if not pump.closed:
+                pump.ask("cancel", call=call)
+            raise
+        finally:
+            self._calls.pop(call, None)
+
+    def _failed(self, how: str, timeout_s: float | None) -> Exception:
+        if how == "no_target":
+            return PeerLostError(f"nobody serves {self._target}")
+        if how == "timed_out":
+            return TimeoutError(f"{self._target} did not answer within {timeout_s} s")
+        if how == "too_large":
+            return ConfigError(413, "larger than a message may be")
+        if how == "unsent":
+            return PeerLostError("there is no connection to a NATS server")
+        return ClosedError("the role was closed before there was an answer")
+
+    @staticmethod
+    def _need_time(timeout_s: float | None) -> None:
+        need_seconds("timeout_s", timeout_s, may_be_none=True)
+        if timeout_s is not None and timeout_s <= 0:
+            # On the wire no time is for ever.
+            message = f"no answer within {timeout_s} s"
+            raise TimeoutError(message)
+
+    async def _pull(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str | None,
+        timeout_s: float | None,
+        retries: int,
+        endpoint_message_id: str | None,
+    ) -> ConfigResponse:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        need_text("config_id", config_id, may_be_none=True)
+        need_number("retries", retries)
+        self._need_time(timeout_s)
+        key = (app_version_name, endpoint_id, config_id or "")
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
+        how, response = await self._call(
+            "pull",
+            app_version_name=app_version_name,
+            endpoint_id=endpoint_id,
+            config_id=config_id or None,
+            endpoint_message_id=endpoint_message_id,
+            timeout_s=timeout_s,
+            retries=retries,
+        )
+        if how != "answered":
+            raise self._failed(how, timeout_s)
+        answer = _good(response)
+        if self._room and config_id:
+            self._cached[key] = answer
+            if len(self._cached) > self._room:
+                self._cached.popitem(last=False)
+        return answer
+
+    async def _push(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes | None,
+        content_type: str,
+        config_id: str | None,
+        confirm: Confirm | None,
+        timeout_s: float | None,
+    ) -> str:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        need_text("content_type", content_type)
+        need_text("config_id", config_id, may_be_none=True)
+        if confirm not in ("stored", "applied", None):
+            message = f"confirm is 'stored', 'applied' or None, not {confirm!r}"
+            raise LocalProtocolError(message)
+        self._need_time(timeout_s)
+        how, what = await self._call(
+            "push",
+            app_version_name=app_version_name,
+            endpoint_id=endpoint_id,
+            content=content,
+            content_type=content_type,
+            config_id=config_id or None,
+            confirm=confirm,
+            timeout_s=timeout_s,
+        )
+        if how == "answered":
+            return _stored(what)
+        if how == "applied":
+            return str(what)
+        if how == "sent":
+            return config_id or content_id(content_type, content or b"")
+        raise self._failed(how, timeout_s)
+
+    async def _push_content(
+        self, app: str, endpoint: str, content: bytes, *given: Any
+    ) -> str:
+        need_bytes("content", content)
+        return await self._push(app, endpoint, bytes(content), *given)
+
+    async def _report(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
+        given = {"app_version_name": app_version_name, "endpoint_id": endpoint_id, "config_id": config_id}
+        how, _ = await self._call("report", **given)
+        if how != "sent":
+            raise self._failed(how, None)
+
+    async def _watch(self, app_version_name: str, endpoint_id: str) -> tuple[int, Watching]:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        call = self._number()
+        self._pump.ask("watch", call=call, app_version_name=app_version_name, endpoint_id=endpoint_id)
+        watching = self._watching[call] = Watching()
+        return call, watching
+
+    async def _unwatch(self, call: int) -> None:
+        watching = self._watching.pop(call, None)
+        if watching is not None:
+            watching.end()
+            if not self._pump.closed:
+                self._pump.ask("cancel", call=call)
+
+    @property
+    def stats(self) -> SourceStats:
+        """Counters of this moment; the last ones once closed."""
+        counts = self._counted()
+        return SourceStats(**counts, expired=counts["dropped"].get("expired", 0), capture_lost=0)
+
+
+def _good(response: ConfigResponse) -> ConfigResponse:
+    if not 200 <= response.status_code < 300:
+        raise ConfigError(response.status_code, response.reason_phrase or "")
+    return response
+
+
+def _stored(response: ConfigPushResponse) -> str:
+    if not 200 <= response.status_code < 300:
+        raise ConfigError(response.status_code, response.reason_phrase or "")
+    return response.config_id
+
+
+class Watch:
+    """Keeps up with the configuration of an endpoint: an iterator, and a context manager that ends it."""
+
+    def __init__(self, source: Source, app_version_name: str, endpoint_id: str) -> None:
+        self._source = source
+        self._call, self._watching = source._run(source._watch(app_version_name, endpoint_id))  # noqa: SLF001 - its own
+
+    def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
+        """Waits for a configuration other than the last one.
+
+        Raises:
+            TimeoutError: None came.
+            ClosedError: The watch has ended, or its source.
+        """
+        return self._source._run(self._watching.take(timeout_s))  # noqa: SLF001 - its own
+
+    def close(self) -> None:
+        """Ends it."""
+        if not self._source.closed:
+            self._source._run(self._source._unwatch(self._call))  # noqa: SLF001 - its own
+
+    def __iter__(self) -> Iterator[ConfigResponse]:
+        return self
+
+    def __next__(self) -> ConfigResponse:
+        try:
+            return self.receive()
+        except ClosedError:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncWatch:
+    """`Watch` for asyncio."""
+
+    def __init__(self, source: AsyncSource, app_version_name: str, endpoint_id: str) -> None:
+        self._source = source
+        self._about = (app_version_name, endpoint_id)
+        self._begun: tuple[int, Watching] | None = None
+
+    async def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
+        """Waits for a configuration other than the last one; see `Watch.receive`."""
+        if self._begun is None:
+            self._begun = await self._source._watch(*self._about)  # noqa: SLF001 - its own
+        return await self._begun[1].take(timeout_s)
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._begun is not None:
+            await self._source._unwatch(self._begun[0])  # noqa: SLF001 - its own
+
+    def __aiter__(self) -> AsyncIterator[ConfigResponse]:
+        return self
+
+    async def __anext__(self) -> ConfigResponse:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Source(Pulling, BlockingPart):
+    """Pulls configurations from a target and pushes them there, keeps up with them, and tells which ones endpoints have taken on.
+
+    It runs in a thread that all blocking roles of CDT share, until it is closed; its methods may be called from any thread.
+    Iterating gives the events of others: what targets have, and what endpoints have taken on.
+
+    Args:
+        name: The service it is a replica of, one token of a NATS subject.
+        target: The service that it pulls from.
+        cache: How many configurations that were asked for by their id it remembers, and does not ask for again.
+        resync_s: How often a watch looks by itself, in seconds, for announcements that were lost (CDT-49).
+        **options: Where the NATS is and how messages are written, each in `trunkline.cdt.CdtOptions`.
+
+    Raises:
+        PeerLostError: No server answers, within 5 s.
+        AuthenticationError: The server does not let us in, or not subscribe.
+        LocalProtocolError: A name cannot be part of a subject.
+
+    ```pycon
+    >>> from trunkline import cdt
+    >>> with cdt.Target("cdp", servers="memory://pull") as target, cdt.Source("cmx", target="cdp", servers="memory://pull") as source:
+    ...     config_id = target.put("app-1", "endpoint-7", b"{}")
+    ...     response = source.pull("app-1", "endpoint-7")
+    ...     response.content, response.config_id == config_id
+    (b'{}', True)
+
+    ```
+    """
+
+    def pull(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str | None = None,
+        *,
+        timeout_s: float | None = _TIMEOUT_S,
+        retries: int = 0,
+        endpoint_message_id: str | None = None,
+    ) -> ConfigResponse:
+        """Asks for the configuration of an endpoint.
+
+        Args:
+            app_version_name: The version of the application.
+            endpoint_id: The endpoint.
+            config_id: Which one; None is the latest (CDT-18, CDT-19).
+            timeout_s: How long an attempt waits for its answer, in seconds; None for ever (CDT-14).
+            retries: How often it asks again (CDT-34).
+            endpoint_message_id: What the endpoint asked with; None: an id of ours (CDT-15).
+
+        Raises:
+            ConfigError: The target answered with another status than 2xx: 404 where there is none.
+            PeerLostError: Nobody serves the target.
+            TimeoutError: No answer came in time.
+            LocalProtocolError: A name is empty.
+            ClosedError: The source is closed.
+        """
+        return self._run(
+            self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id)
+        )
+
+    def push(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str = CONTENT_TYPE,
+        config_id: str | None = None,
+        confirm: Confirm | None = "stored",
+        timeout_s: float | None = _TIMEOUT_S,
+    ) -> str:
+        """Gives an endpoint a configuration by way of the target, with `ConfigPush`, an extension of ours.
+
+        Args:
+            app_version_name: The version of the application.
+            endpoint_id: The endpoint.
+            content: The configuration.
+            content_type: Its type, opaque.
+            config_id: Its id; None: a hash of type and content.
+            confirm: Wait until the target has stored it, until the endpoint has taken it on, or for nothing (CDT-39).
+            timeout_s: How long it waits, in seconds; None for ever.
+
+        Returns:
+            Its id.
+
+        Raises:
+            ConfigError: The target answered with another status than 2xx; 413: it is larger than a message may be.
+            PeerLostError: Nobody serves the target.
+            TimeoutError: It was not confirmed in time; it may be stored all the same.
+            ClosedError: The source is closed.
+        """
+        return self._run(
+            self._push_content(app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s)
+        )
+
+    def rollback(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str,
+        *,
+        confirm: Confirm | None = "stored",
+        timeout_s: float | None = _TIMEOUT_S,
+    ) -> str:
+        """Gives an endpoint a configuration that it had once; its id. See `push`.
+
+        Raises:
+            ConfigError: 404: it never had it.
+        """
+        need_names(config_id=config_id)
+        return self._run(self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s))
+
+    def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
+        """Tells everybody that an endpoint has taken a configuration on (CDT-40); returns once the server has it.
+
+        Raises:
+            PeerLostError: There is no connection.
+            LocalProtocolError: A name is empty.
+        """
+        self._run(self._report(app_version_name, endpoint_id, config_id))
+
+    def watch(self, app_version_name: str, endpoint_id: str) -> Watch:
+        """Keeps up with the configuration of an endpoint: the one it has now, then each other one.
+
+        It waits where there is none, survives restarts of server and target, and hands out the latest where several came while nobody
+        looked (CDT-49).
+        """
+        return Watch(self, app_version_name, endpoint_id)
+
+
+class AsyncSource(Pulling, AsyncPart):
+    """`Source` for asyncio: opened by ``async with``; thousands of pulls may be under way at a time."""
+
+    async def pull(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str | None = None,
+        *,
+        timeout_s: float | None = _TIMEOUT_S,
+        retries: int = 0,
+        endpoint_message_id: str | None = None,
+    ) -> ConfigResponse:
+        """Asks for the configuration of an endpoint; see `Source.pull`."""
+        return await self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id)
+
+    async def push(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str = CONTENT_TYPE,
+        config_id: str | None = None,
+        confirm: Confirm | None = "stored",
+        timeout_s: float | None = _TIMEOUT_S,
+    ) -> str:
+        """Gives an endpoint a configuration by way of the target; see `Source.push`."""
+        return await self._push_content(
+            app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s
+        )
+
+    async def rollback(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str,
+        *,
+        confirm: Confirm | None = "stored",
+        timeout_s: float | None = _TIMEOUT_S,
+    ) -> str:
+        """Gives an endpoint a configuration that it had once; see `Source.rollback`."""
+        need_names(config_id=config_id)
+        return await self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s)
+
+    async def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
+        """Tells everybody that an endpoint has taken a configuration on; see `Source.report_applied`."""
+        await self._report(app_version_name, endpoint_id, config_id)
+
+    def watch(self, app_version_name: str, endpoint_id: str) -> AsyncWatch:
+        """Keeps up with the configuration of an endpoint; see `Source.watch`."""
+        return AsyncWatch(self, app_version_name, endpoint_id)

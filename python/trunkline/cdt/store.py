@@ -1,0 +1,523 @@
+"""Where a target keeps configurations."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from trunkline.errors import ConfigError, LocalProtocolError
+
+__all__ = ["Assignment", "Config", "MemoryStore", "Rollout", "SqliteStore", "Store", "Stored", "content_id"]
+
+# What a store holds in memory of what it has on disk.
+_CACHE_BYTES = 64 << 20
+
+
+def content_id(content_type: str, content: bytes) -> str:
+    """The id of a configuration that is given none: 32 hexadecimal digits of a hash of its type and content."""
+    digest = hashlib.sha256(content_type.encode() + b"\0")
+    digest.update(content)
+    return digest.hexdigest()[:32]
+
+
+def now_ms() -> int:
+    """Unix time in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration.
+
+    Attributes:
+        config_id: Its id, opaque.
+        content_type: Its type, as it was given.
+        content: What it is.
+    """
+
+    config_id: str
+    content_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a configuration that was put.
+
+    Attributes:
+        config: It.
+        is_new: Whether there was none of its id.
+    """
+
+    config: Config
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """That an endpoint is to have a configuration, from some time on.
+
+    Attributes:
+        config_id: Which.
+        content_type: Its type.
+        content_bytes: Its size, in bytes.
+        since_ms: From when on: Unix time in milliseconds.
+    """
+
+    config_id: str
+    content_type: str
+    content_bytes: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """How far an endpoint is.
+
+    Attributes:
+        endpoint_id: Which.
+        current: The configuration it is to have.
+        applied: The one it has told that it has; None where it has told nothing.
+        since_ms: Since when that is so: when it told, or, where it has not, when the configuration was put; Unix time in
+            milliseconds.
+    """
+
+    endpoint_id: str
+    current: str
+    applied: str | None
+    since_ms: int
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Where a target keeps configurations: what to write for one of your own.
+
+    The methods are called in threads of the target's own, several at a time; each may be a coroutine function instead, and is
+    then awaited in the target's loop. What they raise, but for `ConfigError`, is answered with 500 and logged.
+    """
+
+    def put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str,
+        config_id: str | None,
+        if_current: str | None = None,
+    ) -> Stored:
+        """Keeps a configuration and gives it to an endpoint; once it returns that is durable. Its announcement is owed.
+
+        Raises:
+            ConfigError: 409: another configuration has this id, or `if_current` is not what the endpoint is to have.
+        """
+
+    def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
+        """The configuration of an endpoint, the current one or one by its id; None where there is none."""
+
+    def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> Config:
+        """Gives an endpoint a configuration that it had once. Its announcement is owed.
+
+        Raises:
+            ConfigError: 404: it never had it.
+        """
+
+    def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        """What an endpoint was to have, the oldest first: a row each time that it was something else."""
+
+    def rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        """How far each endpoint is, by its name."""
+
+    def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+        """Endpoints have told that they have a configuration: version of the application, endpoint, configuration, and when, as
+        Unix time in milliseconds. One that nobody gave to that endpoint is not kept."""
+
+    def owed(self) -> Sequence[tuple[str, str, str]]:
+        """The announcements that are owed: version of the application, endpoint, configuration."""
+
+    def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+        """These announcements have gone out."""
+
+    def count(self) -> int:
+        """How many configurations it has, of all endpoints."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+def _conflict(config_id: str) -> ConfigError:
+    return ConfigError(409, f"another configuration has the id {config_id}")
+
+
+def _missing(config_id: str) -> ConfigError:
+    return ConfigError(404, f"this endpoint never had {config_id}")
+
+
+def _outdated(if_current: str, current: str | None) -> ConfigError:
+    return ConfigError(409, f"its configuration is {current or 'none'}, not {if_current}")
+
+
+class MemoryStore:
+    """A store that ends with its target."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._configs: dict[tuple[str, str], dict[str, Config]] = {}
+        self._history: dict[tuple[str, str], list[Assignment]] = {}
+        self._applied: dict[tuple[str, str], tuple[str, int]] = {}
+        self._owed: dict[tuple[str, str], str] = {}
+        self._count = 0
+
+    def put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str,
+        config_id: str | None,
+        if_current: str | None = None,
+    ) -> Stored:
+        """See `Store.put`."""
+        endpoint = (app_version_name, endpoint_id)
+        config = Config(config_id or content_id(content_type, content), content_type, content)
+        with self._lock:
+            history = self._history.get(endpoint, ())
+            current = history[-1].config_id if history else None
+            if if_current is not None and if_current != current:
+                raise _outdated(if_current, current)
+            configs = self._configs.setdefault(endpoint, {})
+            known = configs.get(config.config_id)
+            if known is not None and known != config:
+                raise _conflict(config.config_id)
+            if known is None:
+                configs[config.config_id] = config
+                self._count += 1
+            self._assign(endpoint, config)
+        return Stored(config, known is None)
+
+    def _assign(self, endpoint: tuple[str, str], config: Config) -> None:
+        history = self._history.setdefault(endpoint, [])
+        if not history or history[-1].config_id != config.config_id:
+            history.append(Assignment(config.config_id, config.content_type, len(config.content), now_ms()))
+        self._owed[endpoint] = config.config_id
+
+    def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
+        """See `Store.get`."""
+        endpoint = (app_version_name, endpoint_id)
+        with self._lock:
+            configs = self._configs.get(endpoint)
+            if configs is None:
+                return None
+            return configs.get(config_id or self._history[endpoint][-1].config_id)
+
+    peek = get
+
+    def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> Config:
+        """See `Store.rollback`."""
+        with self._lock:
+            config = self.get(app_version_name, endpoint_id, config_id)
+            if config is None:
+                raise _missing(config_id)
+            self._assign((app_version_name, endpoint_id), config)
+            return config
+
+    def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        """See `Store.history`."""
+        with self._lock:
+            return tuple(self._history.get((app_version_name, endpoint_id), ()))
+
+    def rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        """See `Store.rollout`."""
+        with self._lock:
+            rows = []
+            for (app, endpoint_id), history in self._history.items():
+                if app == app_version_name:
+                    applied, at_ms = self._applied.get((app, endpoint_id), (None, history[-1].since_ms))
+                    rows.append(Rollout(endpoint_id, history[-1].config_id, applied, at_ms))
+        return sorted(rows, key=lambda row: row.endpoint_id)
+
+    def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+        """See `Store.applied`."""
+        with self._lock:
+            for app_version_name, endpoint_id, config_id, timestamp_ms in told:
+                endpoint = (app_version_name, endpoint_id)
+                if config_id in self._configs.get(endpoint, ()):
+                    self._applied[endpoint] = (config_id, timestamp_ms)
+
+    def owed(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.owed`."""
+        with self._lock:
+            return [(app, endpoint, config_id) for (app, endpoint), config_id in self._owed.items()]
+
+    def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+        """See `Store.announced`."""
+        with self._lock:
+            for app_version_name, endpoint_id, config_id in told:
+                endpoint = (app_version_name, endpoint_id)
+                if self._owed.get(endpoint) == config_id:
+                    del self._owed[endpoint]
+
+    def count(self) -> int:
+        """See `Store.count`."""
+        return self._count
+
+    def close(self) -> None:
+        """See `Store.close`."""
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS configs (
+    app TEXT NOT NULL, endpoint TEXT NOT NULL, config_id TEXT NOT NULL,
+    content_type TEXT NOT NULL, content BLOB NOT NULL,
+    PRIMARY KEY (app, endpoint, config_id)
+);
+CREATE TABLE IF NOT EXISTS assignments (
+    number INTEGER PRIMARY KEY, app TEXT NOT NULL, endpoint TEXT NOT NULL, config_id TEXT NOT NULL, since_ms INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS assignments_of ON assignments (app, endpoint, number);
+CREATE TABLE IF NOT EXISTS endpoints (
+    app TEXT NOT NULL, endpoint TEXT NOT NULL, current TEXT NOT NULL, since_ms INTEGER NOT NULL,
+    applied TEXT, applied_ms INTEGER, owed INTEGER NOT NULL,
+    PRIMARY KEY (app, endpoint)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS endpoints_owed ON endpoints (owed) WHERE owed;
+"""
+
+# What tells our files from those of others.
+_APPLICATION_ID = 0x74_6C_63_64
+_VERSION = 1
+
+_GET = """
+SELECT c.config_id, c.content_type, c.content FROM endpoints e JOIN configs c
+ON c.app = e.app AND c.endpoint = e.endpoint AND c.config_id = e.current WHERE e.app = ? AND e.endpoint = ?
+"""
+_GET_ONE = "SELECT config_id, content_type, content FROM configs WHERE app = ? AND endpoint = ? AND config_id = ?"
+
+
+class SqliteStore:
+    """A store in a file of SQLite, which several processes may share. What it has said to be stored survives a power failure.
+
+    Args:
+        path: The file; it is made where there is none.
+        read_only: Look at it alone, beside a target that runs: there has to be one.
+
+    Raises:
+        LocalProtocolError: The file is something else.
+        OSError: It cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self._path = os.fspath(path)
+        if read_only and not os.path.exists(self._path):  # noqa: PTH110 - a path as it was given
+            raise FileNotFoundError(2, "no store is there", self._path)
+        self._read_only = read_only
+        self._cache: dict[tuple[str, str, str | None], Config | None] = {}
+        self._cached_bytes = 0
+        self._version = -1
+        # One writes, in a transaction that waits for the disk; the other reads meanwhile.
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        try:
+            self._writer = self._connect()
+            self._prepare()
+            self._reader = self._connect()
+        except sqlite3.DatabaseError as error:
+            message = f"{self._path} is no store of configurations: {error}"
+            if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
+                raise OSError(2, "cannot be opened", self._path) from error
+            raise LocalProtocolError(message) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        mode = "ro" if self._read_only else "rwc"
+        uri = f"file:{_quoted(self._path)}?mode={mode}"
+        connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=10)
+        if not self._read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def _prepare(self) -> None:
+        application, version, tables = (
+            self._writer.execute(query).fetchone()[0]
+            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+        if tables and application != _APPLICATION_ID:
+            message = f"{self._path} is no store of configurations, but another database"
+            raise LocalProtocolError(message)
+        if version > _VERSION:
+            message = f"{self._path} was written by a later version"
+            raise LocalProtocolError(message)
+        if not tables and not self._read_only:
+            with self._transaction():
+                for statement in _SCHEMA.split(";"):
+                    self._writer.execute(statement)
+                self._writer.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+                self._writer.execute(f"PRAGMA user_version={_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._writing:
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+            except BaseException:
+                self._writer.execute("ROLLBACK")
+                raise
+            self._writer.execute("COMMIT")
+
+    def put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str,
+        config_id: str | None,
+        if_current: str | None = None,
+    ) -> Stored:
+        """See `Store.put`."""
+        config = Config(config_id or content_id(content_type, content), content_type, content)
+        with self._transaction() as writer:
+            if if_current is not None:
+                current = self._current(writer, app_version_name, endpoint_id)
+                if current != if_current:
+                    raise _outdated(if_current, current)
+            row = writer.execute(_GET_ONE, (app_version_name, endpoint_id, config.config_id)).fetchone()
+            if row is not None and Config(*row) != config:
+                raise _conflict(config.config_id)
+            if row is None:
+                writer.execute(
+                    "INSERT INTO configs VALUES (?, ?, ?, ?, ?)",
+                    (app_version_name, endpoint_id, config.config_id, content_type, content),
+                )
+            self._assign(writer, app_version_name, endpoint_id, config.config_id)
+        return Stored(config, row is None)
+
+    @staticmethod
+    def _current(connection: sqlite3.Connection, app: str, endpoint: str) -> str | None:
+        query = "SELECT current FROM endpoints WHERE app = ? AND endpoint = ?"
+        row = connection.execute(query, (app, endpoint)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _assign(self, writer: sqlite3.Connection, app: str, endpoint: str, config_id: str) -> None:
+        since_ms = now_ms()
+        if self._current(writer, app, endpoint) != config_id:
+            writer.execute(
+                "INSERT INTO assignments (app, endpoint, config_id, since_ms) VALUES (?, ?, ?, ?)",
+                (app, endpoint, config_id, since_ms),
+            )
+        writer.execute(
+            "INSERT INTO endpoints VALUES (?, ?, ?, ?, NULL, NULL, 1) ON CONFLICT (app, endpoint) DO UPDATE SET owed = 1, "
+            "since_ms = iif(current = excluded.current, since_ms, excluded.since_ms), current = excluded.current",
+            (app, endpoint, config_id, since_ms),
+        )
+
+    def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
+        """See `Store.get`."""
+        key = (app_version_name, endpoint_id, config_id)
+        with self._reading:
+            self._refresh()
+            if key in self._cache:
+                return self._cache[key]
+            query, arguments = (_GET, key[:2]) if config_id is None else (_GET_ONE, key)
+            row = self._reader.execute(query, arguments).fetchone()
+            config = None if row is None else Config(*row)
+            self._cached_bytes += 512 + (0 if config is None else len(config.content))
+            if self._cached_bytes > _CACHE_BYTES:
+                self._forget()
+            self._cache[key] = config
+            return config
+
+    def peek(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
+        """The same where it takes no time.
+
+        Raises:
+            LookupError: It would have to look at the disk.
+        """
+        with self._reading:
+            self._refresh()
+            return self._cache[app_version_name, endpoint_id, config_id]
+
+    def _refresh(self) -> None:
+        """Forgets what it has in memory once anybody has written, whichever process it was."""
+        (version,) = self._reader.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._forget()
+
+    def _forget(self) -> None:
+        self._cache.clear()
+        self._cached_bytes = 0
+
+    def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> Config:
+        """See `Store.rollback`."""
+        with self._transaction() as writer:
+            row = writer.execute(_GET_ONE, (app_version_name, endpoint_id, config_id)).fetchone()
+            if row is None:
+                raise _missing(config_id)
+            self._assign(writer, app_version_name, endpoint_id, config_id)
+        return Config(*row)
+
+    def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        """See `Store.history`."""
+        query = (
+            "SELECT a.config_id, c.content_type, length(c.content), a.since_ms FROM assignments a JOIN configs c "
+            "ON c.app = a.app AND c.endpoint = a.endpoint AND c.config_id = a.config_id "
+            "WHERE a.app = ? AND a.endpoint = ? ORDER BY a.number"
+        )
+        with self._reading:
+            return [Assignment(*row) for row in self._reader.execute(query, (app_version_name, endpoint_id))]
+
+    def rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        """See `Store.rollout`."""
+        query = (
+            "SELECT endpoint, current, applied, coalesce(applied_ms, since_ms) FROM endpoints WHERE app = ? ORDER BY endpoint"
+        )
+        with self._reading:
+            return [Rollout(*row) for row in self._reader.execute(query, (app_version_name,))]
+
+    def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+        """See `Store.applied`."""
+        update = (
+            "UPDATE endpoints SET applied = ?3, applied_ms = ?4 WHERE app = ?1 AND endpoint = ?2 "
+            "AND EXISTS (SELECT 1 FROM configs WHERE app = ?1 AND endpoint = ?2 AND config_id = ?3)"
+        )
+        with self._transaction() as writer:
+            writer.executemany(update, told)
+
+    def owed(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.owed`."""
+        with self._reading:
+            return list(self._reader.execute("SELECT app, endpoint, current FROM endpoints WHERE owed"))
+
+    def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+        """See `Store.announced`."""
+        with self._transaction() as writer:
+            writer.executemany(
+                "UPDATE endpoints SET owed = 0 WHERE app = ? AND endpoint = ? AND current = ?", told
+            )
+
+    def count(self) -> int:
+        """See `Store.count`."""
+        with self._reading:
+            # None is ever deleted.
+            return int(self._reader.execute("SELECT coalesce(max(rowid), 0) FROM configs").fetchone()[0])
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        with self._writing, self._reading:
+            self._reader.close()
+            self._writer.close()
+
+
+def _quoted(path: str) -> str:
+    """A path as a URI of SQLite has it."""
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,0 +1,453 @@
+"""The role that keeps configurations."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from trunkline._arguments import need_bytes, need_flag, need_number, need_seconds, need_text, refuse
+from trunkline._text import counted
+from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_names
+from trunkline.cdt.options import DEFAULTS, CdtOptions
+from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
+from trunkline.errors import ConfigError
+from trunkline.options import spelled_out
+
+__all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
+
+# The type of a configuration that is given none.
+CONTENT_TYPE = "application/json"
+
+# What a response takes beside names and content.
+_OVERHEAD = 768
+
+_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStats:
+    """Counters of a target since its start.
+
+    Attributes:
+        received: Messages taken in.
+        sent: Messages given to the connection.
+        dropped: Messages that came to nothing, by kind; only kinds that occurred.
+        pulls: Requests for a configuration that were answered, whatever the answer.
+        pushes: Configurations that sources handed in, whatever the answer.
+        not_found: Requests that were answered with 404.
+        expired: Messages whose time was over.
+        events: Events of others.
+        configs: Configurations in the store, of all endpoints.
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    pulls: int
+    pushes: int
+    not_found: int
+    expired: int
+    events: int
+    configs: int
+    capture_lost: int
+
+
+def _opened_store(store: Any) -> Any:
+    if isinstance(store, str | os.PathLike):
+        return MemoryStore() if store == ":memory:" else SqliteStore(store)
+    if not isinstance(store, Store):
+        missing = [name for name in ("put", "get", "rollback", "history", "rollout") if not hasattr(store, name)]
+        refuse("store", "a path, or an object with the methods of cdt.Store", store, f": it has no {', '.join(missing)}")
+    return store
+
+
+class Offering(Part):
+    """What a target does apart from waiting."""
+
+    @spelled_out(CdtOptions, defaults=DEFAULTS)
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: str | os.PathLike[str] | Store = ":memory:",
+        queue: bool = True,
+        include_content: bool = False,
+        max_content_bytes: int | None = None,
+        store_timeout_s: float = 10.0,
+        **options: Unpack[CdtOptions],
+    ) -> None:
+        self._set_up("target", name, options)
+        need_flag("queue", queue)
+        need_flag("include_content", include_content)
+        need_number("max_content_bytes", max_content_bytes, may_be_none=True)
+        need_seconds("store_timeout_s", store_timeout_s)
+        self._given_store = store
+        self._settings = {"queue": queue, "include_content": include_content, "store_timeout_s": store_timeout_s}
+        self._max_content_bytes = max_content_bytes
+        self._made()
+
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        return "cdt.target", {**self._taking_part(), **self._settings}
+
+    async def _start(self) -> None:
+        self._store = await asyncio.to_thread(_opened_store, self._given_store)
+        self._is_ours = self._store is not self._given_store
+        self._peek = getattr(self._store, "peek", None)
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trunkline-cdt-store")
+        self._announced: list[tuple[str, str, str]] = []
+        self._updated: list[tuple[str, str, str, int]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._configs = 0
+        try:
+            self._configs = await self._ask_store(self._store.count)
+            await super()._start()
+        except BaseException:
+            await self._end_store()
+            raise
+        await self._announce_owed()
+
+    async def _stop(self, drain_s: float) -> None:
+        if self._native is None or self._native.closed:
+            return
+        await super()._stop(drain_s)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._note()
+        await self._end_store()
+
+    async def _end_store(self) -> None:
+        if self._is_ours:
+            await self._ask_store(self._store.close)
+        self._pool.shutdown(wait=False)
+
+    async def _ask_store(self, method: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        """What the store says: in a thread of ours, or here where it is written for loops."""
+        if inspect.iscoroutinefunction(method):
+            return await method(*given, **more)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: method(*given, **more))
+
+    def _tell(self, kind: str, *details: Any) -> None:
+        if kind == "get":
+            self._on_get(*details)
+        elif kind == "put":
+            self._do(self._on_put(*details))
+        elif kind == "announced":
+            *about, is_sent = details
+            if is_sent:
+                self._announced.append((about[0], about[1], about[2]))
+                self._note_soon()
+        elif kind == "updated":
+            self._updated.append((details[0], details[1], details[2], details[3]))
+            self._note_soon()
+        else:
+            super()._tell(kind, *details)
+            if kind == "connected":
+                self._do(self._announce_owed())
+
+    def _do(self, what: Any) -> None:
+        task = asyncio.get_running_loop().create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_get(self, token: int, correlation_id: str, app: str, endpoint: str, config_id: str | None) -> None:
+        self._log.debug("target: ConfigRequest of %s", correlation_id)
+        if self._peek is not None:
+            try:
+                config = self._peek(app, endpoint, config_id)
+            except LookupError:
+                pass
+            else:
+                return self._answer(token, config)
+        self._do(self._get_slowly(token, app, endpoint, config_id))
+        return None
+
+    def _answer(self, token: int, config: Config | None) -> None:
+        if config is None:
+            self._pump.ask("missing", token=token)
+        else:
+            self._pump.ask(
+                "found",
+                token=token,
+                config_id=config.config_id,
+                content_type=config.content_type,
+                content=config.content,
+            )
+
+    async def _get_slowly(self, token: int, app: str, endpoint: str, config_id: str | None) -> None:
+        try:
+            config = await self._ask_store(self._store.get, app, endpoint, config_id)
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
+            self._fail(token, error)
+        else:
+            self._answer(token, config)
+
+    def _fail(self, token: int, error: Exception) -> None:
+        if isinstance(error, ConfigError):
+            self._pump.ask("failed", token=token, status=error.status_code, reason=error.reason_phrase)
+            return
+        self._log.error("target: the store failed", exc_info=error)
+        self._pump.ask("failed", token=token, status=500, reason="the store failed")
+
+    async def _on_put(
+        self,
+        token: int,
+        correlation_id: str,
+        app: str,
+        endpoint: str,
+        config_id: str | None,
+        content_type: str,
+        content: bytes | None,
+    ) -> None:
+        self._log.debug("target: ConfigPush of %s", correlation_id)
+        try:
+            if content is None:
+                config = await self._ask_store(self._store.rollback, app, endpoint, config_id)
+                stored = Stored(config, is_new=False)
+            else:
+                stored = await self._keep(app, endpoint, content, content_type or CONTENT_TYPE, config_id, None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
+            self._fail(token, error)
+            return
+        # Stored, told, confirmed: in this order, on one connection (CDT-38, CDT-39).
+        self._announce(app, endpoint, stored.config)
+        config = stored.config
+        self._pump.ask(
+            "stored",
+            token=token,
+            config_id=config.config_id,
+            content_type=config.content_type,
+            content=config.content,
+            is_new=stored.is_new,
+        )
+
+    def _announce(self, app: str, endpoint: str, config: Config) -> None:
+        self._pump.ask(
+            "announce",
+            app_version_name=app,
+            endpoint_id=endpoint,
+            config_id=config.config_id,
+            content_type=config.content_type,
+            content=config.content,
+        )
+
+    async def _announce_owed(self) -> None:
+        for app, endpoint, config_id in await self._ask_store(self._store.owed):
+            config = await self._ask_store(self._store.get, app, endpoint, config_id)
+            if config is not None:
+                self._announce(app, endpoint, config)
+
+    def _note_soon(self) -> None:
+        if len(self._announced) + len(self._updated) == 1:
+            self._do(self._note())
+
+    async def _note(self) -> None:
+        """Tells the store what has gone out, and what endpoints have told."""
+        # Those of one burst are one transaction.
+        await asyncio.sleep(0)
+        announced, self._announced = self._announced, []
+        updated, self._updated = self._updated, []
+        try:
+            if announced:
+                await self._ask_store(self._store.announced, announced)
+            if updated:
+                await self._ask_store(self._store.applied, updated)
+        except Exception as error:  # noqa: BLE001 - the store's
+            self._log.error("target: the store failed", exc_info=error)
+
+    async def _keep(
+        self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None, if_current: str | None
+    ) -> Stored:
+        self._need_room(app, endpoint, content, content_type)
+        stored: Stored = await self._ask_store(
+            self._store.put,
+            app,
+            endpoint,
+            content,
+            content_type=content_type,
+            config_id=config_id,
+            if_current=if_current,
+        )
+        self._configs += stored.is_new
+        return stored
+
+    def _need_room(self, app: str, endpoint: str, content: bytes, content_type: str) -> None:
+        """Refuses what no answer could hold (CDT-31)."""
+        most = self._max_content_bytes
+        if most is None:
+            names = sum(len(name.encode()) for name in (app, endpoint, content_type))
+            room = max(0, self._pump.connection.max_payload - _OVERHEAD - 2 * names)
+            most = room if self._chosen["codec"] == "avro" else room // 4 * 3
+        if len(content) > most:
+            message = f"{counted(len(content), 'byte')}, and there is room for {most} in a message"
+            raise ConfigError(413, message)
+
+    async def _put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        content_type: str,
+        config_id: str | None,
+        if_current: str | None,
+    ) -> str:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        need_bytes("content", content)
+        need_text("content_type", content_type)
+        if config_id is not None:
+            need_names(config_id=config_id)
+        if if_current is not None:
+            need_names(if_current=if_current)
+        kept = bytes(content)
+        stored = await self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)
+        self._announce(app_version_name, endpoint_id, stored.config)
+        return stored.config.config_id
+
+    async def _get(self, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        config: Config | None = await self._ask_store(self._store.get, app_version_name, endpoint_id, config_id or None)
+        if config is None:
+            which = f"no configuration {config_id}" if config_id else "no configuration"
+            raise ConfigError(404, f"{endpoint_id} of {app_version_name} has {which}")
+        return config
+
+    async def _rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
+        config: Config = await self._ask_store(self._store.rollback, app_version_name, endpoint_id, config_id)
+        self._announce(app_version_name, endpoint_id, config)
+        return config.config_id
+
+    @property
+    def stats(self) -> TargetStats:
+        """Counters of this moment; the last ones once closed."""
+        counts = self._counted()
+        if not inspect.iscoroutinefunction(self._store.count) and not self._pump.closed:
+            self._configs = self._store.count()
+        expired = counts["dropped"].get("expired", 0)
+        return TargetStats(**counts, expired=expired, configs=self._configs, capture_lost=0)
+
+
+class Target(Offering, BlockingPart):
+    """Keeps configurations of endpoints, answers those who pull them, takes what is pushed, and tells of it (CDT-38).
+
+    It runs by itself, in a thread that all blocking roles of CDT share, until it is closed. Requests go to any replica of the
+    service `name`, or to this one; what cannot be read is answered with 400, what there is not with 404, and what the store
+    cannot give with 500. Iterating gives the events of others: what other targets have, and what endpoints have taken on.
+
+    Args:
+        name: The service it is a replica of, one token of a NATS subject.
+        store: A file of SQLite, which is made where there is none and which several processes may share; ``":memory:"``; or an
+            object with the methods of `trunkline.cdt.Store`, which you close yourself.
+        queue: Let the replicas of the service share its requests (CDT-05); else each answers all.
+        include_content: Announce a configuration with its content, where there is room for it in a message (CDT-45).
+        max_content_bytes: The largest content that is kept, in bytes; None: what fits into a message of the server.
+        store_timeout_s: How long the store may take, in seconds, before who asked is told that it failed.
+        **options: Where the NATS is and how messages are written, each in `trunkline.cdt.CdtOptions`.
+
+    Raises:
+        PeerLostError: No server answers, within 5 s.
+        AuthenticationError: The server does not let us in, or not subscribe.
+        LocalProtocolError: A name cannot be part of a subject, or the store is a file of something else.
+        OSError: The store cannot be opened.
+
+    ```pycon
+    >>> with Target("cdp", servers="memory://guide") as target:
+    ...     config_id = target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...     target.get("app-1", "endpoint-7").content, len(config_id)
+    (b'{"interval": 5}', 32)
+
+    ```
+    """
+
+    def put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str = CONTENT_TYPE,
+        config_id: str | None = None,
+        if_current: str | None = None,
+    ) -> str:
+        """Gives an endpoint a configuration: it is durable once this returns, and is announced then (CDT-38).
+
+        Args:
+            app_version_name: The version of the application.
+            endpoint_id: The endpoint.
+            content: The configuration.
+            content_type: Its type, opaque.
+            config_id: Its id; None: a hash of type and content, so that the same one has the same id.
+            if_current: Only if this is the configuration that the endpoint is to have now.
+
+        Returns:
+            Its id.
+
+        Raises:
+            ConfigError: 409: another configuration has this id, or `if_current` is not what the endpoint is to have; 413: no message
+                could hold it.
+        """
+        return self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
+
+    def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
+        """The configuration of an endpoint, the current one or one by its id.
+
+        Raises:
+            ConfigError: 404: there is none.
+        """
+        return self._run(self._get(app_version_name, endpoint_id, config_id))
+
+    def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        """What an endpoint was to have, the oldest first: a row each time that it was something else."""
+        return self._run(self._ask_store(self._store.history, app_version_name, endpoint_id))
+
+    def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
+        """Gives an endpoint a configuration that it had once, and announces it; its id.
+
+        Raises:
+            ConfigError: 404: it never had it.
+        """
+        return self._run(self._rollback(app_version_name, endpoint_id, config_id))
+
+    def rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        """How far each endpoint of a version of an application is, by its name."""
+        return self._run(self._ask_store(self._store.rollout, app_version_name))
+
+
+class AsyncTarget(Offering, AsyncPart):
+    """`Target` for asyncio: opened by ``async with``."""
+
+    async def put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str = CONTENT_TYPE,
+        config_id: str | None = None,
+        if_current: str | None = None,
+    ) -> str:
+        """Gives an endpoint a configuration; see `Target.put`."""
+        return await self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current)
+
+    async def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
+        """The configuration of an endpoint; see `Target.get`."""
+        return await self._get(app_version_name, endpoint_id, config_id)
+
+    async def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        """What an endpoint was to have; see `Target.history`."""
+        rows: Sequence[Assignment] = await self._ask_store(self._store.history, app_version_name, endpoint_id)
+        return rows
+
+    async def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
+        """Gives an endpoint a configuration that it had once; see `Target.rollback`."""
+        return await self._rollback(app_version_name, endpoint_id, config_id)
+
+    async def rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        """How far each endpoint of a version of an application is; see `Target.rollout`."""
+        rows: Sequence[Rollout] = await self._ask_store(self._store.rollout, app_version_name)
+        return rows
