@@ -19,6 +19,7 @@ __all__ = [
     "__version__",
     "build_profile",
     "capture",
+    "cdt",
     "cdtp",
     "chirp",
     "columns",
@@ -34,7 +35,7 @@ __all__ = [
     "use_libzmq",
 ]
 
-from trunkline._native import capture, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
+from trunkline._native import capture, cdt, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
 
 __version__: str
 build_profile: Literal["debug", "release"]
@@ -220,6 +221,13 @@ class Driver:
 
     def poll_event(self, now_ns: int) -> tuple[Any, ...] | None:
         """The next thing to tell, ``(kind, *details)``; None when there is none."""
+
+    def exchange(
+        self, now_ns: int, messages: Sequence[tuple[int, bytes, tuple[bytes, ...]]]
+    ) -> tuple[list[Any], list[tuple[Any, ...]], list[tuple[int, str]]]:
+        """Takes messages, each as socket, peer and frames; gives all outputs, where a send is a tuple of socket, number, receiver and
+        frames, all events, and which of the messages are none of the protocol's, and why.
+        """
 
     @property
     def timeout_ns(self) -> int | None:

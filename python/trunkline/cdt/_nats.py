@@ -157,7 +157,7 @@ class NatsConnection:
     async def _give_up(self) -> None:
         try:
             await asyncio.wait_for(self._client.close(), 1.0)
-        except Exception:  # noqa: BLE001 - it is over, whatever it says
+        except Exception:
             logging.getLogger("trunkline.cdt").debug("a connection that never was could not be closed", exc_info=True)
 
     def _why(self, error: BaseException) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import logging
 import os
 import secrets
@@ -204,7 +205,9 @@ class Part(Role):
         if kind == "event":
             self._queue(details[0])
         elif kind == "dropped":
-            self._notices.tell(kind, *details)
+            dropped = Dropped(*details)
+            # That a role hears itself is how NATS works.
+            self._notices.dropped(dropped, level=logging.DEBUG if dropped.kind == "own_event" else logging.WARNING)
         elif kind == "refused" and self._refusals is not None:
             self._refusals.append(details[0])
         else:
@@ -235,7 +238,7 @@ class Part(Role):
             self._waiting.add(arrived)
             try:
                 await asyncio.wait_for(arrived, None if end is None else max(0.0, end - loop.time()))
-            except builtins_timeout:
+            except builtins.TimeoutError:
                 message = f"no event came within {timeout_s} s"
                 raise TimeoutError(message) from None
             finally:
@@ -248,9 +251,6 @@ class Part(Role):
         if self._unqueued:
             counts["dropped"] = {**counts["dropped"], "queue_full": self._unqueued}
         return counts
-
-
-builtins_timeout = asyncio.TimeoutError
 
 
 class BlockingPart(Part, BlockingRole):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Watching:
     async def take(self, timeout_s: float | None) -> ConfigResponse:
         try:
             await asyncio.wait_for(self.changed.wait(), timeout_s)
-        except asyncio.TimeoutError:
+        except builtins.TimeoutError:
             message = f"no configuration came within {timeout_s} s"
             raise TimeoutError(message) from None
         if not self.changes:
@@ -258,9 +259,7 @@ class Pulling(Part):
             return config_id or content_id(content_type, content or b"")
         raise self._failed(how, timeout_s)
 
-    async def _push_content(
-        self, app: str, endpoint: str, content: bytes, *given: Any
-    ) -> str:
+    async def _push_content(self, app: str, endpoint: str, content: bytes, *given: Any) -> str:
         need_bytes("content", content)
         return await self._push(app, endpoint, bytes(content), *given)
 
@@ -432,9 +431,7 @@ class Source(Pulling, BlockingPart):
             LocalProtocolError: A name is empty.
             ClosedError: The source is closed.
         """
-        return self._run(
-            self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id)
-        )
+        return self._run(self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id))
 
     def push(
         self,

@@ -137,7 +137,8 @@ class Store(Protocol):
 
     def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
         """Endpoints have told that they have a configuration: version of the application, endpoint, configuration, and when, as
-        Unix time in milliseconds. One that nobody gave to that endpoint is not kept."""
+        Unix time in milliseconds. One that nobody gave to that endpoint is not kept.
+        """
 
     def owed(self) -> Sequence[tuple[str, str, str]]:
         """The announcements that are owed: version of the application, endpoint, configuration."""
@@ -478,9 +479,7 @@ class SqliteStore:
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
         """See `Store.rollout`."""
-        query = (
-            "SELECT endpoint, current, applied, coalesce(applied_ms, since_ms) FROM endpoints WHERE app = ? ORDER BY endpoint"
-        )
+        query = "SELECT endpoint, current, applied, coalesce(applied_ms, since_ms) FROM endpoints WHERE app = ? ORDER BY endpoint"
         with self._reading:
             return [Rollout(*row) for row in self._reader.execute(query, (app_version_name,))]
 
@@ -501,9 +500,7 @@ class SqliteStore:
     def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
         """See `Store.announced`."""
         with self._transaction() as writer:
-            writer.executemany(
-                "UPDATE endpoints SET owed = 0 WHERE app = ? AND endpoint = ? AND current = ?", told
-            )
+            writer.executemany("UPDATE endpoints SET owed = 0 WHERE app = ? AND endpoint = ? AND current = ?", told)
 
     def count(self) -> int:
         """See `Store.count`."""

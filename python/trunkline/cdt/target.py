@@ -63,7 +63,9 @@ def _opened_store(store: Any) -> Any:
         return MemoryStore() if store == ":memory:" else SqliteStore(store)
     if not isinstance(store, Store):
         missing = [name for name in ("put", "get", "rollback", "history", "rollout") if not hasattr(store, name)]
-        refuse("store", "a path, or an object with the methods of cdt.Store", store, f": it has no {', '.join(missing)}")
+        refuse(
+            "store", "a path, or an object with the methods of cdt.Store", store, f": it has no {', '.join(missing)}"
+        )
     return store
 
 

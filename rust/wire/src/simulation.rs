@@ -512,7 +512,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
                 None
             }
             (Some(SocketKind::Nats), to) => {
-                self.publish(to.unwrap_or_default(), &letter.frames);
+                self.publish(&to.unwrap_or_default(), &letter.frames);
                 None
             }
             (Some(_), Some(to)) => match self.routes.get(&(node, socket, to)) {

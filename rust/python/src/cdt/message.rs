@@ -23,12 +23,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn encoded(&self, settings: &Settings) -> Bytes {
+    fn encoded(&self, settings: Settings) -> Bytes {
         match &self.read {
             Some((body, read)) if (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding) => {
                 body.clone()
             }
-            _ => cdt::encode(&self.message, settings).into(),
+            _ => cdt::encode(&self.message, &settings).into(),
         }
     }
 }
@@ -57,6 +57,7 @@ fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
         let is_event = kind.is_event();
         match name.as_str() {
             "correlation_id" => text(&mut message.correlation_id)?,
+            "timestamp_ms" if value.is_none() => {}
             "timestamp_ms" => message.timestamp_ms = number()?,
             "timeout_ms" => message.timeout_ms = number()?,
             "endpoint_message_id" if !is_event => text(&mut message.endpoint_message_id)?,
@@ -122,7 +123,7 @@ fn random_id() -> PyResult<String> {
     getrandom::fill(&mut bytes).map_err(|error| PyOSError::new_err(error.to_string()))?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
@@ -147,7 +148,7 @@ fn reduced<'py>(py: Python<'py>, held: &Held) -> PyResult<Reduced<'py>> {
 }
 
 macro_rules! messages {
-    ($($class:ident $kind:ident $name:literal { $($(#[$doc:meta])* $getter:ident($message:ident) -> $type:ty = $get:expr;)* })*) => {
+    ($($class:ident $kind:ident $name:literal $signature:literal { $($(#[$doc:meta])* $getter:ident($message:ident) -> $type:ty = $get:expr;)* })*) => {
         $(
             #[doc = concat!("A `", $name, "` of CDT.")]
             #[pyclass(frozen, module = "trunkline.cdt", name = $name)]
@@ -156,7 +157,7 @@ macro_rules! messages {
             #[pymethods]
             impl $class {
                 #[new]
-                #[pyo3(signature = (**fields))]
+                #[pyo3(signature = (**fields), text_signature = $signature)]
                 fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
                     built(Kind::$kind, fields).map(Self)
                 }
@@ -224,7 +225,7 @@ macro_rules! messages {
             }
         )*
 
-        fn object<'py>(py: Python<'py>, held: Held) -> PyResult<Bound<'py, PyAny>> {
+        fn object(py: Python<'_>, held: Held) -> PyResult<Bound<'_, PyAny>> {
             match held.message.kind {
                 $(Kind::$kind => $class(held).into_bound_py_any(py),)*
             }
@@ -242,13 +243,13 @@ macro_rules! messages {
 }
 
 messages! {
-    PyConfigRequest ConfigRequest "ConfigRequest" {
+    PyConfigRequest ConfigRequest "ConfigRequest" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id=None, app_version_name, endpoint_id, config_id=None)" {
         /// What the endpoint asked with (CDT-15).
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
         /// The configuration; None is the latest (CDT-18).
         config_id(message) -> Option<&str> = optional(&message.config_id);
     }
-    PyConfigResponse ConfigResponse "ConfigResponse" {
+    PyConfigResponse ConfigResponse "ConfigResponse" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id='', app_version_name='', endpoint_id='', config_id='', content_type='', status_code=200, reason_phrase=None, content=None)" {
         /// What the endpoint asked with (CDT-23).
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
         /// The configuration; that of the request, or empty, where there is none (CDT-25).
@@ -262,7 +263,7 @@ messages! {
         /// The configuration itself; None where there is none (CDT-28).
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
     }
-    PyConfigPush ConfigPush "ConfigPush" {
+    PyConfigPush ConfigPush "ConfigPush" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id=None, app_version_name, endpoint_id, config_id=None, content_type='', content=None)" {
         /// What the endpoint asked with.
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
         /// The configuration; None is the name of its content.
@@ -272,7 +273,7 @@ messages! {
         /// The configuration itself; None goes back to one that the target has.
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
     }
-    PyConfigPushResponse ConfigPushResponse "ConfigPushResponse" {
+    PyConfigPushResponse ConfigPushResponse "ConfigPushResponse" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id='', app_version_name='', endpoint_id='', config_id='', status_code=200, reason_phrase=None)" {
         /// What the endpoint asked with.
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
         /// The configuration, as the target names it.
@@ -282,7 +283,7 @@ messages! {
         /// The same in words; None where there are none.
         reason_phrase(message) -> Option<&str> = optional(&message.reason_phrase);
     }
-    PyConfigNewAvailable ConfigNewAvailable "ConfigNewAvailable" {
+    PyConfigNewAvailable ConfigNewAvailable "ConfigNewAvailable" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, app_version_name, endpoint_id, config_id, originator_replica_id=None, content_type=None, content=None)" {
         /// The configuration (CDT-41).
         config_id(message) -> &str = &message.config_id;
         /// Which replica tells it; None where it does not say (CDT-44).
@@ -292,7 +293,7 @@ messages! {
         /// The configuration itself; None where it is to be pulled (CDT-45).
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
     }
-    PyConfigUpdated ConfigUpdated "ConfigUpdated" {
+    PyConfigUpdated ConfigUpdated "ConfigUpdated" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, app_version_name, endpoint_id, config_id, originator_replica_id=None)" {
         /// The configuration (CDT-41).
         config_id(message) -> &str = &message.config_id;
         /// Which replica tells it; None where it does not say (CDT-44).
@@ -371,7 +372,7 @@ pub(crate) fn encode<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let (codec, bytes_encoding) = (self::codec(codec)?, self::bytes_encoding(bytes_encoding)?);
     let settings = Settings { codec, bytes_encoding, ..Settings::default() };
-    Ok(PyBytes::new(message.py(), &held(message)?.encoded(&settings)))
+    Ok(PyBytes::new(message.py(), &held(message)?.encoded(settings)))
 }
 
 /// A pickled message.

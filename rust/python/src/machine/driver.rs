@@ -131,7 +131,7 @@ impl PyDriver {
 
     /// Takes messages, each as socket, peer and frames; gives all outputs, where a send is a tuple of socket, number, receiver
     /// and frames, all events, and which of the messages are none of the protocol's, and why.
-    #[allow(clippy::type_complexity)] // it is read once, in Python
+    #[allow(clippy::type_complexity, clippy::needless_pass_by_value)] // it is read once, in Python, which gives it away
     fn exchange<'py>(
         &self,
         py: Python<'py>,
@@ -148,13 +148,12 @@ impl PyDriver {
                 errors.extend(verdict.error.map(|error| (number, error.slug())));
             }
             while let Some(output) = machine.poll_output() {
-                match output {
-                    Output::Send { id, socket, to, frames, .. } => {
-                        let to = to.as_deref().map(|to| PyBytes::new(py, to));
-                        let frames = frames::tuple(py, frames.iter())?;
-                        outputs.append((socket, id.map(|id| id.0), to, frames))?;
-                    }
-                    other => outputs.append(shown(py, other)?)?,
+                if let Output::Send { id, socket, to, frames, .. } = output {
+                    let to = to.as_deref().map(|to| PyBytes::new(py, to));
+                    let frames = frames::tuple(py, frames.iter())?;
+                    outputs.append((socket, id.map(|id| id.0), to, frames))?;
+                } else {
+                    outputs.append(shown(py, output)?)?;
                 }
             }
             machine.gather();

@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use super::Settings;
-use super::message::{Field, Found, Kind, Message, Rejected, Value};
+use super::message::{Field, Found, Holds, Kind, Message, Rejected, Value};
 use crate::{ErrorKind, Fault};
 
 /// Reads a body.
-pub(super) fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
+pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Message<'_>, Rejected<'_>> {
     let mut reader = Reader { body, at: 0 };
     let mut found = Found::default();
     let mut starts = [body.len(); Field::COUNT];
@@ -33,20 +35,20 @@ fn fields<'a>(
     for entry in kind.entries().iter().filter(|entry| entry.in_avro) {
         let field = entry.field;
         starts[field as usize] = reader.at;
-        let value = match field {
-            Field::Timestamp | Field::EventTimestamp => match reader.long()? {
+        let value = match field.holds() {
+            Holds::Time => match reader.long()? {
                 // The schemas of events have it for none.
                 -1 if kind.is_event() => Value::Absent,
                 ms => Value::Number(ms),
             },
-            Field::Timeout => Value::Number(reader.long()?),
-            Field::StatusCode => {
+            Holds::Timeout => Value::Number(reader.long()?),
+            Holds::Status => {
                 let start = reader.at;
                 let code = reader.long()?;
                 i32::try_from(code).map_err(|_| Fault { kind: ErrorKind::BadAvro, offset: start })?;
                 Value::Number(code)
             }
-            Field::Content => {
+            Holds::Content => {
                 let start = reader.at;
                 match reader.long()? {
                     0 => Value::Null,
@@ -54,7 +56,7 @@ fn fields<'a>(
                     _ => return Err(Fault { kind: ErrorKind::BadAvro, offset: start }),
                 }
             }
-            _ => Value::Text(Cow::Borrowed(reader.text()?)),
+            Holds::Text => Value::Text(Cow::Borrowed(reader.text()?)),
         };
         found.set(field, value);
     }
@@ -63,21 +65,20 @@ fn fields<'a>(
 
 /// Writes a body.
 pub(super) fn encode(message: &Message<'_>) -> Vec<u8> {
-    let content = message.content.as_ref().map_or(0, |content| content.len());
+    let content = message.content.as_ref().map_or(0, Bytes::len);
     let mut body = Vec::with_capacity(320 + content);
     for entry in message.kind.entries().iter().filter(|entry| entry.in_avro) {
-        match entry.field {
-            field @ (Field::Timestamp | Field::EventTimestamp | Field::Timeout | Field::StatusCode) => {
-                long(&mut body, message.number(field));
-            }
-            Field::Content => match &message.content {
+        let field = entry.field;
+        match field.holds() {
+            Holds::Time | Holds::Timeout | Holds::Status => long(&mut body, message.number(field)),
+            Holds::Content => match &message.content {
                 None => long(&mut body, 0),
                 Some(content) => {
                     long(&mut body, 1);
                     bytes(&mut body, content);
                 }
             },
-            field => bytes(&mut body, message.text(field).as_bytes()),
+            Holds::Text => bytes(&mut body, message.text(field).as_bytes()),
         }
     }
     body

@@ -9,16 +9,16 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::message::{Field, Found, Kind, Message, Rejected, Value};
+use super::message::{Field, Found, Holds, Kind, Message, Rejected, Value};
 use super::{BytesEncoding, Settings};
 use crate::{ErrorKind, Fault};
 
 /// Reads a body.
-pub(super) fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
+pub(super) fn decode<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> Result<Message<'a>, Rejected<'a>> {
     let bad = |kind_of_fault, offset| Rejected {
         fault: Fault { kind: kind_of_fault, offset },
         field: None,
-        remains: Message { kind, timeout_ms: -1, ..Message::default() },
+        remains: Box::new(Message { kind, timeout_ms: -1, ..Message::default() }),
     };
     let text = str::from_utf8(body).map_err(|error| bad(ErrorKind::BadUtf8, error.valid_up_to()))?;
     let top: Top<'a> = serde_json::from_str(text).map_err(|error| bad(ErrorKind::BadJson, place(text, &error)))?;
@@ -41,12 +41,12 @@ pub(super) fn encode(message: &Message<'_>, encoding: BytesEncoding) -> Vec<u8> 
     let mut body = Vec::with_capacity(512 + content);
     for entry in message.kind.entries() {
         let field = entry.field;
-        match field {
-            Field::Timestamp | Field::EventTimestamp | Field::Timeout | Field::StatusCode => {
+        match field.holds() {
+            Holds::Time | Holds::Timeout | Holds::Status => {
                 begin(&mut body, field);
                 write(&mut body, &message.number(field));
             }
-            Field::Content => {
+            Holds::Content => {
                 if let Some(content) = &message.content {
                     begin(&mut body, field);
                     body.extend_from_slice(b"{\"bytes\":");
@@ -66,7 +66,7 @@ pub(super) fn encode(message: &Message<'_>, encoding: BytesEncoding) -> Vec<u8> 
                     body.push(b'}');
                 }
             }
-            _ => {
+            Holds::Text => {
                 let text = message.text(field);
                 if !(text.is_empty() && entry.is_left_out()) {
                     begin(&mut body, field);
@@ -100,6 +100,9 @@ fn bytes(text: &str, encoding: BytesEncoding) -> Option<Bytes> {
 
 /// Where a text stops being JSON.
 fn place(text: &str, error: &serde_json::Error) -> usize {
+    if error.is_eof() {
+        return text.len();
+    }
     let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     (before + error.column().saturating_sub(1)).min(text.len())
 }
@@ -243,7 +246,12 @@ impl<'de> Deserialize<'de> for Value<'de> {
                     if name == "bytes" {
                         held = match map.next_value()? {
                             Value::Text(text) => Value::Bytes(text),
-                            _ => Value::Other,
+                            Value::Absent
+                            | Value::Null
+                            | Value::Number(_)
+                            | Value::Bytes(_)
+                            | Value::Raw(_)
+                            | Value::Other => Value::Other,
                         };
                     } else {
                         map.next_value::<IgnoredAny>()?;

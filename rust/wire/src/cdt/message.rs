@@ -27,7 +27,7 @@ pub enum Kind {
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holds {
+pub(super) enum Holds {
     Text,
     /// A number of milliseconds that is not negative.
     Time,
@@ -75,7 +75,7 @@ macro_rules! fields {
                 }
             }
 
-            const fn holds(self) -> Holds {
+            pub(super) const fn holds(self) -> Holds {
                 match self {
                     $(Self::$field => Holds::$holds,)*
                 }
@@ -346,7 +346,15 @@ impl<'a> Message<'a> {
             Field::Timestamp | Field::EventTimestamp => self.timestamp_ms,
             Field::Timeout => self.timeout_ms,
             Field::StatusCode => i64::from(self.status_code),
-            _ => 0,
+            Field::CorrelationId
+            | Field::OriginatorReplicaId
+            | Field::EndpointMessageId
+            | Field::AppVersionName
+            | Field::EndpointId
+            | Field::ContentType
+            | Field::ConfigId
+            | Field::ReasonPhrase
+            | Field::Content => 0,
         }
     }
 }
@@ -431,7 +439,10 @@ impl<'a> Found<'a> {
                         return bad(ErrorKind::MissingField);
                     }
                 }
-                _ => return bad(ErrorKind::BadType),
+                (
+                    Holds::Text | Holds::Time | Holds::Timeout | Holds::Status | Holds::Content,
+                    Value::Number(_) | Value::Text(_) | Value::Bytes(_) | Value::Raw(_) | Value::Other,
+                ) => return bad(ErrorKind::BadType),
             }
         }
         if message.timestamp_ms < 0 {
@@ -441,14 +452,14 @@ impl<'a> Found<'a> {
     }
 
     /// What can be read of a message that is none: the texts that are there.
-    pub(super) fn remains(mut self, kind: Kind) -> Message<'a> {
+    pub(super) fn remains(mut self, kind: Kind) -> Box<Message<'a>> {
         let mut message = Message { kind, timeout_ms: -1, ..Message::default() };
         for entry in kind.entries() {
             if let (Value::Text(text), Some(held)) = (self.take(entry.field), message.text_mut(entry.field)) {
                 *held = text;
             }
         }
-        message
+        Box::new(message)
     }
 }
 
@@ -471,5 +482,5 @@ pub struct Rejected<'a> {
     /// The field it is about, if it is one.
     pub field: Option<&'static str>,
     /// The texts that are there (CDT-31: who sent it is to recognise the answer).
-    pub remains: Message<'a>,
+    pub remains: Box<Message<'a>>,
 }

@@ -61,8 +61,8 @@ impl Default for Settings {
 /// When it is none, with what could be read of it.
 pub fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
     match settings.codec {
-        Codec::Json => json::decode(body, kind, settings),
-        Codec::Avro => avro::decode(body, kind, settings),
+        Codec::Json => json::decode(body, kind, *settings),
+        Codec::Avro => avro::decode(body, kind, *settings),
     }
 }
 

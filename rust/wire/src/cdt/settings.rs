@@ -24,7 +24,7 @@ pub struct Part {
     pub includes_own: bool,
     /// The largest body that is sent.
     pub max_payload: usize,
-    /// Unix time at the machine's time zero; see [`Clock`].
+    /// Unix time when the machine is made; see [`Clock`].
     pub unix_ms: i64,
 }
 
@@ -65,12 +65,7 @@ impl Part {
     }
 
     /// Subscribes to some subjects, with the others of a group or alone.
-    pub(super) fn open<S>(
-        &self,
-        socket: S,
-        subjects: impl IntoIterator<Item = String>,
-        group: Option<&str>,
-    ) -> Output<S> {
+    pub(super) fn open<S>(socket: S, subjects: impl IntoIterator<Item = String>, group: Option<&str>) -> Output<S> {
         let bind = |subject| group.map_or_else(|| String::clone(&subject), |group| format!("{subject} {group}"));
         Output::Open(crate::Open {
             socket,

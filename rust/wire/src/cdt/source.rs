@@ -170,8 +170,9 @@ impl Event for SourceEvent {
         match self {
             Self::Dropped(dropped) => dropped.weight(),
             Self::Connection(_) => Weight::Notice(0),
-            Self::Told(read) | Self::Changed(_, read) => Weight::Lossless(read.body.len()),
-            Self::Ended(_, Ended::Answered(read)) => Weight::Lossless(read.body.len()),
+            Self::Told(read) | Self::Changed(_, read) | Self::Ended(_, Ended::Answered(read)) => {
+                Weight::Lossless(read.body.len())
+            }
             Self::Ended(..) => Weight::Lossless(0),
         }
     }
@@ -229,12 +230,12 @@ impl Source {
         let part = &settings.part;
         let replies = part.own(&[Kind::ConfigResponse, Kind::ConfigPushResponse]);
         let mut outputs = VecDeque::from([
-            part.open(Hearing::Replies, replies, None),
-            part.open(Hearing::Events, [part.subjects.events()], None),
+            Part::open(Hearing::Replies, replies, None),
+            Part::open(Hearing::Events, [part.subjects.events()], None),
         ]);
         let mut open = vec![Hearing::Replies, Hearing::Events];
         if part.shares_events {
-            outputs.push_back(part.open(Hearing::SharedEvents, [part.subjects.events()], Some(&part.instance)));
+            outputs.push_back(Part::open(Hearing::SharedEvents, [part.subjects.events()], Some(&part.instance)));
             open.push(Hearing::SharedEvents);
         }
         let mut mark = [0; 8];
@@ -284,7 +285,7 @@ impl Source {
         self.next += 1;
         pending.request.correlation_id = Cow::Owned(self.correlation(number));
         if pending.request.endpoint_message_id.is_empty() {
-            pending.request.endpoint_message_id = pending.request.correlation_id.clone();
+            pending.request.endpoint_message_id.clone_from(&pending.request.correlation_id);
         }
         let is_awaited = !(pending.kind == Kind::ConfigPush && pending.confirm == Confirm::Sent);
         if !self.send(now, number, &mut pending, is_awaited) {
@@ -306,10 +307,8 @@ impl Source {
     /// Sends a request, with the time of this moment; false where it is larger than a message may be.
     fn send(&mut self, now: Nanos, number: u64, pending: &mut Pending, is_awaited: bool) -> bool {
         let part = &self.settings.part;
-        let (kind, answer) = match pending.kind {
-            Kind::ConfigPush => (Kind::ConfigPush, Kind::ConfigPushResponse),
-            _ => (Kind::ConfigRequest, Kind::ConfigResponse),
-        };
+        let kind = pending.kind;
+        let answer = if kind == Kind::ConfigPush { Kind::ConfigPushResponse } else { Kind::ConfigResponse };
         pending.request.timestamp_ms = self.clock.unix_ms(now);
         let reply_to = is_awaited.then(|| part.subjects.replica(&part.replica, answer));
         let frames = part.frames(reply_to.as_deref(), &pending.request);
@@ -368,14 +367,15 @@ impl Source {
     fn finish(&mut self, now: Nanos, number: u64, ended: Ended) {
         let Some(pending) = self.settle(number) else { return };
         let Asker::Watch(watch) = pending.asker else { return self.end(pending.asker, ended) };
-        match ended {
-            Ended::Answered(read) if (200..300).contains(&read.message.status_code) => {
+        let Ended::Answered(read) = ended else { return self.watches.failed(now, watch) };
+        match read.message.status_code {
+            200..300 => {
                 if self.watches.found(now, watch, &read.message.config_id) {
                     self.events.push_back(SourceEvent::Changed(watch, read));
                 }
             }
             // There is none yet: its announcement will tell.
-            Ended::Answered(read) if read.message.status_code == 404 => self.watches.none(now, watch),
+            404 => self.watches.none(now, watch),
             _ => self.watches.failed(now, watch),
         }
     }
@@ -450,12 +450,11 @@ impl Source {
         }
         if incoming.socket == Hearing::Events {
             let endpoint = (event.app_version_name.to_string(), event.endpoint_id.to_string());
-            match kind {
-                Kind::ConfigNewAvailable => {
-                    self.watches.announced(now, &endpoint, &event.config_id);
-                    self.look(now);
-                }
-                _ => self.on_applied(now, &endpoint, &event.config_id),
+            if kind == Kind::ConfigUpdated {
+                self.on_applied(now, &endpoint, &event.config_id);
+            } else {
+                self.watches.announced(now, &endpoint, &event.config_id);
+                self.look(now);
             }
         }
         let part = &self.settings.part;

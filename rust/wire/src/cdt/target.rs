@@ -219,13 +219,13 @@ impl Target {
         let service = ASKED.map(|kind| part.subjects.service(&part.instance, kind));
         let group = Some(part.instance.as_str());
         let mut outputs = VecDeque::from([
-            part.open(Listening::Events, [part.subjects.events()], None),
-            part.open(Listening::Replica, part.own(&ASKED), None),
-            part.open(Listening::Service, service, group.filter(|_| settings.shares_requests)),
+            Part::open(Listening::Events, [part.subjects.events()], None),
+            Part::open(Listening::Replica, part.own(&ASKED), None),
+            Part::open(Listening::Service, service, group.filter(|_| settings.shares_requests)),
         ]);
         let mut open = vec![Listening::Events, Listening::Replica, Listening::Service];
         if part.shares_events {
-            outputs.push_back(part.open(Listening::SharedEvents, [part.subjects.events()], group));
+            outputs.push_back(Part::open(Listening::SharedEvents, [part.subjects.events()], group));
             open.push(Listening::SharedEvents);
         }
         Self {
@@ -299,10 +299,7 @@ impl Target {
             };
             frames = part.frames(None, &too_large);
         }
-        let to = match kind {
-            Kind::ConfigPushResponse => answered_by(reply_to, kind),
-            _ => reply_to.to_owned(),
-        };
+        let to = if kind == Kind::ConfigPushResponse { answered_by(reply_to, kind) } else { reply_to.to_owned() };
         self.outputs.push_back(Output::Send {
             id: None,
             socket: Listening::Service,

@@ -24,7 +24,7 @@ struct Watch {
 /// All watches of a source.
 #[derive(Debug)]
 pub(super) struct Watches {
-    watches: HashMap<CallId, Watch>,
+    all: HashMap<CallId, Watch>,
     of: HashMap<Endpoint, Vec<CallId>>,
     due: BTreeSet<(Nanos, CallId)>,
     resync: Duration,
@@ -33,18 +33,18 @@ pub(super) struct Watches {
 
 impl Watches {
     pub(super) fn new(resync: Duration, backoff: (Duration, Duration)) -> Self {
-        Self { watches: HashMap::new(), of: HashMap::new(), due: BTreeSet::new(), resync, backoff }
+        Self { all: HashMap::new(), of: HashMap::new(), due: BTreeSet::new(), resync, backoff }
     }
 
     pub(super) fn add(&mut self, now: Nanos, call: CallId, endpoint: Endpoint) {
         self.of.entry(endpoint.clone()).or_default().push(call);
         let watch = Watch { endpoint, config_id: None, due: Some(now), again: false, failures: 0 };
-        self.watches.insert(call, watch);
+        self.all.insert(call, watch);
         self.due.insert((now, call));
     }
 
     pub(super) fn remove(&mut self, call: CallId) {
-        let Some(watch) = self.watches.remove(&call) else { return };
+        let Some(watch) = self.all.remove(&call) else { return };
         if let Some(due) = watch.due {
             self.due.remove(&(due, call));
         }
@@ -60,7 +60,7 @@ impl Watches {
     pub(super) fn due(&mut self, now: Nanos) -> Option<(CallId, Endpoint)> {
         let &(at, call) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, call));
-        let watch = self.watches.get_mut(&call)?;
+        let watch = self.all.get_mut(&call)?;
         (watch.due, watch.again) = (None, false);
         Some((call, watch.endpoint.clone()))
     }
@@ -73,7 +73,7 @@ impl Watches {
     /// There is a configuration for this endpoint.
     pub(super) fn announced(&mut self, now: Nanos, endpoint: &Endpoint, config_id: &str) {
         for call in self.of.get(endpoint).cloned().unwrap_or_default() {
-            if self.watches.get(&call).is_some_and(|watch| watch.config_id.as_deref() != Some(config_id)) {
+            if self.all.get(&call).is_some_and(|watch| watch.config_id.as_deref() != Some(config_id)) {
                 self.hurry(now, call);
             }
         }
@@ -81,14 +81,14 @@ impl Watches {
 
     /// Has all of them look.
     pub(super) fn all(&mut self, now: Nanos) {
-        let all: Vec<_> = self.watches.keys().copied().collect();
+        let all: Vec<_> = self.all.keys().copied().collect();
         for call in all {
             self.hurry(now, call);
         }
     }
 
     fn hurry(&mut self, now: Nanos, call: CallId) {
-        let Some(watch) = self.watches.get_mut(&call) else { return };
+        let Some(watch) = self.all.get_mut(&call) else { return };
         if watch.due.is_some() {
             self.plan(now, call);
         } else {
@@ -97,7 +97,7 @@ impl Watches {
     }
 
     fn plan(&mut self, at: Nanos, call: CallId) {
-        let Some(watch) = self.watches.get_mut(&call) else { return };
+        let Some(watch) = self.all.get_mut(&call) else { return };
         if let Some(before) = watch.due.replace(at) {
             self.due.remove(&(before, call));
         }
@@ -105,13 +105,13 @@ impl Watches {
     }
 
     fn answered(&mut self, now: Nanos, call: CallId, after: Duration) {
-        let again = self.watches.get(&call).is_some_and(|watch| watch.again);
+        let again = self.all.get(&call).is_some_and(|watch| watch.again);
         self.plan(if again { now } else { now + after }, call);
     }
 
     /// It has this configuration; whether that is another one than before.
     pub(super) fn found(&mut self, now: Nanos, call: CallId, config_id: &str) -> bool {
-        let Some(watch) = self.watches.get_mut(&call) else { return false };
+        let Some(watch) = self.all.get_mut(&call) else { return false };
         watch.failures = 0;
         let is_new = watch.config_id.as_deref() != Some(config_id);
         if is_new {
@@ -123,7 +123,7 @@ impl Watches {
 
     /// There is none.
     pub(super) fn none(&mut self, now: Nanos, call: CallId) {
-        if let Some(watch) = self.watches.get_mut(&call) {
+        if let Some(watch) = self.all.get_mut(&call) {
             watch.failures = 0;
         }
         self.answered(now, call, self.resync);
@@ -131,7 +131,7 @@ impl Watches {
 
     /// It had no answer, or none that is of use.
     pub(super) fn failed(&mut self, now: Nanos, call: CallId) {
-        let Some(watch) = self.watches.get_mut(&call) else { return };
+        let Some(watch) = self.all.get_mut(&call) else { return };
         let (first, longest) = self.backoff;
         let wait = first.saturating_mul(1 << watch.failures.min(16)).min(longest);
         watch.failures += 1;

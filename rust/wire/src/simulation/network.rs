@@ -156,8 +156,8 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
 
     /// Sends to a subject: to all who are subscribed to it, and to one of each queue group. Who gives a subject for answers
     /// is told where nobody is, as NATS does.
-    pub(super) fn publish(&mut self, subject: Bytes, frames: &Frames) {
-        let name = String::from_utf8_lossy(&subject).into_owned();
+    pub(super) fn publish(&mut self, subject: &Bytes, frames: &Frames) {
+        let name = String::from_utf8_lossy(subject).into_owned();
         let mut ears = vec![];
         let mut groups: Vec<(String, Vec<(Node, usize)>)> = vec![];
         for (number, member) in self.members.iter().enumerate().filter(|(_, member)| member.life == Life::Up) {
@@ -175,12 +175,12 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
             }
         }
         for (_, members) in groups {
-            let chosen = (self.fraction() * members.len() as f64) as usize;
-            ears.extend(members.get(chosen.min(members.len() - 1)));
+            let chosen = self.random() % members.len() as u64;
+            ears.extend(members.get(usize::try_from(chosen).unwrap_or_default()));
         }
         if ears.is_empty() && frames.first().is_some_and(|reply_to| !reply_to.is_empty()) {
             let nobody = [Bytes::new(), Bytes::from_static(b"NATS/1.0 503\r\n\r\n"), Bytes::new()];
-            return self.publish(frames[0].clone(), &nobody.into_iter().collect());
+            return self.publish(&frames[0], &nobody.into_iter().collect());
         }
         for (to, socket) in ears {
             for _ in 0..self.copies() {
