@@ -528,7 +528,7 @@ def test_nobody_there_is_one_error_within_seconds():
     begun = time.monotonic()
     with pytest.raises(PeerLostError, match=r"127\.0\.0\.1:1"):
         cdt.Target("cdp", servers="nats://127.0.0.1:1")
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 20
 
 
 async def test_who_is_not_let_in_is_told(tmp_path):

@@ -52,10 +52,10 @@ class _Headers(dict[str, str]):
 def _guarded(deliver: Deliver) -> Client:
     """A client that no message puts out of action, and that hands over those of our subscriptions as they come.
 
-    The parser of nats-py calls these two for every message; what they raise would end its reading, and the connection would be
-    deaf from then on.
+    The parser of nats-py calls the first two for every message; what they raise would end its reading, and the connection would be
+    deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of that.
     """
-    from nats.aio.client import Client
+    from nats.aio.client import PING_PROTO, Client
 
     class Guarded(Client):
         def __init__(self) -> None:
@@ -85,6 +85,11 @@ def _guarded(deliver: Deliver) -> Client:
             except UnicodeDecodeError:
                 return None
 
+        async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+            self._pongs.append(future or asyncio.get_running_loop().create_future())
+            await self._send_command(PING_PROTO)
+            await self._flush_pending()
+
     return Guarded()
 
 
@@ -101,6 +106,7 @@ class NatsConnection:
         self._client: Any = _guarded(deliver)
         self._subscriptions: dict[int, list[Any]] = {}
         self._refused: Exception | None = None
+        self._denied = asyncio.Event()
 
     @property
     def client(self) -> Client:
@@ -129,43 +135,47 @@ class NatsConnection:
             "token": given.get("token"),
             "tls": given.get("tls"),
         }
-        try:
-            await asyncio.wait_for(
-                self._client.connect(
-                    servers=self._servers,
-                    name=self._name,
-                    error_cb=self._on_error,
-                    disconnected_cb=self._on_disconnected,
-                    reconnected_cb=self._on_reconnected,
-                    allow_reconnect=True,
-                    connect_timeout=2,
-                    reconnect_time_wait=_RECONNECT_S,
-                    max_reconnect_attempts=-1,
-                    **{name: value for name, value in who.items() if value is not None},
-                ),
-                _CONNECT_S,
+        connecting = asyncio.ensure_future(
+            self._client.connect(
+                servers=self._servers,
+                name=self._name,
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnected,
+                reconnected_cb=self._on_reconnected,
+                allow_reconnect=True,
+                connect_timeout=2,
+                reconnect_time_wait=_RECONNECT_S,
+                max_reconnect_attempts=-1,
+                **{name: value for name, value in who.items() if value is not None},
             )
-        except (TimeoutError, OSError, nats.errors.Error) as error:
-            await self._give_up()
+        )
+        denied = asyncio.ensure_future(self._denied.wait())
+        try:
+            done, _ = await asyncio.wait([connecting, denied], timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+            if connecting not in done:
+                await self._give_up(connecting)
+                raise self._why(self._refused or TimeoutError())
+            connecting.result()
+        except (OSError, nats.errors.Error) as error:
             raise self._why(self._refused or error) from error
         except (ValueError, UnicodeError) as error:
             # A URL or a seed that is none.
-            await self._give_up()
             message = f"servers: {without_credentials(self._servers[0])}: {error}"
             raise LocalProtocolError(message) from None
+        finally:
+            denied.cancel()
 
-    async def _give_up(self) -> None:
-        try:
-            await asyncio.wait_for(self._client.close(), 1.0)
-        except Exception:
-            logging.getLogger("trunkline.cdt").debug("a connection that never was could not be closed", exc_info=True)
+    async def _give_up(self, connecting: asyncio.Future[Any]) -> None:
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        await asyncio.wait([asyncio.ensure_future(self._client.close())], timeout=1.0)
 
     def _why(self, error: BaseException) -> Exception:
         where = ", ".join(without_credentials(server) for server in self._servers)
         words = str(error) or type(error).__name__
         if "authorization" in words.lower() or "authentication" in words.lower():
             return AuthenticationError(f"{where}: {words.removeprefix('nats: ')}")
-        if isinstance(error, TimeoutError) or "no servers" in words:
+        if isinstance(error, TimeoutError | ConnectionRefusedError) or "no servers" in words:
             return PeerLostError(f"{where}: no NATS server answers there")
         return PeerLostError(f"{where}: {words.removeprefix('nats: ')}")
 
@@ -191,6 +201,9 @@ class NatsConnection:
     async def flush(self) -> None:
         import nats.errors
 
+        if not self._client.is_connected:
+            message = "there is no connection to a NATS server"
+            raise PeerLostError(message)
         try:
             await self._client.flush(_FLUSH_S)
         except (nats.errors.Error, ValueError, OSError) as error:
@@ -203,7 +216,11 @@ class NatsConnection:
     async def _on_error(self, error: Exception) -> None:
         words = str(error)
         if not self._client.is_connected:
-            self._refused = error
+            # What the server says goes before what becomes of the connection, which it ends.
+            if not self._denied.is_set():
+                self._refused = error
+            if "authorization" in words.lower() or "authentication" in words.lower():
+                self._denied.set()
             return
         kind = "refused" if "permissions violation" in words.lower() else "failed"
         self._happened(kind, words.removeprefix("nats: "))

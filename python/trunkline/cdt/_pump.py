@@ -15,10 +15,6 @@ from trunkline.errors import ClosedError, PeerLostError
 
 __all__ = ["Pump"]
 
-# How often the machine is told what time it is: clocks are set.
-_CLOCK_S = 1.0
-_DRIFT_MS = 5
-
 _CLOSE_S = 5.0
 
 
@@ -53,9 +49,8 @@ class Pump:
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._driver: _native.Driver | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._sending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
-        self._unix_ms = 0
 
     async def open(self) -> None:
         """Connects and subscribes; once it returns, the server knows of every subscription.
@@ -66,8 +61,11 @@ class Pump:
         """
         self._loop = asyncio.get_running_loop()
         await self.connection.open()
-        self._unix_ms = time.time_ns() // 1_000_000 - self._now_ns() // 1_000_000
-        settings = {**self._settings, "max_payload": self.connection.max_payload, "unix_ms": self._unix()}
+        settings = {
+            **self._settings,
+            "max_payload": self.connection.max_payload,
+            "unix_ms": time.time_ns() // 1_000_000,
+        }
         try:
             self._driver = _native.Driver(self._kind, settings, now_ns=self._now_ns(), seed=None)
             self._turn()
@@ -77,7 +75,7 @@ class Pump:
         except BaseException:
             await self.connection.close()
             raise
-        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._keep_time())]
+        self._sending = asyncio.create_task(self._send())
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -108,6 +106,8 @@ class Pump:
         if self._ended.is_set() or self._driver is None:
             message = "the role is closed"
             raise ClosedError(message)
+        if not self._is_due:
+            self._tell_time(self._driver)
         self._driver.ask(self._now_ns(), verb, **given)
         self._soon()
 
@@ -120,11 +120,11 @@ class Pump:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), grace_s + _CLOSE_S)
         self._ended.set()
-        for task in self._tasks:
-            task.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
         with suppress(PeerLostError):
             await self.connection.flush()
         await self.connection.close()
@@ -132,8 +132,9 @@ class Pump:
     def _now_ns(self) -> int:
         return int(self._loop.time() * 1e9)
 
-    def _unix(self) -> int:
-        return time.time_ns() // 1_000_000
+    def _tell_time(self, driver: _native.Driver) -> None:
+        """Has the machine know what time it is for others: clocks are set, and drift."""
+        driver.ask(self._now_ns(), "clock", unix_ms=time.time_ns() // 1_000_000)
 
     def _deliver(self, number: int, subject: bytes, reply_to: bytes, block: bytes, body: bytes) -> None:
         self._inbox.append((number, subject, (reply_to, block, body)))
@@ -163,6 +164,7 @@ class Pump:
         if driver is None or self._ended.is_set():
             return
         inbox, self._inbox = self._inbox, []
+        self._tell_time(driver)
         now_ns = self._now_ns()
         driver.handle_timeout(now_ns)
         outputs, events, errors = driver.exchange(now_ns, inbox)
@@ -233,12 +235,3 @@ class Pump:
             await self.connection.unsubscribe(output["socket"])
             driver.handle_socket(self._now_ns(), output["socket"], "closed")
         return None
-
-    async def _keep_time(self) -> None:
-        while True:
-            await asyncio.sleep(_CLOCK_S)
-            unix_ms = self._unix()
-            expected = self._unix_ms + self._now_ns() // 1_000_000
-            if abs(unix_ms - expected) > _DRIFT_MS:
-                self._unix_ms += unix_ms - expected
-                self.ask("clock", unix_ms=unix_ms)
