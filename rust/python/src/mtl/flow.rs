@@ -20,7 +20,7 @@ use crate::errors::{LeaseRefusedError, LocalProtocolError, PeerLostError, Remote
 use crate::frames::{self, within};
 use crate::names::name;
 use crate::reader::{Next, Reader};
-use crate::role::{RoleOptions, connection, seconds, start};
+use crate::role::{Role, RoleOptions, connection, seconds, start};
 use crate::told::PyTold;
 
 /// The engine of a data connection.
@@ -203,7 +203,13 @@ pub(crate) struct Given {
 #[pymethods]
 impl PyFlow {
     #[new]
-    fn new(py: Python<'_>, options: RoleOptions, given: Given) -> PyResult<PyClassInitializer<Self>> {
+    fn new(
+        py: Python<'_>,
+        mut options: RoleOptions,
+        given: Given,
+        client: &Bound<'_, Role>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        options.capture = client.get().recorded();
         let (max_message_bytes, resources) = (given.max_message_bytes, given.resources.clone());
         let who = if given.reads { "trunkline-mtl-reader" } else { "trunkline-mtl-writer" };
         let settings = given.settings(options.socket.clone())?;

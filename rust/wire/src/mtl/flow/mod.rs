@@ -17,8 +17,8 @@ use super::heartbeat::{Beat, Heartbeat};
 use super::redacted;
 use crate::question::Questions;
 use crate::{
-    Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine,
-    Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
+    Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Incoming, Label, Lifecycle, Machine, Nanos, Open,
+    Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
 /// The first wait before another lease is asked for; each is twice the one before.
@@ -378,6 +378,17 @@ impl Flow {
         std::mem::replace(&mut self.in_hand, later).into_iter().collect()
     }
 
+    /// The row of a message says the resource it is about.
+    fn label_of(&self, frames: &[Bytes], layout: &Layout) -> Label {
+        let is_named = matches!(layout.kind, Kind::Summon | Kind::Dismiss | Kind::Content);
+        let topic = match &self.settings.resources[..] {
+            _ if is_named && !layout.name.is_empty() => Some(frames[0].slice(layout.name.clone())),
+            [only] if layout.kind == Kind::Content => Some(Bytes::copy_from_slice(only.as_bytes())),
+            _ => None,
+        };
+        Label { framing: None, topic }
+    }
+
     fn drop(&mut self, reason: DropReason, frames: Frames) {
         let dropped = Dropped { reason, peer: None, frames };
         dropped.count(&mut self.stats.dropped);
@@ -432,14 +443,14 @@ impl Machine for Flow {
             return Verdict::default();
         }
         self.heartbeat.heard();
-        let label = self.label(socket, None, &frames);
         let layout = match data::decode(&frames) {
             Ok(layout) => layout,
             Err(error) => {
                 self.drop(error.into(), frames);
-                return Verdict { error: Some(error.kind), label };
+                return error.kind.into();
             }
         };
+        let label = self.label_of(&frames, &layout);
         match layout.kind {
             Kind::Response => self.on_response(now, layout.sequence, layout.status),
             Kind::Content if self.settings.reads => self.on_content(frames, layout),
@@ -604,14 +615,11 @@ impl Machine for Flow {
     }
 
     fn label(&self, _socket: FlowSocket, _to: Option<&Bytes>, frames: &[Bytes]) -> Label {
-        let layout = data::decode(frames).ok();
-        let layout = layout.filter(|layout| matches!(layout.kind, Kind::Summon | Kind::Dismiss | Kind::Content));
-        let topic = layout.and_then(|layout| {
-            let only = || self.settings.resources.first().filter(|_| self.settings.resources.len() == 1);
-            let named = Some(layout.name).filter(|name| !name.is_empty()).map(|name| frames[0].slice(name));
-            named.or_else(|| only().map(|name| Bytes::copy_from_slice(name.as_bytes())))
-        });
-        Label { framing: Some(Framing::MtlData), topic, shown: redacted(frames) }
+        data::decode(frames).map_or_else(|_| Label::default(), |layout| self.label_of(frames, &layout))
+    }
+
+    fn shown(&self, _socket: FlowSocket, frames: &[Bytes]) -> Option<Frames> {
+        redacted(frames)
     }
 
     fn poll_event(&mut self) -> Option<FlowEvent> {
