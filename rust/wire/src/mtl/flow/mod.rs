@@ -7,6 +7,7 @@ mod writing;
 pub use self::settings::{Asked, Denial, FlowEvent, FlowOutcome, FlowSettings, FlowSocket, FlowStats, FlowVerb, Grant};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -68,6 +69,8 @@ enum Sent {
 #[derive(Debug)]
 pub struct Flow {
     settings: FlowSettings,
+    /// The only resource of the lease.
+    only: Option<Arc<str>>,
     state: Lifecycle,
     link: Link,
     grant: Grant,
@@ -106,6 +109,7 @@ impl Flow {
             heartbeat: Heartbeat::new(now, settings.pings),
             writing: Writing::new(settings.is_confirmed),
             grant: settings.grant.clone(),
+            only: settings.resources.first().filter(|_| settings.resources.len() == 1).map(|only| only.as_str().into()),
             settings,
             state: Lifecycle::Open,
             link: Link::Asking,
@@ -303,7 +307,8 @@ impl Flow {
         if self.settings.is_confirmed {
             self.in_hand.insert(layout.sequence);
         }
-        self.events.push_back(FlowEvent::Content { connection: self.connection, frames, layout });
+        let only = self.only.clone();
+        self.events.push_back(FlowEvent::Content { connection: self.connection, frames, layout, only });
     }
 
     fn ask(&mut self, now: Nanos, call: CallId, asked: Asked, resource: &str, timeout: Option<Duration>) {
@@ -381,10 +386,10 @@ impl Flow {
     /// The row of a message says the resource it is about.
     fn label_of(&self, frames: &[Bytes], layout: &Layout) -> Label {
         let is_named = matches!(layout.kind, Kind::Summon | Kind::Dismiss | Kind::Content);
-        let topic = match &self.settings.resources[..] {
+        let topic = match &self.only {
             _ if is_named && !layout.name.is_empty() => Some(frames[0].slice(layout.name.clone())),
-            [only] if layout.kind == Kind::Content => Some(Bytes::copy_from_slice(only.as_bytes())),
-            _ => None,
+            Some(only) if layout.kind == Kind::Content => Some(Bytes::copy_from_slice(only.as_bytes())),
+            Some(_) | None => None,
         };
         Label { framing: None, topic }
     }
@@ -650,7 +655,7 @@ impl Machine for Flow {
 
     fn stats(&self) -> FlowStats {
         let unconfirmed = if self.settings.reads { self.in_hand.len() } else { self.writing.backlog().messages };
-        FlowStats { unconfirmed: unconfirmed as u64, times: self.writing.times.clone(), ..self.stats.clone() }
+        FlowStats { unconfirmed: unconfirmed as u64, times: Arc::clone(&self.writing.times), ..self.stats.clone() }
     }
 
     fn is_closed(&self) -> bool {
