@@ -11,6 +11,7 @@ import zmq
 
 from peers.mtl import Control, lease, response, summon
 from peers.waiting import until
+from trunkline import capture
 
 SERVER = ("mtl", "server", "--bind", "tcp://127.0.0.1:*", "--json")
 
@@ -104,6 +105,22 @@ def test_commands_are_asked(as_ada, run):
     assert out.startswith("200 {")
     _, err = run("mtl", "call", "Queue.List", "[1]", *as_ada, env=PASSWORD, returncode=2)
     assert "no JSON object" in err
+
+
+def test_clients_record_what_they_say(as_ada, run, tmp_path):
+    recording = ("--capture", "capture", "--capture-overflow", "block")
+    run("mtl", "send", "jobs", "a", *as_ada, *recording, env=PASSWORD)
+    run("mtl", "receive", "jobs", "--count", "1", *as_ada, *recording, env=PASSWORD)
+    run("mtl", "call", "Queue.List", *as_ada, *recording, env=PASSWORD)
+    rows = capture.open(tmp_path / "capture").decode("mtl").read_all().to_pylist()
+    assert {row["segment"] for row in rows} == {0, 1, 2}
+    assert [(row["direction"], row["resource"]) for row in rows if row["type"] == "content"] == [
+        ("out", "jobs"),
+        ("in", "jobs"),
+    ]
+    asked = [row["name"] for row in rows if row["type"] == "command"]
+    assert asked[-1] == "Queue.List"
+    assert asked.count("Connection.Open") == 3
 
 
 def test_the_password_comes_from_a_file_first(as_ada, run, tmp_path):

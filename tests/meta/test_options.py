@@ -36,8 +36,8 @@ TAKERS = [
     (mc0.AsyncMiddleware, ALL - {"connect"}),
     (mtl.Server, ALL - {"connect", "socket"}),
     (mtl.AsyncServer, ALL - {"connect", "socket"}),
-    (mtl.Client, ALL - {"bind", "socket", "capture"}),
-    (mtl.AsyncClient, ALL - {"bind", "socket", "capture"}),
+    (mtl.Client, ALL - {"bind", "socket"}),
+    (mtl.AsyncClient, ALL - {"bind", "socket"}),
     (replay, ALL),
 ]
 

@@ -294,7 +294,7 @@ class Client(Caller):
 class Flow(Caller):
     """The engine of a data connection."""
 
-    def __new__(cls, options: Mapping[str, Any], given: Mapping[str, Any]) -> Flow: ...
+    def __new__(cls, options: Mapping[str, Any], given: Mapping[str, Any], client: Role) -> Flow: ...
     @property
     def told(self) -> Told:
         """The notices, for those who tell them."""

@@ -19,7 +19,7 @@ import typer
 from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli.ending import Stopped, Stopping
-from trunkline.cli.groups import DialingSockets, grouped
+from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.lines import lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval
@@ -152,13 +152,15 @@ def send(
     ping_interval: PingInterval = 2.5,
     liveness: Liveness = 3,
     sockets: DialingSockets,
+    capturing: Capturing,
+    segments: Segments,
     as_json: Json = False,
 ) -> None:
     """Sends contents to a resource, and says whether they were confirmed."""
     bodies = [os.fsencode(part) for part in data or [""]]
     is_stdin = stands_for_stdin(bodies, count, "content")
     confirmed, properties = _confirm(confirm), _properties(property_ or [])
-    made, who = sockets.keywords(), login.keywords()
+    made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
     from trunkline import mtl
 
     output = Output(json=as_json)
@@ -166,7 +168,7 @@ def send(
     repeated = itertools.chain.from_iterable(itertools.repeat(bodies, count or 1))
     contents: Iterable[bytes] = lines(Pace(lambda: None, None)) if is_stdin else repeated
     with (
-        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made) as client,
+        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
         client.writer(resource, confirm=confirmed, window=window) as writer,
         Progress(f"sending to {resource}", total) as progress,
     ):
@@ -262,19 +264,21 @@ def receive(
     ping_interval: PingInterval = 2.5,
     liveness: Liveness = 3,
     sockets: DialingSockets,
+    capturing: Capturing,
+    segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
     """Prints the contents of resources as they come, and confirms each once it is printed."""
     confirmed = _confirm(confirm)
-    made, who = sockets.keywords(), login.keywords()
+    made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
     from trunkline import mtl
 
     output = Output(json=as_json)
     reason: Reason = "signal"
     with (
         Stopping() as stopping,
-        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made) as client,
+        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
         client.reader(
             resources, confirm=confirmed, window=window if count is None else min(window, count or 1)
         ) as reader,
@@ -339,6 +343,8 @@ def call(
     *,
     login: Login,
     sockets: DialingSockets,
+    capturing: Capturing,
+    segments: Segments,
     as_json: Json = False,
 ) -> None:
     """Asks a server a command, and prints the reply."""
@@ -350,11 +356,11 @@ def call(
     if not isinstance(said, dict):
         message = f"{body!r} is no JSON object."
         raise typer.BadParameter(message, param_hint="JSON")
-    made, who = sockets.keywords(), login.keywords()
+    made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
     from trunkline import mtl
 
     output = Output(json=as_json)
-    with mtl.Client(**who, **made) as client:
+    with mtl.Client(**who, **made, **recorded) as client:
         try:
             reply = client.command(command, said)
         except errors.RemoteProtocolError as error:

@@ -46,6 +46,7 @@ class ClientStats:
         unconfirmed: Contents that are neither.
         at_risk: Contents that were sent unconfirmed on a connection that was lost before anything showed that they arrived.
         reconnects: Connections that were begun anew.
+        capture_lost: Rows the capture could not keep up with.
     """
 
     received: int
@@ -58,6 +59,7 @@ class ClientStats:
     unconfirmed: int
     at_risk: int
     reconnects: int
+    capture_lost: int
 
 
 class Asking(Role):
@@ -65,7 +67,7 @@ class Asking(Role):
 
     _native: _Client | None = None
 
-    @spelled_out(RoleOptions, without=("bind", "socket", "capture"))
+    @spelled_out(RoleOptions, without=("bind", "socket"))
     def __init__(
         self,
         *,
@@ -85,9 +87,6 @@ class Asking(Role):
             raise LocalProtocolError(message)
         if options.get("socket") is not None:
             message = "a client has sockets of its own: leave out socket="
-            raise LocalProtocolError(message)
-        if options.get("capture") is not None:
-            message = "a client records nothing: record at the server"
             raise LocalProtocolError(message)
         for name, value in (("user", user), ("password", password), ("mechanism", mechanism)):
             if not isinstance(value, str | None):
@@ -306,14 +305,16 @@ class Client(Asking, BlockingRole):
         ping_interval_s: How long a data connection may be silent before it asks for a sign of life (MTL-57).
         liveness: After so many intervals of silence its server is gone (MTL-58).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
-        **options: Where the server listens, and more: ``connect``, ``curve``, each in `trunkline.RoleOptions`; a client has
-            no ``bind``, ``socket`` or ``capture``.
+        **options: Where the server listens, what is recorded, and more: ``connect``, ``curve``, ``capture``, each in
+            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. A capture has the data connections in it,
+            too, and neither what logins say nor leases; it ends with the client.
 
     Raises:
         AuthenticationError: The server does not let it in; `.mechanisms` says by which it would.
         RemoteProtocolError: There is no such profile, or virtual host.
         TimeoutError: The server does not answer.
         LocalProtocolError: The options contradict each other.
+        CaptureError: The capture cannot be opened.
     """
 
     def command(self, name: str, body: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Reply:
@@ -373,7 +374,9 @@ class Client(Asking, BlockingRole):
         return Reader(self._terms(resources, confirm, window, reads=True))
 
     def close(self) -> None:
-        """Ends it. Its data connections are closed by whoever opened them."""
+        """Ends it, and its capture. Its data connections are closed by whoever opened them; what one says after this is
+        recorded no more, and counted in its ``capture_lost``.
+        """
         self._finish(0.0)
 
 

@@ -107,7 +107,7 @@ class Flowing(Role):
     def _open(self) -> None:
         terms = self._terms
         endpoint, lease = terms.lease()
-        given: RoleOptions = {**terms.options, "connect": endpoint}
+        given: RoleOptions = {**terms.options, "connect": endpoint, "capture": None}
         if not terms.reads:
             given["queue_messages"] = terms.window
         options = native_options(given, grace_s=0.0)
@@ -124,6 +124,7 @@ class Flowing(Role):
                 "max_message_bytes": options["max_message_bytes"],
                 **terms.heartbeat,
             },
+            terms.client._client,  # noqa: SLF001 - of one room
         )
         notices = Notices("mtl", terms.who, terms.on_drop)
         told = native.told

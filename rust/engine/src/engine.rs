@@ -314,12 +314,16 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     /// Gives the machine a message; tells its size.
     fn take_in(&mut self, now: Nanos, at: usize, received: Received) -> usize {
         let slot = &self.slots[at];
+        let id = slot.id;
         let Received { peer, user_id, frames } = received;
         let record = self.core.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
         let size = cost(&frames);
-        let verdict = self.core.machine.handle_message(now, Incoming { socket: slot.id, peer, user_id, frames });
-        if let (Some(tap), Some((endpoint, peer, frames))) = (&mut self.core.tap, record) {
-            tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), &frames, &verdict);
+        let verdict = self.core.machine.handle_message(now, Incoming { socket: id, peer, user_id, frames });
+        let core = &mut *self.core;
+        if let (Some(tap), Some((endpoint, peer, frames))) = (&mut core.tap, record) {
+            let shown = core.machine.shown(id, &frames);
+            let frames = shown.as_deref().unwrap_or(&frames);
+            tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), frames, &verdict);
         }
         let seen = self.events.len();
         self.take_events();

@@ -14,6 +14,7 @@ use trunkline_wire::Machine;
 use crate::engine::Engine;
 use crate::fork;
 use crate::outbox::OUTBOX_BYTES;
+use crate::recording::Recording;
 use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
 use crate::signal::Signal;
 use crate::sink::Sink;
@@ -22,8 +23,10 @@ use crate::transport::{Transport, TransportError};
 
 /// Where a role's traffic is recorded.
 pub struct Capture {
-    /// Opens the writer, on the engine's thread; the argument wakes the engine.
-    pub open: Box<dyn FnOnce(Waker) -> Result<trunkline_capture::Writer, trunkline_capture::CaptureError> + Send>,
+    /// What it is added to.
+    pub recording: Recording,
+    /// Whether the recording ends with the role.
+    pub is_owner: bool,
     /// What its rows speak.
     pub framing: trunkline_wire::Framing,
     /// What happens when it cannot keep up.
@@ -74,8 +77,6 @@ pub enum StartError {
         /// Why.
         error: TransportError,
     },
-    /// The capture could not be opened.
-    Capture(trunkline_capture::CaptureError),
     /// The operating system gave no thread or descriptor.
     System(std::io::Error),
     /// A bug: the engine's thread panicked, with these words.
@@ -88,7 +89,6 @@ impl fmt::Display for StartError {
             Self::Transport(error) => error.fmt(f),
             Self::Open { endpoint, error } if endpoint.is_empty() => error.fmt(f),
             Self::Open { endpoint, error } => write!(f, "{endpoint}: {error}"),
-            Self::Capture(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
             Self::Panicked(words) => write!(f, "the engine's thread panicked: {words}"),
         }
@@ -193,7 +193,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
     /// Starts a role; returns once its sockets are open.
     ///
     /// # Errors
-    /// When they cannot be, or the capture cannot.
+    /// When they cannot be.
     pub fn start<T: Transport>(
         machine: M,
         transport: impl FnOnce() -> Result<T, TransportError> + Send + 'static,
@@ -376,19 +376,10 @@ fn run<M: Machine + Send + 'static, T: Transport>(
     capture: Option<Capture>,
     report: &mpsc::SyncSender<Result<(), StartError>>,
 ) {
-    let tap = match capture {
-        None => None,
-        Some(capture) => {
-            let wake = Arc::clone(&shared);
-            match (capture.open)(Box::new(move || wake.engine.notify())) {
-                Ok(writer) => Some(Tap::new(writer, capture.framing, capture.overflow)),
-                Err(error) => {
-                    let _ = report.send(Err(StartError::Capture(error)));
-                    return;
-                }
-            }
-        }
-    };
+    let tap = capture.map(|capture| {
+        let wake = Arc::clone(&shared);
+        Tap::new(capture, Box::new(move || wake.engine.notify()))
+    });
     let transport = match transport() {
         Ok(transport) => transport,
         Err(error) => {

@@ -1,10 +1,13 @@
 //! Feeds what a role receives and sends to its capture.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use bytes::Bytes;
 use trunkline_capture::{CaptureError, Direction, LowSpace, Progress, Row, Ticket, Writer};
 use trunkline_wire::{ErrorKind, Framing, Verdict};
+
+use crate::handle::{Capture, Waker};
+use crate::recording::Recording;
 
 /// What a role does when its capture cannot keep up, or fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,46 +36,40 @@ pub enum Trouble {
     Failed(String),
 }
 
-/// A capture that is being written, and where its rows come from.
+/// What a role adds to a recording.
 pub(crate) struct Tap {
-    writer: Option<Writer>,
+    recording: Recording,
+    /// What the engine is known by there.
+    number: u64,
+    /// Whether the recording ends with the role.
+    is_owner: bool,
     framing: Framing,
     overflow: CaptureOverflow,
-    /// The wall clock at `origin`; rows are stamped with monotonic time, which never goes back.
-    wall_ns: i64,
-    origin: Instant,
     flushes: Vec<(u64, Ticket)>,
     flushed: u64,
     pub(crate) lost: u64,
-    low_space: Option<LowSpace>,
-    /// What was told of runs once.
-    is_let_go_told: bool,
-    is_unfollowed_told: bool,
     pub(crate) troubles: Vec<Trouble>,
 }
 
 impl Tap {
-    pub(crate) fn new(writer: Writer, framing: Framing, overflow: CaptureOverflow) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(crate) fn new(capture: Capture, wake: Waker) -> Self {
+        let Capture { recording, is_owner, framing, overflow } = capture;
         Self {
-            writer: Some(writer),
+            number: recording.join(wake),
+            recording,
+            is_owner,
             framing,
             overflow,
-            wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
-            origin: Instant::now(),
             flushes: vec![],
             flushed: 0,
             lost: 0,
-            low_space: None,
-            is_let_go_told: false,
-            is_unfollowed_told: false,
             troubles: vec![],
         }
     }
 
     /// Whether sockets may be read.
     pub(crate) fn has_room(&self) -> bool {
-        self.overflow == CaptureOverflow::Count || self.writer.as_ref().is_none_or(Writer::has_room)
+        self.overflow == CaptureOverflow::Count || self.recording.pen().writer.as_ref().is_none_or(Writer::has_room)
     }
 
     pub(crate) fn record(
@@ -83,39 +80,40 @@ impl Tap {
         frames: &[Bytes],
         verdict: &Verdict,
     ) {
-        let writer = match &mut self.writer {
+        let mut pen = self.recording.pen();
+        // In the order of the rows, so that time never goes back from one to the next.
+        let received_at_ns = pen.now_ns();
+        let writer = match &mut pen.writer {
             Some(writer) if self.overflow != CaptureOverflow::Count || writer.has_room() => writer,
-            writer => {
-                if writer.is_some() && self.lost == 0 {
-                    self.troubles.push(Trouble::Losing);
-                }
+            _ => {
                 self.lost += 1;
+                self.troubles.extend(pen.losing());
                 return;
             }
         };
-        let elapsed = i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX);
         writer.append(&Row {
-            received_at_ns: self.wall_ns.saturating_add(elapsed),
+            received_at_ns,
             framing: verdict.label.framing.unwrap_or(self.framing),
             endpoint,
             peer: peer.map(|peer| &peer[..]),
             direction,
             topic: verdict.label.topic.as_deref().and_then(|topic| str::from_utf8(topic).ok()),
             reply_to: None,
-            frames: verdict.label.shown.as_deref().unwrap_or(frames),
+            frames,
             error: verdict.error.map(ErrorKind::slug),
         });
     }
 
     /// What the engine calls before it waits.
     pub(crate) fn idle(&mut self) -> Option<Instant> {
-        let writer = self.writer.as_mut()?;
+        let mut pen = self.recording.pen();
+        let writer = pen.writer.as_mut()?;
         writer.idle();
         writer.deadline()
     }
 
     pub(crate) fn flush(&mut self, number: u64, publish: bool) {
-        match &mut self.writer {
+        match &mut self.recording.pen().writer {
             Some(writer) => {
                 let ticket = if publish { writer.publish() } else { writer.flush() };
                 self.flushes.push((number, ticket));
@@ -126,31 +124,23 @@ impl Tap {
 
     /// Looks at how far the writer has come. An error ends the role.
     pub(crate) fn look(&mut self) -> Result<(), CaptureError> {
-        let Some(writer) = &self.writer else { return Ok(()) };
+        let mut pen = self.recording.pen();
+        let Some(writer) = &pen.writer else {
+            // Whoever closed it, or saw it fail, had all of them settled.
+            let last = self.flushes.drain(..).map(|(number, _)| number).max();
+            self.flushed = self.flushed.max(last.unwrap_or_default());
+            return Ok(());
+        };
         let progress = writer.progress();
         if let Some(failure) = progress.failure {
             if self.overflow == CaptureOverflow::End {
                 return Err(failure);
             }
             self.troubles.push(Trouble::Failed(failure.to_string()));
-            self.writer = None;
+            pen.writer = None;
             return Ok(());
         }
-        let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
-        if let Some(low_space) = progress.low_space
-            && level(progress.low_space) > level(self.low_space)
-        {
-            self.troubles.push(Trouble::LowSpace(low_space));
-        }
-        self.low_space = progress.low_space;
-        if progress.let_go > 0 && !self.is_let_go_told {
-            self.is_let_go_told = true;
-            self.troubles.push(Trouble::RunsLetGo);
-        }
-        if progress.unfollowed > 0 && !self.is_unfollowed_told {
-            self.is_unfollowed_told = true;
-            self.troubles.push(Trouble::RunsUnfollowed);
-        }
+        self.troubles.extend(pen.news(&progress));
         let done = progress.done;
         self.flushes.retain(|&(number, ticket)| {
             if ticket <= done {
@@ -166,10 +156,30 @@ impl Tap {
     }
 
     pub(crate) fn progress(&self) -> Option<Progress> {
-        self.writer.as_ref().map(Writer::progress)
+        self.recording.pen().writer.as_ref().map(Writer::progress)
     }
 
-    pub(crate) fn close(mut self) -> Result<Option<Progress>, CaptureError> {
-        self.writer.take().map(Writer::close).transpose()
+    /// Ends the recording, or has what this role added made durable.
+    pub(crate) fn close(self) -> Result<Option<Progress>, CaptureError> {
+        if !self.is_owner {
+            let mut pen = self.recording.pen();
+            let Some(writer) = &mut pen.writer else { return Ok(None) };
+            writer.flush();
+            return Ok(Some(writer.progress()));
+        }
+        // The others do not wait for the disk.
+        let writer = self.recording.pen().writer.take();
+        writer.map(Writer::close).transpose()
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.recording.leave(self.number);
+        if self.is_owner {
+            // An engine that ended otherwise leaves no lock behind.
+            let writer = self.recording.pen().writer.take();
+            drop(writer);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trunkline_wire::{Backlog, Event, Incoming, Label, Machine, Nanos, Output, SocketEvent, Verdict, Weight};
+use trunkline_wire::{Backlog, Event, Frames, Incoming, Label, Machine, Nanos, Output, SocketEvent, Verdict, Weight};
 
 /// One of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,6 +181,13 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
             Either::Second(socket) => {
                 self.second.as_ref().map_or_else(Label::default, |second| second.label(socket, to, frames))
             }
+        }
+    }
+
+    fn shown(&self, socket: Self::Socket, frames: &[Bytes]) -> Option<Frames> {
+        match socket {
+            Either::First(socket) => self.first.shown(socket, frames),
+            Either::Second(socket) => self.second.as_ref().and_then(|second| second.shown(socket, frames)),
         }
     }
 

@@ -12,12 +12,11 @@ use common::{
     Ask, Echo, PATIENCE, Tested, Told, cdtp, close, frame, is_unreachable, libzmq, messages, number, read_until, start,
     start_in,
 };
-use trunkline_capture::Writer;
 use trunkline_engine::libzmq::{Context, LibzmqTransport};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
-    Apart, Bounds, Capture, CaptureOverflow, End, Guard, Handle, Offered, Queued, Running as _, Settings, StartError,
-    Together, TransportError,
+    Apart, Bounds, Capture, CaptureOverflow, End, Guard, Handle, Offered, Queued, Recording, Running as _, Settings,
+    StartError, Together, TransportError,
 };
 use trunkline_wire::cdtp::{
     BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
@@ -55,6 +54,7 @@ over_both! {
     sends_and_receives_cdtp
     counts_what_a_closed_sender_could_not_send
     records_what_it_receives
+    several_add_to_one_recording
     rows_say_what_the_machine_alone_knows
     refuses_what_the_transport_lacks
 }
@@ -340,12 +340,9 @@ fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
 
 /// What makes a role record everything in this directory.
 fn recording(directory: &Path, framing: Framing) -> Settings {
-    let path = directory.to_owned();
-    let capture = Capture {
-        open: Box::new(move |wake| Writer::open(&path, trunkline_capture::Settings::default(), wake)),
-        framing,
-        overflow: CaptureOverflow::End,
-    };
+    let recording =
+        Recording::open(directory, trunkline_capture::Settings::default()).expect("nobody else writes there");
+    let capture = Capture { recording, is_owner: true, framing, overflow: CaptureOverflow::End };
     Settings { capture: Some(capture), ..Settings::default() }
 }
 
@@ -370,6 +367,49 @@ fn records_what_it_receives<T: Tested>() {
     close(&sender);
     close(&receiver);
     assert_eq!(receiver.stats().capture.map(|capture| capture.segments), Some(1));
+}
+
+fn several_add_to_one_recording<T: Tested>() {
+    let directory = tempfile::tempdir().expect("as the test made it");
+    let settings = recording(directory.path(), Framing::Cdtp);
+    let capture = settings.capture.as_ref().expect("as the test made it");
+    let shared = Capture { recording: capture.recording.clone(), is_owner: false, ..*capture };
+    let shared = Settings { capture: Some(shared), ..Settings::default() };
+    let owner = start_in::<T, _>(receiver(ANY, Some(2000)), Context::Process, settings);
+    let guest = start_in::<T, _>(receiver(ANY, Some(2000)), Context::Process, shared);
+    let senders = [&owner, &guest].map(|role| start::<T, _>(sender(&role.endpoints()[0])));
+    for sender in &senders {
+        offer_all(sender, raw(500));
+    }
+    let wait = |role: &Handle<Receiver>, ready: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !ready() {
+            assert!(Instant::now() < end);
+            role.changes().wait(ready, Some(Duration::from_millis(100)));
+        }
+    };
+    for role in [&owner, &guest] {
+        role.await_progress(500);
+        wait(role, &|| role.progress() >= 500);
+    }
+    let ticket = guest.flush(false);
+    wait(&guest, &|| guest.flushed(ticket));
+    assert_eq!(guest.stats().capture.map(|capture| capture.durable), Some(1000));
+    close(&owner);
+    // It ends with its owner: the directory is another's, and what the guest still hears is lost.
+    let rows = trunkline_capture::Capture::open(directory.path()).expect("a capture").info().expect("rows");
+    assert_eq!((rows.messages, rows.segments), (1000, 1));
+    Recording::open(directory.path(), trunkline_capture::Settings::default()).expect("nobody writes there");
+    offer_all(&senders[1], raw(10));
+    guest.await_progress(510);
+    wait(&guest, &|| guest.progress() >= 510);
+    let ticket = guest.flush(true);
+    wait(&guest, &|| guest.flushed(ticket));
+    assert_eq!((guest.stats().capture_lost, guest.stats().capture.is_none()), (10, true));
+    close(&guest);
+    for sender in &senders {
+        close(sender);
+    }
 }
 
 fn rows_say_what_the_machine_alone_knows<T: Tested>() {

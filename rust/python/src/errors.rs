@@ -44,7 +44,6 @@ pub(crate) fn capture_error(error: &CaptureFault) -> PyErr {
 pub(crate) fn start_error(error: StartError) -> PyErr {
     let text = error.to_string();
     match error {
-        StartError::Capture(error) => capture_error(&error),
         StartError::Transport(TransportError::Unsupported(_))
         | StartError::Open { error: TransportError::Unsupported(_) | TransportError::WrongSocket { .. }, .. } => {
             LocalProtocolError::new_err(text)

@@ -12,18 +12,18 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyTuple};
-use trunkline_capture::{Access, LowSpace, Writer};
+use trunkline_capture::{Access, LowSpace};
 use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr, load, terminate};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
-    Bounds, Capture, CaptureOverflow, End, Guard, Handle, Running, Settings, Signal, Sink, StartError, TransportError,
-    Trouble, join_orphans,
+    Bounds, Capture, CaptureOverflow, End, Guard, Handle, Recording, Running, Settings, Signal, Sink, StartError,
+    TransportError, Trouble, join_orphans,
 };
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
 use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, SocketOptions};
 
-use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, ended, start_error};
+use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, capture_error, ended, start_error};
 
 /// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -39,6 +39,7 @@ static ROLES: Mutex<Vec<Weak<dyn Running>>> = Mutex::new(vec![]);
 pub(crate) struct Role {
     inner: Arc<dyn Running>,
     guard: Option<Arc<Guard>>,
+    recording: Option<Recording>,
 }
 
 /// Ends a guard once the role it guarded has ended.
@@ -54,6 +55,11 @@ impl Role {
     /// CURVE clients that were refused since the start.
     pub(crate) fn refused(&self, py: Python<'_>) -> u64 {
         self.guard.as_ref().map_or(0, |guard| py.detach(|| guard.refused()))
+    }
+
+    /// What it is recorded in, for others that are part of it.
+    pub(crate) fn recorded(&self) -> Option<Recorded> {
+        self.recording.clone().map(Recorded::With)
     }
 
     /// Raises when the role belongs to the process this one was forked from.
@@ -176,7 +182,7 @@ impl Role {
     #[getter]
     fn guard(&self, py: Python<'_>) -> PyResult<Option<Py<PyGuard>>> {
         let Some(guard) = self.guard.clone() else { return Ok(None) };
-        let role = Self { inner: guard.handle().clone(), guard: None };
+        let role = Self { inner: guard.handle().clone(), guard: None, recording: None };
         Py::new(py, PyClassInitializer::from(role).add_subclass(PyGuard(guard))).map(Some)
     }
 
@@ -352,14 +358,19 @@ pub(crate) fn start<M: Machine + Send + 'static>(
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
     let library = LIBRARY.get().map_or(Err(TransportError::Unsupported("libzmq")), |path| load(path));
     let RoleOptions { bounds, capture, overflow, grace, outbox_bytes, .. } = options;
+    let is_owner = matches!(capture, Some(Recorded::In(..)));
+    let recording = match capture {
+        None => None,
+        Some(Recorded::With(recording)) => Some(recording),
+        Some(Recorded::In(directory, settings)) => {
+            let opened = py.detach(|| Recording::open(&directory, settings));
+            Some(opened.map_err(|error| capture_error(&error))?)
+        }
+    };
     let mut settings = Settings {
         bounds,
         outbox_bytes,
-        capture: capture.map(|(directory, settings)| Capture {
-            open: Box::new(move |wake| Writer::open(&directory, settings, wake)),
-            framing,
-            overflow,
-        }),
+        capture: recording.clone().map(|recording| Capture { recording, is_owner, framing, overflow }),
         keep_alive: None,
         name: name.to_owned(),
         grace,
@@ -388,7 +399,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
-    Ok((handle, Role { inner, guard }))
+    Ok((handle, Role { inner, guard, recording }))
 }
 
 /// What a role has to say since the last call, each as `told` has it, and what has come up with its capture.
@@ -488,13 +499,21 @@ enum Chosen {
     Zeromq,
 }
 
+/// Where a role is recorded.
+pub(crate) enum Recorded {
+    /// In a capture of its own.
+    In(PathBuf, trunkline_capture::Settings),
+    /// With another, whose capture it is.
+    With(Recording),
+}
+
 /// What a role is set up with, whatever its protocol.
 pub(crate) struct RoleOptions {
     pub(crate) bind: Vec<String>,
     pub(crate) connect: Vec<String>,
     pub(crate) socket: SocketOptions,
     pub(crate) bounds: Bounds,
-    pub(crate) capture: Option<(PathBuf, trunkline_capture::Settings)>,
+    pub(crate) capture: Option<Recorded>,
     pub(crate) overflow: CaptureOverflow,
     pub(crate) grace: Duration,
     pub(crate) outbox_bytes: usize,
@@ -542,7 +561,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
         };
         let capture = match optional("capture") {
             None => None,
-            Some(path) => Some((path.extract()?, capture_settings(&options)?)),
+            Some(path) => Some(Recorded::In(path.extract()?, capture_settings(&options)?)),
         };
         let overflow: Option<String> = optional("capture_overflow").map(PyAnyMethods::extract).transpose()?;
         let overflow = match overflow.as_deref() {

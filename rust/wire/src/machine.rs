@@ -72,6 +72,11 @@ pub trait Machine {
         Label::default()
     }
 
+    /// What a recording is to have in place of a message that came or goes, where it tells what nobody else is to know.
+    fn shown(&self, _socket: Self::Socket, _frames: &[Bytes]) -> Option<Frames> {
+        None
+    }
+
     /// The next thing to tell the user, until there is none.
     #[must_use]
     fn poll_event(&mut self) -> Option<Self::Event>;
@@ -148,8 +153,6 @@ pub struct Label {
     pub framing: Option<Framing>,
     /// Its topic, where that does not stand in its frames.
     pub topic: Option<Bytes>,
-    /// What is kept of its frames, where that is not all: they tell what nobody else is to know.
-    pub shown: Option<Frames>,
 }
 
 /// What a message that came in was.

@@ -149,6 +149,8 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                 let core = &mut *self.core;
                 if let Some(tap) = &mut core.tap {
                     let verdict = Verdict { error: None, label: core.machine.label(slot.id, to, frames) };
+                    let shown = core.machine.shown(slot.id, frames);
+                    let frames = shown.as_deref().unwrap_or(frames);
                     tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, &verdict);
                 }
                 if let Some(id) = id {

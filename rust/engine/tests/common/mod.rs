@@ -161,7 +161,7 @@ impl Echo {
     /// What it alone knows: messages of several frames are of another framing, and about what the last one says.
     fn label_of(frames: &[Bytes]) -> Label {
         let last = frames.last().filter(|_| frames.len() > 1);
-        Label { framing: last.map(|_| Framing::Mc0), topic: last.cloned(), shown: None }
+        Label { framing: last.map(|_| Framing::Mc0), topic: last.cloned() }
     }
 
     fn listen(&mut self, socket: u32, endpoint: &str) {

@@ -32,6 +32,7 @@ static MACHINES: &[(&str, &str, Maker)] = &[
     ("mc0.connector", "connector", mc0::connector_machine),
     ("mc0.middleware", "middleware", mc0::middleware_machine),
     ("mtl.client", "client", mtl::client_machine),
+    ("mtl.flow", "connection", mtl::flow_machine),
     ("mtl.server", "server", mtl::server_machine),
 ];
 

@@ -1,5 +1,6 @@
 //! The data connections of a client.
 
+use std::ptr;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
@@ -8,7 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies};
 use trunkline_wire::mtl::data::Layout;
-use trunkline_wire::mtl::flow::{Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowVerb, Grant};
+use trunkline_wire::mtl::flow::{
+    Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowStats, FlowVerb, Grant,
+};
 use trunkline_wire::question::Token;
 use trunkline_wire::{CallId, FRAME_COST, Frames, Framing, Nanos, SocketOptions};
 
@@ -18,9 +21,10 @@ use crate::caller::{Called, Caller, Outgoing, Reply};
 use crate::counters::counters;
 use crate::errors::{LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
 use crate::frames::{self, within};
+use crate::machine::{Desk, Given as Said, Make, Spoken, maker, no_verb};
 use crate::names::name;
 use crate::reader::{Next, Reader};
-use crate::role::{RoleOptions, connection, seconds, start};
+use crate::role::{Role, RoleOptions, connection, seconds, start};
 use crate::told::PyTold;
 
 /// The engine of a data connection.
@@ -68,11 +72,29 @@ impl Called for Flow {
 /// A content that came.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Content")]
 pub(crate) struct PyContent {
-    reader: Arc<Handle<Flow>>,
+    reader: Arc<dyn Settles>,
     connection: u32,
     frames: Frames,
     layout: Layout,
-    only: Option<String>,
+    only: Option<Arc<str>>,
+}
+
+/// Where it is said what becomes of a content.
+pub(crate) trait Settles: Send + Sync {
+    /// Takes it; never waits.
+    fn settle(&self, verb: FlowVerb);
+}
+
+impl Settles for Handle<Flow> {
+    fn settle(&self, verb: FlowVerb) {
+        self.ask(verb);
+    }
+}
+
+impl Settles for Desk {
+    fn settle(&self, verb: FlowVerb) {
+        self.put(verb);
+    }
 }
 
 #[pymethods]
@@ -135,7 +157,7 @@ impl PyContent {
 
     fn settle(&self, is_safe: bool, multiple: bool, recycle: bool) {
         let (connection, sequence) = (self.connection, self.layout.sequence);
-        self.reader.ask(if is_safe {
+        self.reader.settle(if is_safe {
             FlowVerb::Confirm { connection, sequence, multiple }
         } else {
             FlowVerb::Reject { connection, sequence, multiple, recycle }
@@ -160,9 +182,8 @@ impl PyFlow {
         let this = slf.get();
         loop {
             match this.reader.next() {
-                Next::Event(FlowEvent::Content { connection, frames, layout }) => {
-                    let only = this.resources.first().filter(|_| this.resources.len() == 1).cloned();
-                    let reader = Arc::clone(&this.reader.handle);
+                Next::Event(FlowEvent::Content { connection, frames, layout, only }) => {
+                    let reader = this.reader.handle.clone();
                     return Ok(Some(PyContent { reader, connection, frames, layout, only }));
                 }
                 // Notices are told apart, and calls have their own outcomes.
@@ -203,7 +224,13 @@ pub(crate) struct Given {
 #[pymethods]
 impl PyFlow {
     #[new]
-    fn new(py: Python<'_>, options: RoleOptions, given: Given) -> PyResult<PyClassInitializer<Self>> {
+    fn new(
+        py: Python<'_>,
+        mut options: RoleOptions,
+        given: Given,
+        client: &Bound<'_, Role>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        options.capture = client.get().recorded();
         let (max_message_bytes, resources) = (given.max_message_bytes, given.resources.clone());
         let who = if given.reads { "trunkline-mtl-reader" } else { "trunkline-mtl-writer" };
         let settings = given.settings(options.socket.clone())?;
@@ -265,11 +292,11 @@ impl PyFlow {
         if resource.len() > 255 {
             return Err(LocalProtocolError::new_err("a resource has a name of up to 255 bytes"));
         }
-        let properties = table::from_python("properties", properties)?;
-        let body = frames::frame("body", body)?;
-        within([&properties, &body].into_iter(), self.max_message_bytes)?;
-        let bytes = properties.len() + body.len() + 2 * FRAME_COST;
-        Ok(PyOutbound { verb: Some(FlowVerb::Send { resource, properties, body }), bytes })
+        let (verb, bytes) = sending(resource, properties, body)?;
+        if let FlowVerb::Send { properties, body, .. } = &verb {
+            within([properties, body].into_iter(), self.max_message_bytes)?;
+        }
+        Ok(PyOutbound { verb: Some(verb), bytes: bytes + 2 * FRAME_COST })
     }
 
     /// Hands a content to the engine; false when there is no room.
@@ -367,7 +394,7 @@ impl Given {
 
 impl PyFlow {
     fn mine<'a>(&self, content: &'a PyContent) -> PyResult<&'a PyContent> {
-        if Arc::ptr_eq(&content.reader, &self.reader.handle) {
+        if ptr::addr_eq(Arc::as_ptr(&content.reader), Arc::as_ptr(&self.reader.handle)) {
             Ok(content)
         } else {
             Err(LocalProtocolError::new_err("this content came to another reader"))
@@ -375,17 +402,100 @@ impl PyFlow {
     }
 }
 
-pub(crate) fn told(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTuple>> {
+/// The verb that sends a content, and its bytes.
+fn sending(resource: String, properties: &Bound<'_, PyAny>, body: &Bound<'_, PyAny>) -> PyResult<(FlowVerb, usize)> {
+    let properties = table::from_python("properties", properties)?;
+    let body = frames::frame("body", body)?;
+    let bytes = properties.len() + body.len();
+    Ok((FlowVerb::Send { resource, properties, body }, bytes))
+}
+
+/// What is told aside: calls have their own outcomes, and contents are handed out.
+fn told(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         FlowEvent::Wanted(token) => ("wanted", token.0).into_pyobject(py),
         FlowEvent::Refused { resource, status } => ("summon_refused", resource, status).into_pyobject(py),
         FlowEvent::Failed(reason) => ("lease_failed", reason).into_pyobject(py),
         FlowEvent::Lost => ("lost",).into_pyobject(py),
         FlowEvent::Found => ("found",).into_pyobject(py),
-        // Calls have their own outcomes, and contents are handed out.
         FlowEvent::Ended(call, _) => ("ended", call.0).into_pyobject(py),
         FlowEvent::Content { layout, .. } => ("content", layout.sequence).into_pyobject(py),
         FlowEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         FlowEvent::Connection(what) => connection(what).into_pyobject(py),
+    }
+}
+
+pub(crate) fn flow_machine(said: &Said<'_>) -> PyResult<Make> {
+    let settings = said.whole::<Given>()?.settings(SocketOptions::default())?;
+    Ok(maker(move |now, _| Flow::new(now, settings.clone())))
+}
+
+impl Spoken for Flow {
+    fn verb(name: &str, said: &Said<'_>) -> PyResult<FlowVerb> {
+        let token = || said.extract("token").map(Token);
+        let call = || said.extract("call").map(CallId);
+        let about = |multiple: bool| {
+            let content = said.any("content")?;
+            let content = content.cast::<PyContent>()?.get();
+            PyResult::Ok((content.connection, content.layout.sequence, multiple))
+        };
+        match name {
+            "call" => {
+                let timeout_s: Option<f64> = said.optional("timeout_s")?.map(|time| time.extract()).transpose()?;
+                Ok(FlowVerb::Call {
+                    call: call()?,
+                    asked: asked(&said.extract::<String>("asked")?)?,
+                    resource: said.extract("resource")?,
+                    timeout: timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?,
+                })
+            }
+            "cancel" => call().map(FlowVerb::Cancel),
+            "send" => {
+                let resource: Option<String> = said.extract("resource")?;
+                sending(resource.unwrap_or_default(), &said.any("properties")?, &said.any("body")?)
+                    .map(|(verb, _)| verb)
+            }
+            "confirm" => {
+                let (connection, sequence, multiple) = about(said.extract("multiple")?)?;
+                Ok(FlowVerb::Confirm { connection, sequence, multiple })
+            }
+            "reject" => {
+                let (connection, sequence, multiple) = about(said.extract("multiple")?)?;
+                Ok(FlowVerb::Reject { connection, sequence, multiple, recycle: said.extract("recycle")? })
+            }
+            "granted" => {
+                let grant = Grant { endpoint: said.extract("endpoint")?, lease: said.extract("lease")? };
+                Ok(FlowVerb::Granted(token()?, grant))
+            }
+            "denied" => {
+                let reason: Option<String> = said.extract("reason")?;
+                Ok(FlowVerb::Denied(token()?, reason.map_or(Denial::Later, Denial::Never)))
+            }
+            other => no_verb(other),
+        }
+    }
+
+    fn told<'py>(py: Python<'py>, event: FlowEvent, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let told = if let FlowEvent::Content { connection, frames, layout, only } = event {
+            let reader = Arc::clone(desk) as Arc<dyn Settles>;
+            ("content", PyContent { reader, connection, frames, layout, only }).into_pyobject(py)
+        } else if let FlowEvent::Ended(call, outcome) = event {
+            match Self::reply(py, outcome)? {
+                Reply::Given(_) => ("done", call.0).into_pyobject(py),
+                Reply::Failed(error) => ("refused", call.0, error.into_value(py)).into_pyobject(py),
+                Reply::TimedOut => ("timed_out", call.0).into_pyobject(py),
+                Reply::Unanswered => ("unanswered", call.0).into_pyobject(py),
+            }
+        } else {
+            told(py, event)
+        };
+        told.map(Some)
+    }
+
+    fn counters<'py>(py: Python<'py>, stats: &FlowStats) -> PyResult<Bound<'py, PyDict>> {
+        let counted = counters(py, stats)?;
+        counted.set_item("capture_lost", 0)?;
+        counted.set_item("rejects", stats.rejects.iter().copied().collect::<Vec<_>>())?;
+        Ok(counted)
     }
 }

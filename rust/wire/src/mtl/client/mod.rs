@@ -18,8 +18,8 @@ use super::control::{Command, Json, Reply};
 use super::{Spoken, decode, redacted};
 use crate::question::{Questions, Token};
 use crate::{
-    Backlog, CallId, Calling, DecodeError, Dropped, ErrorKind, Event, Framing, Incoming, Label, Lifecycle, Machine,
-    Nanos, Open, Output, SocketEvent, SocketKind, Verdict, Weight,
+    Backlog, CallId, Calling, DecodeError, Dropped, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos,
+    Open, Output, SocketEvent, SocketKind, Verdict, Weight,
 };
 
 /// What a server says to whom it does not know.
@@ -355,7 +355,6 @@ impl Machine for Client {
         if socket != ClientSocket(self.socket) {
             return Verdict::default();
         }
-        let label = self.label(socket, None, &frames);
         let read = decode(&frames).and_then(|spoken| match spoken {
             Spoken::Reply(reply) => Ok(reply),
             Spoken::Command(_) | Spoken::Data(_) => {
@@ -374,7 +373,7 @@ impl Machine for Client {
         }
         self.advance(now);
         self.close_if_done(now);
-        Verdict { error, label }
+        Verdict { error, ..Verdict::default() }
     }
 
     fn handle_socket(&mut self, now: Nanos, socket: ClientSocket, event: SocketEvent) {
@@ -451,8 +450,8 @@ impl Machine for Client {
         self.outputs.pop_front()
     }
 
-    fn label(&self, _socket: ClientSocket, _to: Option<&Bytes>, frames: &[Bytes]) -> Label {
-        Label { framing: Some(Framing::MtlControl), topic: None, shown: redacted(frames) }
+    fn shown(&self, _socket: ClientSocket, frames: &[Bytes]) -> Option<Frames> {
+        redacted(frames)
     }
 
     fn poll_event(&mut self) -> Option<ClientEvent> {

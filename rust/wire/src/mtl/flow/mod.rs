@@ -7,6 +7,7 @@ mod writing;
 pub use self::settings::{Asked, Denial, FlowEvent, FlowOutcome, FlowSettings, FlowSocket, FlowStats, FlowVerb, Grant};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,8 +18,8 @@ use super::heartbeat::{Beat, Heartbeat};
 use super::redacted;
 use crate::question::Questions;
 use crate::{
-    Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine,
-    Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
+    Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Incoming, Label, Lifecycle, Machine, Nanos, Open,
+    Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
 /// The first wait before another lease is asked for; each is twice the one before.
@@ -68,6 +69,8 @@ enum Sent {
 #[derive(Debug)]
 pub struct Flow {
     settings: FlowSettings,
+    /// The only resource of the lease.
+    only: Option<Arc<str>>,
     state: Lifecycle,
     link: Link,
     grant: Grant,
@@ -106,6 +109,7 @@ impl Flow {
             heartbeat: Heartbeat::new(now, settings.pings),
             writing: Writing::new(settings.is_confirmed),
             grant: settings.grant.clone(),
+            only: settings.resources.first().filter(|_| settings.resources.len() == 1).map(|only| only.as_str().into()),
             settings,
             state: Lifecycle::Open,
             link: Link::Asking,
@@ -303,7 +307,8 @@ impl Flow {
         if self.settings.is_confirmed {
             self.in_hand.insert(layout.sequence);
         }
-        self.events.push_back(FlowEvent::Content { connection: self.connection, frames, layout });
+        let only = self.only.clone();
+        self.events.push_back(FlowEvent::Content { connection: self.connection, frames, layout, only });
     }
 
     fn ask(&mut self, now: Nanos, call: CallId, asked: Asked, resource: &str, timeout: Option<Duration>) {
@@ -378,6 +383,17 @@ impl Flow {
         std::mem::replace(&mut self.in_hand, later).into_iter().collect()
     }
 
+    /// The row of a message says the resource it is about.
+    fn label_of(&self, frames: &[Bytes], layout: &Layout) -> Label {
+        let is_named = matches!(layout.kind, Kind::Summon | Kind::Dismiss | Kind::Content);
+        let topic = match &self.only {
+            _ if is_named && !layout.name.is_empty() => Some(frames[0].slice(layout.name.clone())),
+            Some(only) if layout.kind == Kind::Content => Some(Bytes::copy_from_slice(only.as_bytes())),
+            Some(_) | None => None,
+        };
+        Label { framing: None, topic }
+    }
+
     fn drop(&mut self, reason: DropReason, frames: Frames) {
         let dropped = Dropped { reason, peer: None, frames };
         dropped.count(&mut self.stats.dropped);
@@ -432,14 +448,14 @@ impl Machine for Flow {
             return Verdict::default();
         }
         self.heartbeat.heard();
-        let label = self.label(socket, None, &frames);
         let layout = match data::decode(&frames) {
             Ok(layout) => layout,
             Err(error) => {
                 self.drop(error.into(), frames);
-                return Verdict { error: Some(error.kind), label };
+                return error.kind.into();
             }
         };
+        let label = self.label_of(&frames, &layout);
         match layout.kind {
             Kind::Response => self.on_response(now, layout.sequence, layout.status),
             Kind::Content if self.settings.reads => self.on_content(frames, layout),
@@ -604,14 +620,11 @@ impl Machine for Flow {
     }
 
     fn label(&self, _socket: FlowSocket, _to: Option<&Bytes>, frames: &[Bytes]) -> Label {
-        let layout = data::decode(frames).ok();
-        let layout = layout.filter(|layout| matches!(layout.kind, Kind::Summon | Kind::Dismiss | Kind::Content));
-        let topic = layout.and_then(|layout| {
-            let only = || self.settings.resources.first().filter(|_| self.settings.resources.len() == 1);
-            let named = Some(layout.name).filter(|name| !name.is_empty()).map(|name| frames[0].slice(name));
-            named.or_else(|| only().map(|name| Bytes::copy_from_slice(name.as_bytes())))
-        });
-        Label { framing: Some(Framing::MtlData), topic, shown: redacted(frames) }
+        data::decode(frames).map_or_else(|_| Label::default(), |layout| self.label_of(frames, &layout))
+    }
+
+    fn shown(&self, _socket: FlowSocket, frames: &[Bytes]) -> Option<Frames> {
+        redacted(frames)
     }
 
     fn poll_event(&mut self) -> Option<FlowEvent> {
@@ -642,7 +655,7 @@ impl Machine for Flow {
 
     fn stats(&self) -> FlowStats {
         let unconfirmed = if self.settings.reads { self.in_hand.len() } else { self.writing.backlog().messages };
-        FlowStats { unconfirmed: unconfirmed as u64, times: self.writing.times.clone(), ..self.stats.clone() }
+        FlowStats { unconfirmed: unconfirmed as u64, times: Arc::clone(&self.writing.times), ..self.stats.clone() }
     }
 
     fn is_closed(&self) -> bool {

@@ -1,6 +1,7 @@
 //! How a client's data connection is set up, what it is asked for, what it tells and what it counts.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -148,6 +149,8 @@ pub enum FlowEvent {
         frames: Frames,
         /// What is where in it.
         layout: Layout,
+        /// The only resource of the lease, which a content need not name.
+        only: Option<Arc<str>>,
     },
     /// What was summoned before is not, on the connection that there is now.
     Refused {
@@ -212,5 +215,5 @@ pub struct FlowStats {
     pub rejects: VecDeque<u64>,
     /// How long the last ten thousand took from when they were given until they were confirmed or rejected.
     #[serde(skip)]
-    pub times: VecDeque<Duration>,
+    pub times: Arc<VecDeque<Duration>>,
 }

@@ -1,6 +1,7 @@
 //! Contents on their way out, until they are settled.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -52,7 +53,7 @@ pub(super) struct Writing {
     /// Unconfirmed contents by their sequence, so that a refusal finds its ordinal.
     recent: VecDeque<(u64, u64)>,
     /// How long the last ones took from when they were given until they were settled.
-    pub(super) times: VecDeque<Duration>,
+    pub(super) times: Arc<VecDeque<Duration>>,
 }
 
 /// Refusals of unconfirmed contents are told by ordinal for so many after they left, and times of so many are kept.
@@ -70,7 +71,7 @@ impl Writing {
             before_ping: 0,
             pings: 0,
             recent: VecDeque::new(),
-            times: VecDeque::new(),
+            times: Arc::default(),
         }
     }
 
@@ -129,9 +130,11 @@ impl Writing {
     }
 
     fn measure(&mut self, time: Duration) {
-        self.times.push_back(time);
-        if self.times.len() > RECENT {
-            self.times.pop_front();
+        // Copied only where somebody looks at them just now.
+        let times = Arc::make_mut(&mut self.times);
+        times.push_back(time);
+        if times.len() > RECENT {
+            times.pop_front();
         }
     }
 

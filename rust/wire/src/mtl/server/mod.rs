@@ -441,11 +441,6 @@ impl Server {
         }
     }
 
-    /// What a recording is to have in place of a message that tells secrets.
-    fn shown(&self, frames: &[Bytes]) -> Option<Frames> {
-        if self.settings.shows_secrets { None } else { redacted(frames) }
-    }
-
     /// The row of a message of the data flow says the resource it is about.
     fn label_of(&self, flow: Option<Slot>, frames: &[Bytes], layout: &wire::Layout) -> Label {
         let is_named = matches!(layout.kind, wire::Kind::Summon | wire::Kind::Dismiss | wire::Kind::Content);
@@ -457,7 +452,7 @@ impl Server {
         } else {
             None
         };
-        Label { framing: Some(Framing::MtlData), topic, shown: None }
+        Label { framing: Some(Framing::MtlData), topic }
     }
 }
 
@@ -479,7 +474,6 @@ impl Machine for Server {
         self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         let is_data = self.is_data(socket, &frames);
         let mut label = plain_label(is_data);
-        let shown = self.shown(&frames);
         let taken = if is_data {
             let address = (socket, peer.clone());
             let flow = self.flows.at(&address);
@@ -494,7 +488,6 @@ impl Machine for Server {
             // A copy: it may be a piece of something larger.
             self.on_control(now, (socket, Bytes::copy_from_slice(&peer)), user_id, &frames)
         };
-        label.shown = shown;
         match taken {
             Ok(()) => Verdict { error: None, label },
             Err(error) => {
@@ -620,11 +613,14 @@ impl Machine for Server {
 
     fn label(&self, socket: ServerSocket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {
         let is_data = matches!(frames, [first, _] if first.first().is_some_and(|byte| *byte < FIRST_OF_CONTROL));
-        let label = match (to, wire::decode(frames)) {
+        match (to, wire::decode(frames)) {
             (Some(to), Ok(layout)) if is_data => self.label_of(self.flows.at(&(socket, to.clone())), frames, &layout),
             _ => plain_label(is_data),
-        };
-        Label { shown: self.shown(frames), ..label }
+        }
+    }
+
+    fn shown(&self, _socket: ServerSocket, frames: &[Bytes]) -> Option<Frames> {
+        if self.settings.shows_secrets { None } else { redacted(frames) }
     }
 
     fn poll_event(&mut self) -> Option<ServerEvent> {

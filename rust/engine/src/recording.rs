@@ -1,0 +1,116 @@
+//! A capture that the engines of several roles may feed: one owns it, and it ends with that one.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, MutexGuard};
+use trunkline_capture::{CaptureError, LowSpace, Progress, Settings, Writer};
+
+use crate::handle::Waker;
+use crate::tap::Trouble;
+
+/// A capture that is being written. Its rows have one order and one clock, whoever adds them.
+#[derive(Clone)]
+pub struct Recording {
+    pen: Arc<Mutex<Pen>>,
+    engines: Arc<Mutex<Engines>>,
+}
+
+impl Recording {
+    /// Opens a capture for writing.
+    ///
+    /// # Errors
+    /// When the directory cannot be written, or somebody else writes there.
+    pub fn open(directory: &Path, settings: Settings) -> Result<Self, CaptureError> {
+        let engines = Arc::new(Mutex::<Engines>::default());
+        let woken = Arc::clone(&engines);
+        let writer = Writer::open(directory, settings, move || {
+            for (_, wake) in &woken.lock().wakers {
+                wake();
+            }
+        })?;
+        Ok(Self { pen: Arc::new(Mutex::new(Pen::new(writer))), engines })
+    }
+
+    pub(crate) fn pen(&self) -> MutexGuard<'_, Pen> {
+        self.pen.lock()
+    }
+
+    /// Has an engine woken whenever the writer has news; gives the number it leaves by.
+    pub(crate) fn join(&self, wake: Waker) -> u64 {
+        let mut engines = self.engines.lock();
+        engines.last += 1;
+        let number = engines.last;
+        engines.wakers.push((number, wake));
+        number
+    }
+
+    pub(crate) fn leave(&self, number: u64) {
+        self.engines.lock().wakers.retain(|(other, _)| *other != number);
+    }
+}
+
+#[derive(Default)]
+struct Engines {
+    last: u64,
+    wakers: Vec<(u64, Waker)>,
+}
+
+/// What one engine at a time has in hand.
+pub(crate) struct Pen {
+    /// None once it has failed or is closed.
+    pub(crate) writer: Option<Writer>,
+    /// The wall clock at `origin`; rows are stamped with monotonic time, which never goes back.
+    wall_ns: i64,
+    origin: Instant,
+    low_space: Option<LowSpace>,
+    /// What is told once, by whoever comes upon it first.
+    is_losing_told: bool,
+    is_let_go_told: bool,
+    is_unfollowed_told: bool,
+}
+
+impl Pen {
+    fn new(writer: Writer) -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            writer: Some(writer),
+            wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
+            origin: Instant::now(),
+            low_space: None,
+            is_losing_told: false,
+            is_let_go_told: false,
+            is_unfollowed_told: false,
+        }
+    }
+
+    pub(crate) fn now_ns(&self) -> i64 {
+        self.wall_ns.saturating_add(i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX))
+    }
+
+    /// Tells that rows are lost, unless that is known or nothing is recorded any more.
+    pub(crate) fn losing(&mut self) -> Option<Trouble> {
+        let is_news = self.writer.is_some() && !std::mem::replace(&mut self.is_losing_told, true);
+        is_news.then_some(Trouble::Losing)
+    }
+
+    /// What a writer's progress tells that nobody was told.
+    pub(crate) fn news(&mut self, progress: &Progress) -> Vec<Trouble> {
+        let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
+        let mut troubles = vec![];
+        if let Some(low_space) = progress.low_space
+            && level(progress.low_space) > level(self.low_space)
+        {
+            troubles.push(Trouble::LowSpace(low_space));
+        }
+        self.low_space = progress.low_space;
+        if progress.let_go > 0 && !std::mem::replace(&mut self.is_let_go_told, true) {
+            troubles.push(Trouble::RunsLetGo);
+        }
+        if progress.unfollowed > 0 && !std::mem::replace(&mut self.is_unfollowed_told, true) {
+            troubles.push(Trouble::RunsUnfollowed);
+        }
+        troubles
+    }
+}
