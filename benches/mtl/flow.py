@@ -18,6 +18,7 @@ from benches.bystanders import processes
 from benches.measure import Measured, cpu_s, environment, machine, native, save
 from benches.mtl.logins import ITERATIONS, log_in, users
 from benches.mtl.rivals import (
+    ADDRESSED,
     CLASSIC,
     JETSTREAM,
     OURS,
@@ -60,17 +61,18 @@ class Fan:
     @property
     def rivals(self) -> list[str]:
         """Who is put under this load."""
-        return [PROXY, OURS]
+        return [PROXY, *([ADDRESSED] if self.readers == 1 else []), OURS]
 
     @contextlib.contextmanager
     def running(self, name: str, _rabbit: Rabbit | None) -> Iterator[tuple[Server, list[str]]]:
         """One of them, and the load."""
         public, secret = zmq.curve_keypair() if self.curve else (b"", None)
-        running = passing(secret) if name == PROXY else ours("--anonymous", "--profile", "test", secret=secret)
+        kinds = {PROXY: "XSUB XPUB", ADDRESSED: "ROUTER DEALER"}.get(name)
+        running = passing(kinds, secret) if kinds else ours("--anonymous", "--profile", "test", secret=secret)
         window = max(WINDOW if self.size <= 1024 else 100, 2 * self.readers)
         numbers = map(str, (1, self.readers, window, self.count, self.size))
         with running as server:
-            protocol = "contents" if name == PROXY else "mtl"
+            protocol = {PROXY: "contents", ADDRESSED: "letters"}.get(name, "mtl")
             yield server, [str(native("topics")), protocol, server.front, server.back, *numbers, *_key(public)]
 
 
@@ -218,7 +220,8 @@ def main(*, fast: bool, aims_alone: bool, rounds: int) -> None:
     missing = {f"{name} ({how})" for name, (is_here, how) in PROGRAMS.items() if not is_here()}
     method = (
         "A native writer and native readers on raw sockets in one process, over loopback TCP. Test profile: a delivery is one content to "
-        "one reader, 1000 on their way at one time, 100 of 64 KiB; the proxy passes the same two frames on, from PUB to SUB. Queues: "
+        "one reader, 1000 on their way at one time, 100 of 64 KiB; the proxy passes the same two frames on, from PUB to SUB, or three with an address, "
+        "from DEALER to DEALER. Queues: "
         "1000 contents unconfirmed at one time, a reader who confirms all he has read at once; a content counts when it is confirmed "
         "and read. AMQP 0-9-1 and NATS are spoken by the least of clients: RabbitMQ with publisher confirms, persistent messages and a durable or "
         "quorum queue where durable; JetStream with acknowledged publishes, a consumer that acknowledges all up to one, in memory or in "

@@ -90,4 +90,4 @@ def redeem(data: zmq.Socket[bytes], text: str, *summons: str) -> None:
     """Shows a lease, and summons resources."""
     for number, command in enumerate([lease(1, text), *(summon(2 + at, name) for at, name in enumerate(summons))]):
         data.send_multipart(command)
-        assert said(data) == response(number + 1, 200)
+        assert (frames := said(data)) == response(number + 1, 200), frames

@@ -20,6 +20,8 @@ from benches.bystanders import PATIENCE_S
 from benches.measure import environment, free_endpoint, proxy
 
 PROXY = "zmq.proxy, XPUB and XSUB"
+# As many frames as a server has that knows its peers by their addresses; it can serve one reader alone.
+ADDRESSED = "zmq.proxy, ROUTER and DEALER"
 OURS = "trunkline mtl server"
 CLASSIC = "RabbitMQ, classic queue"
 QUORUM = "RabbitMQ, quorum queue"
@@ -88,10 +90,10 @@ def ours(*options: str, durable: bool = False, secret: bytes | None = None) -> I
 
 
 @contextlib.contextmanager
-def passing(secret: bytes | None) -> Iterator[Server]:
-    """A proxy that has every reader have every content."""
+def passing(kinds: str, secret: bytes | None) -> Iterator[Server]:
+    """A proxy between sockets of two kinds."""
     front, back = free_endpoint(), free_endpoint()
-    with _process(proxy("XSUB XPUB", front, back, secret), front, back) as server:
+    with _process(proxy(kinds, front, back, secret), front, back) as server:
         _until_listening(back)
         yield server
 

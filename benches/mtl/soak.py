@@ -49,8 +49,9 @@ class Vanished:
 
 def vanish(endpoint: str, turn: int, part: int, clients: int) -> None:
     """So many clients, some at a time: each logs in, writes, reads, confirms nothing, and goes."""
-    for start in range(0, clients, 50):
-        names = [b"v%d-%d-%d-%d" % (turn, part, start, at) for at in range(min(50, clients - start))]
+    # No more connections at one time than there is room for, before they are taken: who is turned away there waits a second.
+    for start in range(0, clients, 15):
+        names = [b"v%d-%d-%d-%d" % (turn, part, start, at) for at in range(min(15, clients - start))]
         with dealers(endpoint, [name + role for name in names for role in (b"-c", b"-w", b"-r")]) as sockets:
             for control, writer, reader in zip(sockets[::3], sockets[1::3], sockets[2::3], strict=True):
                 enter(control)

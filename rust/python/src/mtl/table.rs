@@ -10,7 +10,7 @@ use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType, PyTzInfo,
 };
 use trunkline_wire::Fault;
-use trunkline_wire::mtl::table::{Array, Names, Table, Unwritable, Value, Writer};
+use trunkline_wire::mtl::table::{self, Array, Table, Unwritable, Value, Writer};
 
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames;
@@ -50,8 +50,27 @@ fn pickled(seconds: u64) -> [u8; 10] {
     [year / 256, year % 256, month, day, hour, minute, second, 0, 0, 0].map(|part| part as u8)
 }
 
-fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Result<Bound<'py, PyAny>, Fault>> {
-    Ok(Ok(match value {
+/// Why there is nothing.
+enum Trouble {
+    /// These bytes are no table.
+    Fault,
+    Python(PyErr),
+}
+
+impl From<Fault> for Trouble {
+    fn from(_: Fault) -> Self {
+        Self::Fault
+    }
+}
+
+impl From<PyErr> for Trouble {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> Result<Bound<'py, PyAny>, Trouble> {
+    Ok(match value {
         Value::Bool(value) => value.into_bound_py_any(py)?,
         Value::Int(value) => value.into_bound_py_any(py)?,
         Value::Float(value) => value.into_bound_py_any(py)?,
@@ -68,52 +87,43 @@ fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Result<Bo
         }
         Value::Time(seconds) => seconds.into_bound_py_any(py)?,
         Value::Void => py.None().into_bound(py),
-        Value::Table(table) => match table_to_python(py, table)? {
-            Ok(dict) => dict.into_any(),
-            Err(fault) => return Ok(Err(fault)),
-        },
-        Value::Array(array) => match array_to_python(py, array)? {
-            Ok(list) => list.into_any(),
-            Err(fault) => return Ok(Err(fault)),
-        },
-    }))
+        Value::Table(table) => table_to_python(py, table)?.into_any(),
+        Value::Array(array) => array_to_python(py, array)?.into_any(),
+    })
 }
 
-fn table_to_python<'py>(py: Python<'py>, mut table: Table<'_>) -> PyResult<Result<Bound<'py, PyDict>, Fault>> {
-    let (dict, mut names) = (PyDict::new(py), Names::default());
-    loop {
-        match table.next_new_field(&mut names) {
-            Ok(None) => return Ok(Ok(dict)),
-            Ok(Some((field, value))) => match value_to_python(py, value)? {
-                Ok(value) => dict.set_item(name(py, field), value)?,
-                Err(fault) => return Ok(Err(fault)),
-            },
-            Err(fault) => return Ok(Err(fault)),
+fn table_to_python<'py>(py: Python<'py>, mut table: Table<'_>) -> Result<Bound<'py, PyDict>, Trouble> {
+    let (dict, mut count) = (PyDict::new(py), 0);
+    while let Some((field, value)) = table.next_field()? {
+        dict.set_item(name(py, field), value_to_python(py, value)?)?;
+        count += 1;
+        if dict.len() < count {
+            // A name that was there.
+            return Err(Trouble::Fault);
         }
     }
+    Ok(dict)
 }
 
-fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> PyResult<Result<Bound<'py, PyList>, Fault>> {
+fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> Result<Bound<'py, PyList>, Trouble> {
     let list = PyList::empty(py);
-    loop {
-        match array.next_value() {
-            Ok(None) => return Ok(Ok(list)),
-            Ok(Some(value)) => match value_to_python(py, value)? {
-                Ok(value) => list.append(value)?,
-                Err(fault) => return Ok(Err(fault)),
-            },
-            Err(fault) => return Ok(Err(fault)),
-        }
+    while let Some(value) = array.next_value()? {
+        list.append(value_to_python(py, value)?)?;
     }
+    Ok(list)
 }
 
 /// The dictionary that these bytes are, with their length.
 pub(super) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyDict>> {
-    let read = match Table::new(bytes) {
-        Ok(table) => table_to_python(py, table)?,
-        Err(fault) => Err(fault),
-    };
-    read.map_err(|fault| decode_error("mtl", fault.in_frame(0)))
+    let read = Table::new(bytes).map_err(Trouble::from).and_then(|table| table_to_python(py, table));
+    read.map_err(|trouble| match trouble {
+        Trouble::Python(error) => error,
+        // Where the first fault is, is for the codec to say.
+        Trouble::Fault => {
+            let fault = table::check(bytes).expect_err("what cannot be read is no table");
+            decode_error("mtl", fault.in_frame(0))
+        }
+    })
 }
 
 /// The dictionary in a field table.

@@ -139,9 +139,9 @@ pub struct Array<'a> {
     source: Source<'a>,
 }
 
-/// The names that there were in a table, for whoever reads one that nobody has looked through.
-#[derive(Clone, Debug, Default)]
-pub struct Names<'a> {
+/// The names that there were in a table.
+#[derive(Default)]
+struct Names<'a> {
     few: SmallVec<[&'a str; FEW]>,
     many: Option<HashSet<&'a str>>,
 }
@@ -171,7 +171,7 @@ impl<'a> Table<'a> {
         Ok(Self { source: inside })
     }
 
-    /// The next field of a table that was [checked](check).
+    /// The next field; whether its name was there before is for [`check`] to find.
     ///
     /// # Errors
     /// When it is none.
@@ -181,11 +181,8 @@ impl<'a> Table<'a> {
     }
 
     /// The next field, whose name is to be none of those there were.
-    ///
-    /// # Errors
-    /// When it is none, or one of its name was there.
     #[inline]
-    pub fn next_new_field(&mut self, names: &mut Names<'a>) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
+    fn next_new_field(&mut self, names: &mut Names<'a>) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
         self.next_named(|name| names.is_new(name))
     }
 

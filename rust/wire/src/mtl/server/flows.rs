@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use super::realm::Content;
@@ -35,6 +36,8 @@ pub(super) struct Terms {
     pub(super) profile: usize,
     /// Empty: any.
     pub(super) resources: Vec<String>,
+    /// The first of them as it stands in the rows of a capture.
+    pub(super) topic: Option<Bytes>,
     pub(super) is_confirmed: bool,
     /// Contents that a reader may have in hand.
     pub(super) window: usize,

@@ -452,8 +452,7 @@ impl Server {
         let topic = if is_named && !layout.name.is_empty() {
             Some(frames[0].slice(layout.name.clone()))
         } else if layout.kind == wire::Kind::Content {
-            let one = flow.and_then(|slot| self.flows.get(slot)).and_then(|flow| flow.terms.resources.first());
-            one.map(|one| Bytes::copy_from_slice(one.as_bytes()))
+            flow.and_then(|slot| self.flows.get(slot)).and_then(|flow| flow.terms.topic.clone())
         } else {
             None
         };
