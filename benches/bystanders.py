@@ -115,6 +115,7 @@ def attack_with(
     last: list[bytes],
     answers_last: Callable[[list[bytes]], bool],
     chance: random.Random,
+    heard: Callable[[list[bytes]], object] = lambda _frames: None,
 ) -> int:
     """Sends so many messages from ever new peers, which read now and then; gives the number of peers."""
     sent, peers, lives = 0, 0, 0
@@ -130,7 +131,7 @@ def attack_with(
                 if chance.random() < 0.1:
                     with contextlib.suppress(zmq.Again):
                         while True:
-                            socket.recv_multipart(zmq.NOBLOCK)
+                            heard(socket.recv_multipart(zmq.NOBLOCK))
             # What is on its way when a socket closes need not arrive: the last of each is answered.
             for socket in sockets:
                 socket.send_multipart(last)

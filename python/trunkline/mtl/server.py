@@ -31,6 +31,7 @@ _ENDS = {
     "silent": "answers no ping: its lease ends",
     "gone": "is gone: its lease ends",
     "revoked": "has no right any more: its lease ends",
+    "unread": "reads none of its answers: its lease ends",
 }
 
 

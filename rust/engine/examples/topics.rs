@@ -1,9 +1,11 @@
 //! Load for the benches of buses: publishers and subscribers of one topic, on raw sockets.
 //!
-//! `topics mc0|pubsub|frames|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
+//! `topics mc0|mtl|pubsub|contents|letters|frames|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
 //! the library. Publishers dial FRONT and subscribers BACK. So many deliveries as WINDOW are on their way at one time, of
 //! COUNT in all. Prints deliveries a second, and how long they took in microseconds: median, 99th percentile, longest.
 
+mod mtl;
+mod wire;
 mod wires;
 mod zmq;
 
@@ -17,6 +19,9 @@ use zmq::{DEALER, PUB, SUB, Zmq};
 
 const TOPIC: &[u8] = b"bench";
 
+/// The only resource of MTL's test profile.
+const RESOURCE: &str = "resource";
+
 /// How long a thread waits before it looks whether all is over.
 const GLANCE: Duration = Duration::from_millis(100);
 
@@ -26,6 +31,11 @@ const PROBE: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Mc0,
+    Mtl,
+    /// MTL's contents over PUB and SUB.
+    Contents,
+    /// The same over DEALER.
+    Letters,
     /// The topic and the body over PUB and SUB.
     PubSub,
     /// As many frames as a PUT has, over PUB and SUB.
@@ -46,8 +56,8 @@ impl Links {
             let mut zmq = Zmq::new();
             for _ in 0..count {
                 let kind = match (protocol, subscribe) {
-                    (Protocol::PubSub | Protocol::Frames, true) => SUB,
-                    (Protocol::PubSub | Protocol::Frames, false) => PUB,
+                    (Protocol::PubSub | Protocol::Frames | Protocol::Contents, true) => SUB,
+                    (Protocol::PubSub | Protocol::Frames | Protocol::Contents, false) => PUB,
                     _ => DEALER,
                 };
                 let socket = zmq.open(kind, key);
@@ -57,7 +67,13 @@ impl Links {
                 zmq.connect(socket, endpoint);
                 match (protocol, subscribe) {
                     (Protocol::PubSub | Protocol::Frames, true) => zmq.subscribe(socket, TOPIC),
+                    (Protocol::Contents, true) => zmq.subscribe(socket, &[mtl::CONTENT]),
                     (Protocol::Mc0, true) => zmq.send(socket, &[b"", b"SUB", b"", TOPIC]),
+                    (Protocol::Mtl, _) => {
+                        let kind = if subscribe { "Reader" } else { "Writer" };
+                        let lease = mtl::lease(endpoint, key, "test", kind, RESOURCE, "none");
+                        mtl::redeem(&mut zmq, socket, &lease, subscribe.then_some(RESOURCE));
+                    }
                     _ => {}
                 }
             }
@@ -70,8 +86,11 @@ impl Links {
         Self::Wires(wires)
     }
 
-    fn put(&mut self, protocol: Protocol, at: usize, body: &[u8]) {
+    fn put(&mut self, protocol: Protocol, at: usize, number: u64, body: &[u8]) {
         match self {
+            Self::Zmq(zmq) if matches!(protocol, Protocol::Mtl | Protocol::Contents | Protocol::Letters) => {
+                zmq.send(at, &[&mtl::content(number), body]);
+            }
             Self::Zmq(zmq) if protocol == Protocol::PubSub => zmq.send(at, &[TOPIC, body]),
             Self::Zmq(zmq) if protocol == Protocol::Frames => zmq.send(at, &[TOPIC, b"", b"PUT", b"TOPIC", b"", body]),
             Self::Zmq(zmq) => zmq.send(at, &[b"", b"PUT", b"TOPIC", TOPIC, b"", body]),
@@ -94,7 +113,11 @@ impl Links {
                 zmq.wait(GLANCE);
                 for at in 0..zmq.sockets() {
                     while zmq.is_readable(at) && zmq.receive(at, false) {
-                        heard(at, zmq.frame(zmq.frames() - 1));
+                        match zmq.frame(zmq.frames() - 1) {
+                            // A Ping of MTL's.
+                            [] => zmq.send(at, &[mtl::PONG, b""]),
+                            body => heard(at, body),
+                        }
                     }
                 }
             }
@@ -166,6 +189,9 @@ fn main() {
     let key = rest.get(5).map(String::as_str);
     let protocol = match protocol.as_str() {
         "mc0" => Protocol::Mc0,
+        "mtl" => Protocol::Mtl,
+        "contents" => Protocol::Contents,
+        "letters" => Protocol::Letters,
         "frames" => Protocol::Frames,
         "nats" => Protocol::Wire(wires::Protocol::Nats),
         "mqtt" => Protocol::Wire(wires::Protocol::Mqtt),
@@ -184,8 +210,10 @@ fn main() {
     let mut links = Links::open(protocol, front, publishers, key, false);
     let mut body = vec![0x55; bytes];
     body[..8].copy_from_slice(&PROBE.to_be_bytes());
+    let mut number = 0;
     while !shared.is_ready.load(Ordering::Acquire) {
-        (0..publishers).for_each(|at| links.put(protocol, at, &body));
+        number += 1;
+        (0..publishers).for_each(|at| links.put(protocol, at, number, &body));
         links.flush();
         thread::sleep(Duration::from_millis(20));
     }
@@ -198,7 +226,8 @@ fn main() {
             continue;
         }
         body[..8].copy_from_slice(&nanos(shared.origin).to_be_bytes());
-        links.put(protocol, put % publishers, &body);
+        number += 1;
+        links.put(protocol, put % publishers, number, &body);
         put += 1;
     }
     links.flush();

@@ -436,6 +436,58 @@ fn a_reader_that_is_silent_gives_back_what_it_has() {
     assert_eq!(bench.data("r1", data::ping()), [data::pong()]);
 }
 
+#[test] // req: MTL-44, MTL-58
+fn who_reads_none_of_his_answers_has_no_lease_for_long() {
+    let ended = |bench: &Bench, name: &str| {
+        let unread = |event: &ServerEvent| matches!(event, ServerEvent::LeaseEnded { why: LeaseEnd::Unread, peer } if peer == name);
+        bench.events.iter().filter(|event| unread(event)).count()
+    };
+    let mut bench = Bench::open();
+    bench.reader("r", "jobs", "full", 10);
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a"]);
+    bench.deafen("r");
+    bench.deafen("w");
+    // As many as may wait, and one that the transport was asked to take.
+    let most = 10_001;
+    for number in 0..most {
+        bench.take(CONTROL, "r", None, data::ping());
+        bench.take(CONTROL, "w", None, data::content(number + 2, "logs", &EMPTY_TABLE, Bytes::new()));
+    }
+    assert_eq!((bench.server.stats().leases, ended(&bench, "r"), ended(&bench, "w")), (2, 0, 0));
+    bench.take(CONTROL, "r", None, data::ping());
+    bench.take(CONTROL, "w", None, data::content(most + 2, "logs", &EMPTY_TABLE, Bytes::new()));
+    assert_eq!((bench.server.stats().leases, ended(&bench, "r"), ended(&bench, "w")), (0, 1, 1));
+    // What the one had in hand is there for others.
+    bench.reader("other", "jobs", "full", 10);
+    assert_eq!(bench.contents("other"), [(1, "a".to_owned(), true)]);
+    // Both are told once they do read.
+    for name in ["r", "w"] {
+        bench.undeafen(name, None);
+        bench.said(name);
+        assert_eq!(bench.data(name, data::ping()), [data::pong(), data::response(0, 403)]);
+    }
+}
+
+#[test]
+fn answers_that_many_leave_unread_have_a_fair_share_of_the_room_there_is() {
+    let mut bench = Bench::new(ServerSettings { outbox_bytes: 1 << 20, ..settings() });
+    let names: Vec<_> = (0..20).map(|number| format!("w{number}")).collect();
+    for name in &names {
+        bench.writer(name, &["jobs"], "none");
+        bench.deafen(name);
+    }
+    for _ in 0..5000 {
+        for name in &names {
+            bench.take(CONTROL, name, None, data::ping());
+        }
+    }
+    assert!(bench.server.stats().leases < 20);
+    // One that reads has what it is due.
+    bench.writer("reads", &["jobs"], "none");
+    assert_eq!(bench.data("reads", data::ping()), [data::pong()]);
+}
+
 #[test] // req: MTL-58
 fn a_reader_that_cannot_be_reached_is_gone_at_once() {
     let mut bench = Bench::open();

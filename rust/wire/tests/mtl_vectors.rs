@@ -126,7 +126,7 @@ fn rewritten(table: &[u8]) -> Bytes {
     }
     let mut writer = Writer::new();
     fields(&mut writer, Table::new(table).unwrap());
-    writer.finish().unwrap()
+    writer.finish().unwrap().into()
 }
 
 fn reencoded(spoken: &Spoken, frames: &Frames) -> Frames {

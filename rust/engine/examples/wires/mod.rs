@@ -1,9 +1,10 @@
 //! The least clients of NATS and MQTT 3.1.1 that a load needs, over TCP; of MQTT with a quality of 0.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
+
+use crate::wire::{FULL, Wire};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -11,20 +12,11 @@ pub(crate) enum Protocol {
     Mqtt,
 }
 
-struct Wire {
-    stream: TcpStream,
-    out: Vec<u8>,
-    read: Vec<u8>,
-}
-
 /// Connections to one server.
 pub(crate) struct Wires {
     protocol: Protocol,
     all: Vec<Wire>,
 }
-
-/// Bytes after which what is put goes out.
-const FULL: usize = 64 << 10;
 
 fn mqtt(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut length: usize = parts.iter().map(|part| part.len()).sum();
@@ -50,17 +42,15 @@ fn length(text: &[u8]) -> [u8; 2] {
 impl Wires {
     /// Dials `tcp://host:port` so often.
     pub(crate) fn open(protocol: Protocol, endpoint: &str, count: usize) -> Self {
-        let address = endpoint.trim_start_matches("tcp://");
         let open = |number: usize| {
-            let stream = TcpStream::connect(address).expect("a connection");
-            stream.set_nodelay(true).expect("an option");
             let name = format!("load-{}-{number}-{:?}", std::process::id(), std::thread::current().id());
             let name = name.as_bytes();
             let hello = match protocol {
                 Protocol::Nats => b"CONNECT {\"verbose\":false}\r\n".to_vec(),
                 Protocol::Mqtt => mqtt(0x10, &[b"\0\x04MQTT\x04\x02\0\0", &length(name), name]),
             };
-            let mut wire = Wire { stream, out: hello, read: vec![] };
+            let mut wire = Wire::open(endpoint);
+            wire.out = hello;
             wire.flush();
             wire
         };
@@ -152,25 +142,5 @@ fn packet(protocol: Protocol, bytes: &[u8]) -> Option<(Option<(usize, usize)>, u
                 (bytes[0] & 0xf0 == 0x30).then(|| at + 2 + usize::from(u16::from_be_bytes([packet[0], packet[1]])));
             Some((body.map(|body| (body, end)), end))
         }
-    }
-}
-
-impl Wire {
-    fn flush(&mut self) {
-        if !self.out.is_empty() {
-            self.stream.write_all(&self.out).expect("written");
-            self.out.clear();
-        }
-    }
-
-    fn fill(&mut self) {
-        let start = self.read.len();
-        self.read.resize(start + FULL, 0);
-        let count = match self.stream.read(&mut self.read[start..]) {
-            Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => 0,
-            Err(error) => panic!("read: {error}"),
-        };
-        self.read.truncate(start + count);
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use smallvec::smallvec;
 
 use super::{printable, status, table};
 use crate::{DecodeError, ErrorKind, Fault, Frames};
@@ -232,7 +233,7 @@ pub fn dismiss(sequence: u64, resource: &str) -> Frames {
 pub fn content(sequence: u64, resource: &str, properties: &[u8], body: Bytes) -> Frames {
     let mut header = named(Kind::Content, sequence, resource, properties.len());
     header.put_slice(properties);
-    Frames::from_iter([header.freeze(), body])
+    smallvec![header.freeze(), body]
 }
 
 /// The frames of a Confirm.

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use bytes::{BufMut, BytesMut};
+use smallvec::SmallVec;
 
 use crate::{ErrorKind, Fault};
 
@@ -17,6 +18,9 @@ pub const NAME: usize = 128;
 
 /// Names up to which each is held against all others.
 const FEW: usize = 16;
+
+/// Bytes that most tables fit into.
+const ROOM: usize = 256;
 
 /// A value as it stands in a table.
 #[derive(Clone, Debug)]
@@ -116,7 +120,7 @@ impl<'a> Source<'a> {
             b'x' => Value::Bytes(self.long()?),
             b'T' => Value::Time(u64::from_be_bytes(self.number()?)),
             b'V' => Value::Void,
-            b'F' => Value::Table(Table { source: self.inner(start)?, names: Names::default() }),
+            b'F' => Value::Table(Table { source: self.inner(start)? }),
             b'A' => Value::Array(Array { source: self.inner(start)? }),
             _ => return bad(start),
         })
@@ -127,7 +131,6 @@ impl<'a> Source<'a> {
 #[derive(Clone, Debug)]
 pub struct Table<'a> {
     source: Source<'a>,
-    names: Names<'a>,
 }
 
 /// The values of an array, in their order.
@@ -136,10 +139,10 @@ pub struct Array<'a> {
     source: Source<'a>,
 }
 
-/// The names there were.
-#[derive(Clone, Debug, Default)]
+/// The names that there were in a table.
+#[derive(Default)]
 struct Names<'a> {
-    few: Vec<&'a str>,
+    few: SmallVec<[&'a str; FEW]>,
     many: Option<HashSet<&'a str>>,
 }
 
@@ -165,26 +168,36 @@ impl<'a> Table<'a> {
         if inside.end < bytes.len() {
             return bad(inside.end);
         }
-        Ok(Self { source: inside, names: Names::default() })
+        Ok(Self { source: inside })
     }
 
-    /// The next field.
+    /// The next field; whether its name was there before is for [`check`] to find.
     ///
     /// # Errors
-    /// When it is none, or one of its name was there.
+    /// When it is none.
     #[inline]
     pub fn next_field(&mut self) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
+        self.next_named(|_| true)
+    }
+
+    /// The next field, whose name is to be none of those there were.
+    #[inline]
+    fn next_new_field(&mut self, names: &mut Names<'a>) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
+        self.next_named(|name| names.is_new(name))
+    }
+
+    #[inline]
+    fn next_named(&mut self, is_good: impl FnOnce(&'a str) -> bool) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
         let start = self.source.at;
         if start == self.source.end {
             return Ok(None);
         }
         let [length] = self.source.number()?;
         let name = self.source.take(length.into())?;
-        let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME) else { return bad(start) };
-        if !self.names.is_new(name) {
-            return bad(start);
+        match std::str::from_utf8(name) {
+            Ok(name) if name.len() <= NAME && is_good(name) => Ok(Some((name, self.source.value()?))),
+            _ => bad(start),
         }
-        Ok(Some((name, self.source.value()?)))
     }
 
     /// Where the next field begins.
@@ -221,7 +234,8 @@ pub fn check(bytes: &[u8]) -> Result<(), Fault> {
 }
 
 fn check_table(mut table: Table<'_>) -> Result<(), Fault> {
-    while let Some((_, value)) = table.next_field()? {
+    let mut names = Names::default();
+    while let Some((_, value)) = table.next_new_field(&mut names)? {
         check_value(value)?;
     }
     Ok(())
@@ -250,8 +264,8 @@ fn check_value(value: Value<'_>) -> Result<(), Fault> {
 /// Writes a table, field by field.
 #[derive(Debug, Default)]
 pub struct Writer {
-    bytes: BytesMut,
-    open: Vec<usize>,
+    bytes: Vec<u8>,
+    open: SmallVec<[usize; DEPTH]>,
 }
 
 /// What cannot be written.
@@ -268,9 +282,9 @@ pub enum Unwritable {
 impl Writer {
     /// A table without fields so far.
     pub fn new() -> Self {
-        let mut writer = Self { bytes: BytesMut::with_capacity(64), open: vec![] };
+        let mut writer = Self { bytes: Vec::with_capacity(ROOM), open: SmallVec::new() };
         writer.open.push(0);
-        writer.bytes.put_u32(0);
+        writer.bytes.extend([0; 4]);
         writer
     }
 
@@ -282,48 +296,44 @@ impl Writer {
         if name.len() > NAME {
             return Err(Unwritable::LongName);
         }
-        self.bytes.put_u8(u8::try_from(name.len()).map_err(|_| Unwritable::LongName)?);
-        self.bytes.put_slice(name.as_bytes());
+        self.bytes.push(u8::try_from(name.len()).map_err(|_| Unwritable::LongName)?);
+        self.bytes.extend_from_slice(name.as_bytes());
         Ok(())
     }
 
     /// Writes a truth value.
     pub fn boolean(&mut self, value: bool) {
-        self.bytes.put_slice(&[b't', value.into()]);
+        self.fixed(b't', [value.into()]);
     }
 
     /// Writes a number in 4 bytes where it fits, else in 8.
     pub fn int(&mut self, value: i64) {
         if let Ok(small) = i32::try_from(value) {
-            self.bytes.put_u8(b'I');
-            self.bytes.put_i32(small);
+            self.fixed(b'I', small.to_be_bytes());
         } else {
-            self.bytes.put_u8(b'l');
-            self.bytes.put_i64(value);
+            self.fixed(b'l', value.to_be_bytes());
         }
     }
 
     /// Writes a number with a fraction.
     pub fn float(&mut self, value: f64) {
-        self.bytes.put_u8(b'd');
-        self.bytes.put_f64(value);
+        self.fixed(b'd', value.to_be_bytes());
     }
 
     /// Writes a number of so many decimal places.
     pub fn decimal(&mut self, places: u8, digits: i32) {
-        self.bytes.put_slice(&[b'D', places]);
-        self.bytes.put_i32(digits);
+        self.fixed(b'D', [places]);
+        self.bytes.extend(digits.to_be_bytes());
     }
 
     /// Writes seconds since 1970.
     pub fn time(&mut self, seconds: u64) {
-        self.bytes.put_u8(b'T');
-        self.bytes.put_u64(seconds);
+        self.fixed(b'T', seconds.to_be_bytes());
     }
 
     /// Writes nothing, as a value.
     pub fn void(&mut self) {
-        self.bytes.put_u8(b'V');
+        self.bytes.push(b'V');
     }
 
     /// Writes text.
@@ -342,11 +352,16 @@ impl Writer {
         self.long(b'x', value)
     }
 
+    /// A letter, and what has always as many bytes.
+    fn fixed<const N: usize>(&mut self, letter: u8, value: [u8; N]) {
+        self.bytes.push(letter);
+        self.bytes.extend(value);
+    }
+
     fn long(&mut self, letter: u8, value: &[u8]) -> Result<(), Unwritable> {
         let length = u32::try_from(value.len()).map_err(|_| Unwritable::TooLong)?;
-        self.bytes.put_u8(letter);
-        self.bytes.put_u32(length);
-        self.bytes.put_slice(value);
+        self.fixed(letter, length.to_be_bytes());
+        self.bytes.extend_from_slice(value);
         Ok(())
     }
 
@@ -370,9 +385,8 @@ impl Writer {
         if self.open.len() == DEPTH {
             return Err(Unwritable::TooDeep);
         }
-        self.bytes.put_u8(letter);
-        self.open.push(self.bytes.len());
-        self.bytes.put_u32(0);
+        self.open.push(self.bytes.len() + 1);
+        self.fixed(letter, [0; 4]);
         Ok(())
     }
 
@@ -392,11 +406,11 @@ impl Writer {
     ///
     /// # Errors
     /// When it is too long.
-    pub fn finish(mut self) -> Result<bytes::Bytes, Unwritable> {
+    pub fn finish(mut self) -> Result<Vec<u8>, Unwritable> {
         while !self.open.is_empty() {
             self.end()?;
         }
-        Ok(self.bytes.freeze())
+        Ok(self.bytes)
     }
 }
 

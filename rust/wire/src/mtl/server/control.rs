@@ -398,6 +398,7 @@ impl Server {
             reads,
             virtual_host: session.virtual_host,
             profile,
+            topic: resources.first().map(|first| Bytes::copy_from_slice(first.as_bytes())),
             resources,
             is_confirmed,
             window,

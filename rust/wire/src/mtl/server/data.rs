@@ -190,7 +190,7 @@ impl Server {
         found.stats.taken += 1;
         let mut lost = vec![];
         for reader in &found.readers {
-            if !self.flows.has_room(*reader, self.settings.outbox_bytes) {
+            if !self.flows.has_room(*reader) {
                 lost.push(*reader);
                 continue;
             }

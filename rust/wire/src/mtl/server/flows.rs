@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use super::realm::Content;
@@ -20,6 +21,9 @@ const BATCH_BYTES: usize = 64 << 10;
 const READER_MESSAGES: usize = 10_000;
 const READER_BYTES: usize = 16 << 20;
 
+/// Answers and heartbeats that may wait for one connection.
+const WORDS: usize = 10_000;
+
 /// Connections whose lease ended that are told so when they ask.
 const GONE: usize = 10_000;
 
@@ -32,6 +36,8 @@ pub(super) struct Terms {
     pub(super) profile: usize,
     /// Empty: any.
     pub(super) resources: Vec<String>,
+    /// The first of them as it stands in the rows of a capture.
+    pub(super) topic: Option<Bytes>,
     pub(super) is_confirmed: bool,
     /// Contents that a reader may have in hand.
     pub(super) window: usize,
@@ -77,6 +83,8 @@ pub(super) struct Flow {
     pub(super) due: Nanos,
     letters: VecDeque<Letter>,
     bytes: usize,
+    /// How many of the letters are no contents.
+    words: usize,
     /// What the transport was asked to take and has not decided on.
     offered: VecDeque<Option<(u64, Slot)>>,
     offered_bytes: usize,
@@ -110,9 +118,12 @@ pub(super) struct Flows {
     all: Slab<Flow>,
     by_address: HashMap<Address, Slot, RandomState>,
     ready: VecDeque<Slot>,
+    /// Those that take none of what they are answered.
+    pub(super) unread: Vec<Slot>,
     serial: u32,
-    /// What waits for all of them.
+    /// What waits for all of them, and how much of it may before each has its fair share.
     bytes: usize,
+    budget: usize,
     /// How much of it, and of what the transport has not decided on.
     waiting: usize,
     /// Those whose lease ended, oldest first; one may stand there twice.
@@ -121,13 +132,15 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(budget: usize) -> Self {
         Self {
             all: Slab::new(),
             by_address: HashMap::default(),
             ready: VecDeque::new(),
+            unread: vec![],
             serial: 0,
             bytes: 0,
+            budget,
             waiting: 0,
             gone: VecDeque::new(),
             is_gone: HashMap::default(),
@@ -170,6 +183,7 @@ impl Flows {
             due,
             letters: VecDeque::new(),
             bytes: 0,
+            words: 0,
             offered: VecDeque::new(),
             offered_bytes: 0,
             is_ready: false,
@@ -224,15 +238,27 @@ impl Flows {
     }
 
     /// Whether there is room for a content that all readers have.
-    pub(super) fn has_room(&self, slot: Slot, budget: usize) -> bool {
+    pub(super) fn has_room(&self, slot: Slot) -> bool {
         let Some(flow) = self.all.get(slot) else { return false };
-        let share = if self.bytes > budget { budget / self.all.len().max(1) } else { READER_BYTES };
-        flow.letters.len() < READER_MESSAGES && (flow.bytes <= share.min(READER_BYTES) || flow.letters.is_empty())
+        flow.letters.len() < READER_MESSAGES && (flow.bytes <= self.share() || flow.letters.is_empty())
+    }
+
+    /// What may wait for one.
+    fn share(&self) -> usize {
+        let fair = if self.bytes > self.budget { self.budget / self.all.len().max(1) } else { READER_BYTES };
+        fair.min(READER_BYTES)
     }
 
     fn push(&mut self, slot: Slot, letter: Letter) {
+        let share = self.share();
         let Some(flow) = self.all.get_mut(slot) else { return };
         let cost = cost(&letter.frames);
+        if letter.content.is_none() {
+            flow.words += 1;
+            if flow.words > WORDS || flow.words * cost > share {
+                self.unread.push(slot);
+            }
+        }
         flow.bytes += cost;
         self.bytes += cost;
         self.waiting += 1;
@@ -259,6 +285,7 @@ impl Flows {
             let flow = self.all.get_mut(slot)?;
             let letter = flow.letters.pop_front()?;
             let cost = cost(&letter.frames);
+            flow.words -= usize::from(letter.content.is_none());
             flow.bytes -= cost;
             self.bytes -= cost;
             flow.offered_bytes += cost;

@@ -151,7 +151,7 @@ impl Server {
             questions: Questions::new(QUESTIONS, THINKING),
             leases: HashMap::new(),
             lease_due: VecDeque::new(),
-            flows: Flows::new(),
+            flows: Flows::new(settings.outbox_bytes),
             flow_due: BTreeSet::new(),
             realm: Realm::new(settings.virtual_hosts.len(), settings.profiles.len()),
             next_queue: 1,
@@ -447,8 +447,7 @@ impl Server {
         let topic = if is_named && !layout.name.is_empty() {
             Some(frames[0].slice(layout.name.clone()))
         } else if layout.kind == wire::Kind::Content {
-            let one = flow.and_then(|slot| self.flows.get(slot)).and_then(|flow| flow.terms.resources.first());
-            one.map(|one| Bytes::copy_from_slice(one.as_bytes()))
+            flow.and_then(|slot| self.flows.get(slot)).and_then(|flow| flow.terms.topic.clone())
         } else {
             None
         };
@@ -601,6 +600,9 @@ impl Machine for Server {
         }
         for slot in std::mem::take(&mut self.to_confirm) {
             self.confirm_to(slot);
+        }
+        for slot in std::mem::take(&mut self.flows.unread) {
+            self.end_flow(self.now, slot, LeaseEnd::Unread);
         }
         // Who drains hands nothing out any more.
         if self.state.is_open() {

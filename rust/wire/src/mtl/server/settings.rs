@@ -208,6 +208,8 @@ pub enum LeaseEnd {
     Gone,
     /// Its user may not any more, or opened anew.
     Revoked,
+    /// It takes none of what it is answered.
+    Unread,
 }
 
 impl LeaseEnd {
@@ -217,6 +219,7 @@ impl LeaseEnd {
             Self::Silent => "silent",
             Self::Gone => "gone",
             Self::Revoked => "revoked",
+            Self::Unread => "unread",
         }
     }
 }
