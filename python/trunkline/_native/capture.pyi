@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import pyarrow as pa
 from typing_extensions import Buffer
 
-__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "is_capture", "recover", "schema", "verify"]
+__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "Writer", "is_capture", "recover", "schema", "verify"]
 
 @final
 class Capture:
@@ -72,6 +72,36 @@ class Import:
 
     def abort(self) -> None:
         """Takes the rows back, unless they are moved in."""
+
+@final
+class Writer:
+    """A capture being written by who has no engine."""
+
+    def __new__(cls, directory: str | os.PathLike[str], protocol: str, options: dict[str, Any]) -> Self: ...
+    def append(
+        self,
+        direction: str,
+        endpoint: str | None,
+        topic: str | None,
+        reply_to: str | None,
+        message: tuple[bytes, ...],
+        error: str | None,
+    ) -> bool:
+        """Adds a message, with the time of this moment; false where there is no room for it."""
+
+    def idle(self) -> float | None:
+        """Has it do what is due; gives the seconds until there is more."""
+
+    def flush(self, *, publish: bool = False) -> None:
+        """Waits until all so far is durable, or also to be seen by readers of segments."""
+
+    def progress(self) -> tuple[int, int, int, int | None, str | None]:
+        """How far it has come: rows recorded, rows durable, segments, the bytes the disk has left where these are few, and what has
+        gone wrong.
+        """
+
+    def close(self) -> tuple[int, int, int] | None:
+        """Makes all durable and visible, and ends it; gives rows recorded, rows durable and segments."""
 
 def is_capture(directory: str | os.PathLike[str]) -> bool:
     """Whether a directory holds a capture."""

@@ -15,6 +15,7 @@ __all__ = [
     "_restore",
     "decode",
     "encode",
+    "fault",
     "is_token",
     "matches",
     "told",
@@ -435,6 +436,9 @@ def encode(message: _Message, *, codec: _Codec = "json", bytes_encoding: _Bytes 
 
 def _restore(kind: str, body: bytes) -> _Message:
     """A pickled message."""
+
+def fault(subject: str, body: _Buffer, codec: str, bytes_encoding: str, strict: bool) -> str | None:
+    """What is wrong with a message of this subject; None where nothing is, or nothing is known of it."""
 
 def matches(pattern: str, subject: str) -> bool:
     """Whether a subject is one of those that a pattern means."""

@@ -14,12 +14,14 @@ from trunkline._native.cdt import (
 )
 from trunkline._native.cdt import _restore as _restore
 from trunkline.cdt.options import CdtOptions
+from trunkline.cdt.recorder import AsyncRecorder, Recorder, RecorderStats
 from trunkline.cdt.source import AsyncSource, AsyncWatch, Source, SourceStats, Watch
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
 from trunkline.cdt.target import AsyncTarget, Target, TargetStats
 
 __all__ = [
     "Assignment",
+    "AsyncRecorder",
     "AsyncSource",
     "AsyncTarget",
     "AsyncWatch",
@@ -32,6 +34,8 @@ __all__ = [
     "ConfigResponse",
     "ConfigUpdated",
     "MemoryStore",
+    "Recorder",
+    "RecorderStats",
     "Rollout",
     "Source",
     "SourceStats",

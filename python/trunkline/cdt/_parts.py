@@ -30,6 +30,7 @@ from trunkline._roles import AsyncRole, BlockingRole, Role
 from trunkline.cdt import _portal
 from trunkline.cdt._connection import Connection, Deliver, Happened
 from trunkline.cdt._pump import Pump
+from trunkline.cdt._tap import Tap, need_capture_options
 from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
 from trunkline.errors import (
     AuthenticationError,
@@ -38,7 +39,7 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
 )
 
-__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "need_name", "need_names"]
+__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "connector", "need_name", "need_names"]
 
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 Result = TypeVar("Result")
@@ -122,7 +123,6 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
 class Part(Role):
     """What a role of CDT does apart from waiting."""
 
-    _native: Pump | None = None
     _protocol_options: CdtOptions
     # A machine without a pump has no sockets to be set up, and no capture.
     _options: dict[str, Any]
@@ -131,6 +131,8 @@ class Part(Role):
         need_name("name", name)
         self._who, self._name = who, name
         self._chosen = _checked(options)
+        self._capture_options = need_capture_options(self._chosen["capture_options"])
+        self._tap: Tap | None = None
         self._options = {}
         self._replica_id = self._chosen["replica_id"] or secrets.token_hex(8)
         self._events: deque[Event] = deque()
@@ -178,25 +180,39 @@ class Part(Role):
             if role is not None:
                 role._tell(kind, *details)  # noqa: SLF001 - it is this very class
 
-        pump = Pump(kind, settings, connector(self._chosen, self._name), tell, None)
-        await pump.open()
-        self._native = pump
+        if self._chosen["capture"] is not None:
+            self._tap = await asyncio.to_thread(Tap, self._chosen["capture"], self._capture_options, self._notices)
+        pump = Pump(kind, settings, connector(self._chosen, self._name), tell, self._tap)
+        try:
+            await pump.open()
+        except BaseException:
+            if self._tap is not None:
+                await self._tap.close()
+            raise
+        await self._let_in(pump)
+
+    async def _let_in(self, native: Any) -> None:
+        """Takes on what runs it, unless the server has refused what it asked for."""
+        self._native = native
         refusals, self._refusals = self._refusals, None
         if refusals:
-            await pump.close(0.0)
+            await self._stop(0.0)
             raise AuthenticationError(refusals[0])
 
     async def _stop(self, drain_s: float) -> None:
         if self._native is not None:
+            was_open = not self._native.closed
             await self._native.close(drain_s)
             self._wake()
+            if was_open and self._tap is not None:
+                await self._tap.close()
 
     @property
     def _pump(self) -> Pump:
         pump: Pump = self._opened()
         return pump
 
-    def _let_go(self, native: Pump) -> None:
+    def _let_go(self, native: Any) -> None:
         if native.loop.is_running():
             asyncio.run_coroutine_threadsafe(native.close(0.0), native.loop)
 
@@ -250,7 +266,7 @@ class Part(Role):
         counts = self._pump.stats()
         if self._unqueued:
             counts["dropped"] = {**counts["dropped"], "queue_full": self._unqueued}
-        return counts
+        return {**counts, "capture_lost": 0 if self._tap is None else self._tap.lost}
 
 
 class BlockingPart(Part, BlockingRole):

@@ -11,6 +11,7 @@ from typing import Any
 
 from trunkline import _native
 from trunkline.cdt._connection import Connection, Deliver, Happened
+from trunkline.cdt._tap import Tap
 from trunkline.errors import ClosedError, PeerLostError
 
 __all__ = ["Pump"]
@@ -28,6 +29,7 @@ class Pump:
         settings: How it is set up.
         connect: Makes the connection.
         tell: Hears of every event, `(kind, *details)`.
+        tap: Where messages are recorded, if they are.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Pump:
         settings: dict[str, Any],
         connect: Callable[[Deliver, Happened], Connection],
         tell: Callable[..., None],
-        tap: Callable[[int, str, bytes | str, tuple[bytes, ...], str | None], None] | None,
+        tap: Tap | None,
     ) -> None:
         self._kind = kind
         self._settings = settings
@@ -88,6 +90,10 @@ class Pump:
         return self.connection.endpoints
 
     @property
+    def _where(self) -> str | None:
+        return ",".join(self.endpoints) or None
+
+    @property
     def closed(self) -> bool:
         """Whether it is over."""
         return self._ended.is_set()
@@ -110,6 +116,12 @@ class Pump:
             self._tell_time(self._driver)
         self._driver.ask(self._now_ns(), verb, **given)
         self._soon()
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        """Waits until it is over; whether it is."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), timeout_s)
+        return self._ended.is_set()
 
     async def close(self, grace_s: float) -> None:
         """Ends in order: what was begun is finished, for as long as `grace_s`."""
@@ -169,9 +181,9 @@ class Pump:
         driver.handle_timeout(now_ns)
         outputs, events, errors = driver.exchange(now_ns, inbox)
         if self._tap is not None and inbox:
-            kinds = dict(errors)
+            kinds, where = dict(errors), self._where
             for at, (_, subject, (reply_to, block, body)) in enumerate(inbox):
-                self._tap(0, "in", subject, (reply_to, block, body), kinds.get(at))
+                self._tap.record("in", where, subject, (reply_to, block, body), kinds.get(at))
         for event in events:
             self._tell(*event)
         if outputs:
@@ -225,7 +237,7 @@ class Pump:
                     driver.handle_socket(self._now_ns(), socket, "unsent", send=number, reason="unreachable")
                 return None
             if self._tap is not None:
-                self._tap(1, "out", to, frames, None)
+                self._tap.record("out", self._where, to, frames, None)
             return None if number is None else (socket, number)
         if output["output"] == "open":
             for bound in output["bind"]:

@@ -288,7 +288,7 @@ class Pulling(Part):
     def stats(self) -> SourceStats:
         """Counters of this moment; the last ones once closed."""
         counts = self._counted()
-        return SourceStats(**counts, expired=counts["dropped"].get("expired", 0), capture_lost=0)
+        return SourceStats(**counts, expired=counts["dropped"].get("expired", 0))
 
 
 def _good(response: ConfigResponse) -> ConfigResponse:

@@ -15,7 +15,7 @@ from trunkline._text import counted
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_names
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
-from trunkline.errors import ConfigError
+from trunkline.errors import ConfigError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
 __all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
@@ -331,7 +331,12 @@ class Offering(Part):
         if not inspect.iscoroutinefunction(self._store.count) and not self._pump.closed:
             self._configs = self._store.count()
         expired = counts["dropped"].get("expired", 0)
-        return TargetStats(**counts, expired=expired, configs=self._configs, capture_lost=0)
+        return TargetStats(**counts, expired=expired, configs=self._configs)
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        if not await self._pump.wait(timeout_s):
+            message = f"{self!r} still runs after {timeout_s} s"
+            raise TimeoutError(message)
 
 
 class Target(Offering, BlockingPart):
@@ -419,6 +424,14 @@ class Target(Offering, BlockingPart):
         """How far each endpoint of a version of an application is, by its name."""
         return self._run(self._ask_store(self._store.rollout, app_version_name))
 
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until it is closed, by another thread: it needs nobody to run.
+
+        Raises:
+            TimeoutError: It still runs.
+        """
+        self._run(self._wait(timeout_s))
+
 
 class AsyncTarget(Offering, AsyncPart):
     """`Target` for asyncio: opened by ``async with``."""
@@ -453,3 +466,7 @@ class AsyncTarget(Offering, AsyncPart):
         """How far each endpoint of a version of an application is; see `Target.rollout`."""
         rows: Sequence[Rollout] = await self._ask_store(self._store.rollout, app_version_name)
         return rows
+
+    async def wait(self, *, timeout_s: float | None = None) -> None:
+        """Waits until it is closed, by another task; see `Target.wait`."""
+        await self._wait(timeout_s)

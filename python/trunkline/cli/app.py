@@ -7,19 +7,20 @@ from typing import Annotated
 import typer
 
 from trunkline._native import __version__
-from trunkline.cli import capture, cdtp, chirp, dcp, demo, keygen, mc0, middleware, mtl, spark
+from trunkline.cli import capture, cdt, cdtp, chirp, dcp, demo, keygen, mc0, middleware, mtl, nats_server, spark
 from trunkline.cli.options import example
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Message protocols over ZeroMQ, from a live socket to a Spark table.",
+    help="Message protocols over ZeroMQ and NATS, from a live socket to a Spark table.",
     epilog=example("trunkline demo"),
     no_args_is_help=True,
     rich_markup_mode=None,
     # Endings are told apart in `ending`; typer has no part in that.
     pretty_exceptions_enable=False,
 )
+app.add_typer(cdt.app, name="cdt")
 app.add_typer(cdtp.app, name="cdtp")
 app.add_typer(chirp.app, name="chirp")
 app.add_typer(dcp.app, name="dcp")
@@ -29,6 +30,7 @@ app.add_typer(capture.app, name="capture")
 app.add_typer(spark.app, name="spark")
 app.command(epilog=example("trunkline demo --output demo"))(demo.demo)
 mc0.app.command(epilog=middleware.EXAMPLE)(middleware.middleware)
+app.command(epilog=nats_server.EXAMPLE)(nats_server.nats)
 app.command(epilog=example("trunkline keygen daq1 --output keys"))(keygen.keygen)
 
 

@@ -48,6 +48,13 @@ class Output:
         else:
             self._write(data)
 
+    def whole(self, data: bytes) -> None:
+        """Prints a result as it is, byte for byte; a terminal gets nothing that moves its cursor."""
+        if sys.stdout is not None and sys.stdout.isatty():
+            self.raw(data)
+        else:
+            self._write(data, end=b"")
+
     def note(self, text: str) -> None:
         """Tells people what is no result."""
         tell(text)
@@ -74,18 +81,19 @@ class Output:
         else:
             self.note("; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
 
-    def _write(self, text: str | bytes) -> None:
+    def _write(self, text: str | bytes, end: bytes = b"\n") -> None:
         stdout = sys.stdout
         if stdout is None:
             raise PipeClosed
         try:
             descriptor = _descriptor(stdout)
             if descriptor is None:
-                stdout.write((text if isinstance(text, str) else text.decode(errors="backslashreplace")) + "\n")
+                shown = text if isinstance(text, str) else text.decode(errors="backslashreplace")
+                stdout.write(shown + end.decode())
                 stdout.flush()
             else:
                 line = text if isinstance(text, bytes) else text.encode(stdout.encoding, stdout.errors or "strict")
-                _write_all(descriptor, line + b"\n")
+                _write_all(descriptor, line + end)
         except OSError as error:
             if error.errno not in NO_READER:
                 raise

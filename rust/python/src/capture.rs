@@ -309,7 +309,7 @@ fn closed() -> PyErr {
     ClosedError::new_err("this import is over")
 }
 
-fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T) -> &'static str) -> PyResult<T> {
+pub(crate) fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T) -> &'static str) -> PyResult<T> {
     all.iter()
         .copied()
         .find(|one| name(*one) == given)

@@ -22,6 +22,7 @@ mod role;
 mod rooms;
 mod runs;
 mod told;
+mod writer;
 
 /// The native part of trunkline; use the package around it.
 #[pymodule(gil_used = false)]
@@ -62,6 +63,8 @@ mod _native {
     mod capture {
         #[pymodule_export]
         use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, is_capture, recover, schema, verify};
+        #[pymodule_export]
+        use crate::writer::PyWriter;
     }
 
     #[pymodule]
@@ -69,7 +72,7 @@ mod _native {
         #[pymodule_export]
         use crate::cdt::{
             PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse,
-            PyConfigUpdated, decode, encode, is_token, matches, restore, told,
+            PyConfigUpdated, decode, encode, fault, is_token, matches, restore, told,
         };
     }
 

@@ -620,7 +620,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
     }
 }
 
-fn capture_settings(options: &HashMap<String, Bound<'_, PyAny>>) -> PyResult<trunkline_capture::Settings> {
+pub(crate) fn capture_settings(options: &HashMap<String, Bound<'_, PyAny>>) -> PyResult<trunkline_capture::Settings> {
     let mut settings = trunkline_capture::Settings::default();
     if let Some(bytes) = options.get("segment_bytes").filter(|value| !value.is_none()) {
         settings.segment_bytes = bytes.extract()?;

