@@ -1,0 +1,246 @@
+"""`trunkline nats` and `trunkline cdt`, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from peers import nats
+from trunkline import capture, cdt
+
+
+def command(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "trunkline", *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with nats.server(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture
+def run(server):
+    """Runs a command to its end: its exit code, what it prints, and what it says."""
+    started = []
+
+    def run(*arguments: object, given: str | None = None) -> tuple[int, str, str]:
+        process = command(*arguments, NATS_URL=server.url)
+        started.append(process)
+        out, err = process.communicate(given, timeout=60)
+        return process.returncode, out, err
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def begin(server):
+    """Starts a command that runs on, once it is ready."""
+    started = []
+
+    def begin(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+        process = command(*arguments, "--json", **{"NATS_URL": server.url, **environment})
+        started.append(process)
+        ready = json.loads(process.stdout.readline())
+        assert ready["event"] == "ready", ready
+        process.ready = ready
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str], how: int = signal.SIGTERM) -> dict[str, object]:
+    process.send_signal(how)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_runs_until_a_signal(begin, tmp_path, how):
+    process = begin("nats", "--port", 0, "--store", tmp_path / "store")
+    (url,) = process.ready["endpoints"]
+    assert process.ready["role"] == "nats"
+    with cdt.Target("cdp", servers=url) as target:
+        assert target.put("a", "e", b"x")
+    stopped = ended(process, how)
+    assert (stopped["event"], stopped["reason"]) == ("stopped", "signal")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends it there")
+def test_a_server_ends_with_its_command_however_that_ends(begin, tmp_path):
+    process = begin("nats", "--port", 0)
+    port = int(process.ready["endpoints"][0].rpartition(":")[2])
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return
+        time.sleep(0.01)
+    pytest.fail("nats-server outlives its command")
+
+
+def test_a_port_that_is_taken_is_one_line(run, server):
+    code, out, err = run("nats", "--port", server.port)
+    assert (code, out) == (1, "")
+    assert "address already in use" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.req("CDT-38", "CDT-39", "CDT-40")
+def test_a_configuration_from_its_file_to_its_endpoint(run, begin, tmp_path):
+    store = tmp_path / "configs.db"
+    target = begin("cdt", "target", "cdp", "--store", store, "--replica-id", "r1")
+    assert target.ready["role"] == "cdt.target"
+    watching = begin("cdt", "watch", "app-1", "--count", 3)
+    given = tmp_path / "config.json"
+    given.write_bytes(b"\x00\xff\n")
+    to = ("--target", "cdp", "--json")
+    code, out, err = run("cdt", "put", "app-1", "e-1", given, "--content-type", "raw", *to)
+    stored = json.loads(out)
+    assert (code, stored["event"], err) == (0, "stored", "")
+    code, out, _ = run("cdt", "pull", "app-1", "e-1", *to)
+    assert json.loads(out) == {
+        "event": "config",
+        "config_id": stored["config_id"],
+        "content_type": "raw",
+        "status_code": 200,
+        "reason_phrase": "OK",
+        "content": {"base64": "AP8K"},
+    }
+    code, _, _ = run("cdt", "pull", "app-1", "e-1", "--target", "cdp", "--output", tmp_path / "got")
+    assert (code, (tmp_path / "got").read_bytes()) == (0, b"\x00\xff\n")
+    code, out, _ = run("cdt", "put", "app-1", "e-1", "-", *to, "--config-id", "v2", given="second")
+    assert json.loads(out) == {"event": "stored", "config_id": "v2"}
+    applying = command("cdt", "put", "app-1", "e-9", given, *to, "--confirm", "applied", "--timeout", 30)
+    applying.kill()
+    applying.communicate()
+    assert run("cdt", "applied", "app-1", "e-1", stored["config_id"], "--json")[1] == (
+        json.dumps({"event": "sent", "config_id": stored["config_id"]}) + "\n"
+    )
+    out, _ = watching.communicate(timeout=60)
+    events = [json.loads(line) for line in out.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert kinds[-1] == "stopped"
+    assert sorted(kinds[:3]) == ["new_available", "new_available", "updated"]
+    assert events[0] == {
+        "event": "new_available",
+        "app_version_name": "app-1",
+        "endpoint_id": "e-1",
+        "config_id": stored["config_id"],
+        "originator": "r1",
+        "timestamp_ms": events[0]["timestamp_ms"],
+    }
+    code, out, _ = run("cdt", "rollback", "app-1", "e-1", stored["config_id"], *to)
+    assert json.loads(out) == {"event": "stored", "config_id": stored["config_id"]}
+    _, out, _ = run("cdt", "history", "app-1", "e-1", "--store", store, "--json")
+    assert [json.loads(line)["config_id"] for line in out.splitlines()] == [
+        stored["config_id"],
+        "v2",
+        stored["config_id"],
+    ]
+    _, out, _ = run("cdt", "status", "app-1", "--store", store, "--json")
+    row = json.loads(out)
+    assert (row["endpoint_id"], row["current"]) == ("e-1", stored["config_id"])
+    _, out, _ = run("cdt", "status", "app-1", "--store", store)
+    assert out.splitlines()[0].split() == ["endpoint_id", "current", "applied", "since_ms"]
+    stats = ended(target)["stats"]
+    assert (stats["pushes"], stats["pulls"], stats["configs"]) == (3, 2, 2)
+
+
+@pytest.mark.req("CDT-30", "CDT-35")
+def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
+    code, out, err = run("cdt", "pull", "app-1", "e-1", "--target", "nobody")
+    assert (code, out) == (1, "")
+    assert "nobody serves nobody" in err
+    begin("cdt", "target", "cdp", "--store", tmp_path / "configs.db")
+    for arguments, code, words in [
+        (("pull", "app-1", "e-1", "--target", "cdp"), 1, "404 Not Found"),
+        (("rollback", "app-1", "e-1", "unknown", "--target", "cdp"), 1, "404"),
+        (("pull", "", "e-1", "--target", "cdp"), 1, "app_version_name is empty"),
+        (("pull", "app-1", "e-1", "--target", "a.b"), 1, "target is one token"),
+        (("put", "app-1", "e-1", tmp_path / "none", "--target", "cdp"), 1, "none"),
+        (("status", "app-1", "--store", tmp_path / "none.db"), 1, "none.db"),
+        (
+            ("pull", "app-1", "e-1", "--target", "cdp", "--nats", "nats://127.0.0.1:1"),
+            1,
+            "no NATS server answers there",
+        ),
+        (("pull", "app-1"), 2, "Missing argument"),
+    ]:
+        seen, out, err = run("cdt", *arguments)
+        assert (seen, out) == (code, ""), (arguments, err)
+        assert words in err, arguments
+        assert code == 2 or len(err.splitlines()) == 1, err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_records_a_whole_deployment(begin, server, tmp_path):
+    recording = begin("cdt", "record", "--capture", tmp_path / "runs", "--count", 5)
+    with (
+        cdt.Target("cdp", servers=server.url) as target,
+        cdt.Source("cmx", target="cdp", servers=server.url, replica_id="r7") as source,
+    ):
+        config_id = target.put("app-1", "e-1", b"{}")
+        source.pull("app-1", "e-1")
+        source.report_applied("app-1", "e-1", config_id)
+        source.pull("app-1", "e-1")
+    out, err = recording.communicate(timeout=60)
+    assert recording.returncode == 0, err
+    stopped = json.loads(out.splitlines()[-1])
+    assert (stopped["reason"], stopped["stats"]["recorded"], stopped["stats"]["errors"]) == ("count", 5, {})
+    with capture.open(tmp_path / "runs") as opened:
+        rows = [*opened.rows()]
+    assert [row["topic"].rpartition(".")[2] for row in rows] == [
+        "ConfigNewAvailable",
+        "ConfigRequest",
+        "ConfigResponse",
+        "ConfigUpdated",
+        "ConfigRequest",
+    ]
+    assert rows[1]["reply_to"] == "kaa.v1.replica.r7.cmx2cdp.ConfigResponse"
+    assert all(row["protocol"] == "cdt" and row["direction"] == "in" and row["envelope"] == [] for row in rows)
+    assert json.loads(rows[0]["payload"][0])["configId"] == config_id
+
+
+def test_no_secret_is_printed_or_kept(run, begin, tmp_path):
+    with nats.server(tmp_path / "nats", 'authorization { user: "ada", password: "very-secret" }') as locked:
+        url = f"nats://ada:very-secret@127.0.0.1:{locked.port}"
+        recording = begin("cdt", "record", "--capture", tmp_path / "runs", "--nats", url)
+        assert "very-secret" not in json.dumps(recording.ready)
+        with cdt.Target("cdp", servers=url) as target:
+            target.put("app-1", "e-1", b"{}")
+            assert "very-secret" not in repr(target)
+        ended(recording)
+        for file in Path(tmp_path / "runs").rglob("*"):
+            assert not file.is_file() or b"very-secret" not in file.read_bytes()
+        wrong = url.replace("very-secret", "other-secret")
+        code, out, err = run("cdt", "record", "--capture", tmp_path / "more", "--nats", wrong)
+        assert (code, out) == (1, "")
+        assert "uthorization" in err
+        assert "secret" not in err

@@ -1,0 +1,87 @@
+"""The commands that the guide to fleets prints, as a user types them: in a shell."""
+
+import contextlib
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "fleet.md"
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def commands(port):
+    """The commands of the page in their order, at a port of the test's own."""
+    printed = "".join(BLOCK.findall(PAGE.read_text())).replace("--port 4222", f"--port {port}")
+    return [line.removeprefix("$ ") for line in printed.splitlines()]
+
+
+@pytest.fixture
+def start(tmp_path, port):
+    """Starts a line of a shell; it is over with the test."""
+    running = []
+    trunkline = f'trunkline() {{ {shlex.quote(sys.executable)} -m trunkline "$@"; }}; '
+
+    def start(line):
+        process = subprocess.Popen(
+            ["bash", "-c", trunkline + line],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NATS_URL": f"nats://127.0.0.1:{port}"},
+            start_new_session=True,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.communicate()
+
+
+def test_the_commands_do_what_the_guide_says(commands, start, tmp_path):
+    nats, target, making, put, pull, watch, applied, status, history, record = commands
+    for line in (nats, target):
+        words = start(line).stderr.readline()
+        assert "Ctrl-C stops" in words, words
+    watching = start(watch)
+    assert "watching at" in watching.stderr.readline()
+    recording = start(record.replace("--idle 2", "--count 10"))
+    assert "recording to deployment" in recording.stderr.readline()
+    assert start(making).wait(60) == 0
+    out, err = start(put).communicate(timeout=60)
+    config_id = out.strip()
+    assert (len(config_id), err) == (32, "stored\n")
+    assert start(pull).communicate(timeout=60)[0] == '{"interval": 5}\n'
+    assert start(applied).communicate(timeout=60) == ("", "sent\n")
+    out, _ = watching.communicate(timeout=60)
+    assert out.splitlines() == [
+        f"new_available app-1 endpoint-7 {config_id}",
+        f"updated app-1 endpoint-7 {config_id}",
+    ]
+    # What is told is written down by the target in its own time.
+    while (shown := start(status).communicate(timeout=60)[0].splitlines())[1].split()[2] == "-":
+        pass
+    assert shown[0].split() == ["endpoint_id", "current", "applied", "since_ms"]
+    assert shown[1].split()[:3] == ["endpoint-7", config_id, config_id]
+    rows = start(history).communicate(timeout=60)[0].splitlines()
+    assert rows[1].split()[:3] == [config_id, "application/json", "16"]
+    os.killpg(recording.pid, 15)
+    assert "recorded" in recording.communicate(timeout=60)[1]
+    assert list((tmp_path / "deployment").glob("*.parquet"))
