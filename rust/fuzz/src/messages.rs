@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use trunkline_wire::Frames;
+use trunkline_wire::cdt::{Message, Settings, encode as encode_cdt, subject};
 use trunkline_wire::cdtp::{MessageType, Variant, encode_batch, encode_header};
 use trunkline_wire::chirp::{Datagram, Id, Kind, Service};
 use trunkline_wire::dcp::{MessageType as Type, Width, encode_header as encode_dcp, encode_reply, encode_request};
@@ -31,7 +32,8 @@ pub fn cdtp(input: &mut Input<'_>) -> Option<Frames> {
     let variant = input.pick(&[Variant::S, Variant::A, Variant::B, Variant::Two])?;
     let mut frames = Frames::new();
     if variant == Variant::Two {
-        let records = input.several(|input| Some((input.number()?, input.pick(&TAGS)?, input.several(Input::bytes)?)))?;
+        let records =
+            input.several(|input| Some((input.number()?, input.pick(&TAGS)?, input.several(Input::bytes)?)))?;
         let records: Vec<_> = records.iter().map(|(sequence, tags, blocks)| (*sequence, *tags, &blocks[..])).collect();
         frames.push(encode_batch(name, message_type, &records).ok()?.into());
     } else {
@@ -178,4 +180,45 @@ pub fn chirp(input: &mut Input<'_>) -> Option<Frames> {
         bytes.truncate(usize::from(input.byte()?) % bytes.len());
     }
     Some([Bytes::from(bytes)].into_iter().collect())
+}
+
+/// A message of CDT and the subject it comes on, with one of these correlation ids or another; one in a while is none.
+pub fn cdt(input: &mut Input<'_>, known: &[String]) -> Option<(Option<Bytes>, Frames)> {
+    let subject = input.pick(&[
+        "kaa.v1.service.x.cmx2cdp.ConfigRequest",
+        "kaa.v1.service.x.cmx2cdp.ConfigPush",
+        "kaa.v1.replica.x.cmx2cdp.ConfigResponse",
+        "kaa.v1.replica.x.cmx2cdp.ConfigPushResponse",
+        "kaa.v1.events.x.endpoint.config.ConfigNewAvailable",
+        "kaa.v1.events.x.endpoint.config.ConfigUpdated",
+        "kaa.v1.events.x.endpoint.config.other",
+    ])?;
+    let correlation = match input.byte()? % 4 {
+        0 => "other".to_owned(),
+        _ => input.pick(known).unwrap_or_default(),
+    };
+    let message = Message {
+        kind: subject::told(subject).kind.unwrap_or_default(),
+        correlation_id: correlation.into(),
+        timestamp_ms: (input.number()? >> 1).cast_signed(),
+        timeout_ms: (input.number()? >> 1).cast_signed(),
+        endpoint_message_id: "m".into(),
+        app_version_name: "a".into(),
+        endpoint_id: input.pick(&["e", "f"])?.into(),
+        config_id: input.pick(&["v", "w", ""])?.into(),
+        content_type: "t".into(),
+        status_code: input.pick(&[200, 201, 404, 503, i32::MIN])?,
+        originator_replica_id: input.pick(&["1", "2", ""])?.into(),
+        content: if input.byte()? & 1 == 0 { None } else { Some(input.bytes()?) },
+        ..Message::default()
+    };
+    let body = match input.byte()? {
+        0xff => input.bytes()?,
+        0xfe => Bytes::new(),
+        _ => encode_cdt(&message, &Settings::default()).into(),
+    };
+    let reply_to = input.pick(&[&b""[..], b"_INBOX.x", b"kaa.v1.replica.y.cmx2cdp.ConfigResponse", b"\xff"])?;
+    let block = input.pick(&[&b""[..], b"", b"NATS/1.0 503\r\n\r\n", b"XX"])?;
+    let frames = [Bytes::from_static(reply_to), Bytes::from_static(block), body].into_iter().collect();
+    Some((Some(Bytes::from_static(subject.as_bytes())), frames))
 }

@@ -15,6 +15,9 @@ use crate::{
     Output, SendId, SocketEvent, Verdict, Weight,
 };
 
+/// The shortest time that the wire has a number for.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// What a source listens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hearing {
@@ -549,7 +552,7 @@ fn pending(asker: Asker, pull: Pull) -> Pending {
         asker,
         kind: Kind::ConfigRequest,
         request,
-        timeout: pull.timeout,
+        timeout: pull.timeout.map(|timeout| timeout.max(SHORTEST)),
         due: None,
         retries: pull.retries,
         confirm: Confirm::Stored,

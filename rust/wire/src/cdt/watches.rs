@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::{CallId, Nanos};
 
+/// Who looks more often than this asks one question after the other.
+const RESYNC: Duration = Duration::from_secs(1);
+
 /// The version of the application, and the endpoint.
 type Endpoint = (String, String);
 
@@ -33,7 +36,7 @@ pub(super) struct Watches {
 
 impl Watches {
     pub(super) fn new(resync: Duration, backoff: (Duration, Duration)) -> Self {
-        Self { all: HashMap::new(), of: HashMap::new(), due: BTreeSet::new(), resync, backoff }
+        Self { all: HashMap::new(), of: HashMap::new(), due: BTreeSet::new(), resync: resync.max(RESYNC), backoff }
     }
 
     pub(super) fn add(&mut self, now: Nanos, call: CallId, endpoint: Endpoint) {
