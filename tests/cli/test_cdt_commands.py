@@ -91,7 +91,7 @@ def test_a_server_runs_until_a_signal(begin, tmp_path, how):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends it there")
-def test_a_server_ends_with_its_command_however_that_ends(begin, tmp_path):
+def test_a_server_ends_with_its_command_however_that_ends(begin):
     process = begin("nats", "--port", 0)
     port = int(process.ready["endpoints"][0].rpartition(":")[2])
     process.kill()
@@ -214,8 +214,7 @@ def test_records_a_whole_deployment(begin, server, tmp_path):
     assert recording.returncode == 0, err
     stopped = json.loads(out.splitlines()[-1])
     assert (stopped["reason"], stopped["stats"]["recorded"], stopped["stats"]["errors"]) == ("count", 5, {})
-    with capture.open(tmp_path / "runs") as opened:
-        rows = [*opened.rows()]
+    rows = [*capture.open(tmp_path / "runs").rows()]
     assert [row["topic"].rpartition(".")[2] for row in rows] == [
         "ConfigNewAvailable",
         "ConfigRequest",

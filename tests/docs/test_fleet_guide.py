@@ -67,9 +67,9 @@ def test_the_commands_do_what_the_guide_says(commands, start, tmp_path):
     assert start(making).wait(60) == 0
     out, err = start(put).communicate(timeout=60)
     config_id = out.strip()
-    assert (len(config_id), err) == (32, "stored\n")
+    assert (len(config_id), err) == (32, "trunkline: stored\n")
     assert start(pull).communicate(timeout=60)[0] == '{"interval": 5}\n'
-    assert start(applied).communicate(timeout=60) == ("", "sent\n")
+    assert start(applied).communicate(timeout=60) == ("", "trunkline: sent\n")
     out, _ = watching.communicate(timeout=60)
     assert out.splitlines() == [
         f"new_available app-1 endpoint-7 {config_id}",

@@ -125,6 +125,7 @@ class Offering(Part):
 
     async def _end_store(self) -> None:
         if self._is_ours:
+            self._is_ours = False
             await self._ask_store(self._store.close)
         self._pool.shutdown(wait=False)
 
