@@ -1,0 +1,1 @@
+"""CDT: codecs, and pulls over NATS."""
