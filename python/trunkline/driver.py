@@ -191,6 +191,7 @@ class Driver:
         *,
         peer: bytes | None = None,
         user_id: bytes | None = None,
+        host: str | None = None,
     ) -> Verdict:
         """Takes one whole message that came in; whatever it is, it does no harm.
 
@@ -200,8 +201,9 @@ class Driver:
             frames: The frames, without routing id.
             peer: The routing id (ROUTER) or address (UDP) of the sender.
             user_id: What authentication found the sender to be.
+            host: The host the sender is on, where you know: libzmq has it in a frame's ``Peer-Address``.
         """
-        return Verdict(*self._native.handle_message(now_ns, socket, frames, peer=peer, user_id=user_id))
+        return Verdict(*self._native.handle_message(now_ns, socket, frames, peer=peer, user_id=user_id, host=host))
 
     def handle_socket(
         self,
