@@ -337,6 +337,7 @@ class Client(Asking, BlockingRole):
             AuthenticationError: The server wants a login, and does not take it.
             TimeoutError: No reply came.
             PeerLostError: The connection was lost before the reply came.
+            LocalProtocolError: It has no such name, or more than a MiB to say.
             ClosedError: The client is closed.
         """
         native = self._client

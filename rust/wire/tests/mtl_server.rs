@@ -704,6 +704,21 @@ fn a_login_goes_step_by_step() {
     assert_eq!(bench.data("w", data::ping()), [data::pong(), data::response(0, 403)]);
 }
 
+// req: MTL-28
+#[test]
+fn a_command_has_a_mebibyte_at_most() {
+    let mut bench = Bench::open();
+    let body = |bytes: usize| format!("{{\"a\": \"{}\"}}", "x".repeat(bytes - 9));
+    bench.send_control("ada", None, "A.B", &body(1 << 20));
+    assert_eq!(bench.reply("ada").1["status"], "Open first");
+    bench.send_control("ada", None, "A.B", &body((1 << 20) + 1));
+    assert!(bench.said("ada").is_empty());
+    assert_eq!(
+        bench.server.stats().dropped.iter().map(|(kind, count)| (*kind, *count)).collect::<Vec<_>>(),
+        [("bad_json", 1)]
+    );
+}
+
 // req: MTL-18
 #[test]
 fn a_login_has_sixteen_steps_at_most() {

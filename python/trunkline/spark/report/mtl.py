@@ -34,7 +34,7 @@ _ACCURACY = 10_000
 
 _NOTES = (
     "Of what passed a server. Time to confirm is from the moment a content was handed to a reader's connection to the "
-    "receipt of its Confirm; stored is the time a writer waited for the server's, 99 of 100. What waits is what came and "
+    "receipt of its Confirm; stored is the time that 99 of 100 of the writers' contents waited for the server's. What waits is what came and "
     "was not refused, less what readers settled for good; of readers that confirm nothing, less what went to them."
 )
 
@@ -94,7 +94,7 @@ class ResourceReport:
     @property
     def bad(self) -> set[str]:
         """The columns that say what one does not want."""
-        counts = {"rejected": self.rejected, "dead letters": self.dead_lettered}
+        counts = {"rejected": self.rejected, "dead": self.dead_lettered}
         return {column for column, number in counts.items() if number}
 
 
@@ -164,8 +164,8 @@ class MtlSection(Section):
         "confirmed",
         "redelivered",
         "rejected",
-        "dead letters",
-        "stored p99",
+        "dead",
+        "stored",
         "p50",
         "p99",
         "max",
