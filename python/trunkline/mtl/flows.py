@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from trunkline import _notices
+from trunkline._arguments import named
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._native.mtl import Content
@@ -24,6 +25,7 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
     TrunklineError,
 )
+from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -118,6 +120,33 @@ class Flowing(Role):
         self._keeper = _Keeper(terms)
         self._told_rejects = 0
         self._made()
+
+    @classmethod
+    def _driven(
+        cls,
+        resources: str | Sequence[str] = (),
+        *,
+        connect: str,
+        lease: str,
+        confirm: Literal["none", "full"] = "none",
+        window: int = 1000,
+        timeout_s: float = 5.0,
+        ping_interval_s: float = 2.5,
+        liveness: int = 3,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """How its machine is set up where somebody else has its sockets, and got the lease; and its endpoints."""
+        terms = Terms(
+            client=None,  # type: ignore[arg-type]  # the lease is there
+            reads=issubclass(cls, Reader | AsyncReader),
+            resources=named("resources", resources),
+            is_confirmed=confirm == "full",
+            window=window,
+            timeout_s=timeout_s,
+            heartbeat={"ping_interval_s": ping_interval_s, "liveness": liveness},
+            options={},
+            on_drop=None,
+        )
+        return terms.settings(connect, lease, DEFAULTS["max_message_bytes"]), {"connect": connect}
 
     def _open(self) -> None:
         terms = self._terms

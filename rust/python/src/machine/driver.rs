@@ -144,8 +144,13 @@ impl PyDriver {
         self.at(now_ns, |now, machine| {
             for (number, (socket, peer, frames)) in messages.iter().enumerate() {
                 let peer = Some(Bytes::copy_from_slice(peer.as_bytes()));
-                let incoming =
-                    Incoming { socket: *socket, peer, user_id: None, frames: frames::frames("frames", frames)? };
+                let incoming = Incoming {
+                    socket: *socket,
+                    peer,
+                    user_id: None,
+                    host: None,
+                    frames: frames::frames("frames", frames)?,
+                };
                 let verdict = machine.handle_message(now, incoming);
                 errors.extend(verdict.error.map(|error| (number, error.slug())));
             }
