@@ -278,3 +278,39 @@ def test_peers_cost_a_middleware_no_more_than_it_lets_them_have(open_socket, mea
     assert "subscriptions=40000" in stats
     assert f"'too_many_topics': {20 * 18_000}" in stats
     assert role.growth() < SLACK
+
+
+SERVER = """
+import pathlib, sys
+from trunkline import mtl
+
+def peak():
+    return int(pathlib.Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+
+with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True) as server:
+    print(server.endpoints[0], flush=True)
+    before = peak()
+    sys.stdin.readline()
+    print(peak() - before, server.stats.dropped, flush=True)
+"""
+
+
+@pytest.mark.req("MTL-28")
+def test_commands_take_no_more_memory_than_there_is_room_for(open_socket):
+    # Each of these bytes could be half a value, which takes 32.
+    def command(size):
+        return [b"", b"Connection.Open", b'{"a": [' + b"0," * (size // 2 - 8) + b"0]}"]
+
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        dealer = open_socket(zmq.DEALER, connect=process.stdout.readline().strip())
+        for _ in range(4):
+            dealer.send_multipart(command(32 << 20))
+        for _ in range(20):
+            dealer.send_multipart(command(1 << 20))
+            assert dealer.recv_multipart()[1] == b"400"
+        said, _ = process.communicate("\n", timeout=20)
+    grown, _, dropped = said.partition(" ")
+    assert dropped.strip() == "{'bad_json': 4}"
+    assert int(grown) < 400 << 10

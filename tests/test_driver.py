@@ -232,6 +232,40 @@ def test_a_server_of_queues_is_asked_and_answers():
     assert server.stats["sessions"] == 1
 
 
+def test_a_data_connection_shows_its_lease_and_reads():
+    options = {"connect": "tcp://127.0.0.1:1", "lease": "00ff", "confirm": "full"}
+    reader = Driver(mtl.Reader, ["jobs"], **options)
+    (opened, shown) = outputs(reader)
+    assert (opened.kind, opened.connect) == ("DEALER", ("tcp://127.0.0.1:1",))
+    assert mtl.decode(shown.frames) == mtl.Message("lease", sequence=1, lease="00ff")
+    reader.ask(0, "call", call=7, asked="open", resource="", timeout_s=None)
+    reader.handle_message(0, 0, mtl.encode(mtl.Message("response", sequence=1, status=200)))
+    assert events(reader) == [("done", 7)]
+    reader.ask(0, "call", call=8, asked="summon", resource="jobs", timeout_s=None)
+    (summoned,) = outputs(reader)
+    assert mtl.decode(summoned.frames).type == "summon"
+    reader.handle_message(0, 0, mtl.encode(mtl.Message("response", sequence=2, status=400)))
+    ((kind, call, error),) = events(reader)
+    assert (kind, call, error.status) == ("refused", 8, 400)
+    given = mtl.Message("content", sequence=1, resource="", body=b"x", properties={"run": 5})
+    verdict = reader.handle_message(0, 0, mtl.encode(given))
+    assert (verdict.error, verdict.topic) == (None, b"jobs")
+    ((kind, content),) = events(reader)
+    assert (kind, content.resource, content.body, content.properties) == ("content", "jobs", b"x", {"run": 5})
+    content.confirm()
+    (said,) = outputs(reader)
+    assert mtl.decode(said.frames) == mtl.Message("confirm", sequence=1)
+    # Nobody is heard of for so long that it is to have another lease.
+    for at in range(1, 11):
+        reader.handle_timeout(at * 10**9)
+        outputs(reader)
+    ((lost,), (wanted, token)) = events(reader)
+    assert (lost, wanted) == ("lost", "wanted")
+    reader.ask(0, "granted", token=token, endpoint="tcp://127.0.0.1:2", lease="00fe")
+    opened, shown = outputs(reader)
+    assert (opened.connect, mtl.decode(shown.frames).lease) == (("tcp://127.0.0.1:2",), "00fe")
+
+
 def test_a_client_of_queues_opens_logs_in_and_asks():
     client = Driver(mtl.Client, connect="tcp://127.0.0.1:1", user="ada", password="sesame")
     (opened,) = outputs(client)

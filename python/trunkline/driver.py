@@ -34,6 +34,7 @@ from trunkline import _native
 from trunkline._frames import Frame
 from trunkline._roles import Role, endpoints, need_known
 from trunkline.errors import LocalProtocolError
+from trunkline.mtl.flows import Flowing
 
 __all__ = ["Close", "Connect", "Disconnect", "Driver", "Open", "Output", "Send", "Verdict", "Withdraw"]
 
@@ -161,11 +162,13 @@ class Driver:
     """The state machine of a role.
 
     Args:
-        role: Whose: a class of `trunkline.cdtp`, `trunkline.chirp` or `trunkline.dcp`.
+        role: Whose: a class of `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`.
         *given: What the class takes first: the name of a sender, the service of a worker.
         now_ns: The time.
         seed: What makes it differ from others; chance if None.
-        **settings: What the class takes by name; of the options of sockets ``bind`` and ``connect`` alone.
+        **settings: What the class takes by name; of the options of sockets ``bind`` and ``connect`` alone. A writer or reader
+            of MTL takes what `trunkline.mtl.Client.writer` does, ``timeout_s``, ``ping_interval_s`` and ``liveness`` as a
+            client has them, and of the reply that leases it ``connect`` and ``lease``.
 
     Raises:
         LocalProtocolError: An option is one of sockets, or the role has no machine of its own.
@@ -191,6 +194,7 @@ class Driver:
         *,
         peer: bytes | None = None,
         user_id: bytes | None = None,
+        host: str | None = None,
     ) -> Verdict:
         """Takes one whole message that came in; whatever it is, it does no harm.
 
@@ -200,8 +204,9 @@ class Driver:
             frames: The frames, without routing id.
             peer: The routing id (ROUTER) or address (UDP) of the sender.
             user_id: What authentication found the sender to be.
+            host: The host the sender is on, where you know: libzmq has it in a frame's ``Peer-Address``.
         """
-        return Verdict(*self._native.handle_message(now_ns, socket, frames, peer=peer, user_id=user_id))
+        return Verdict(*self._native.handle_message(now_ns, socket, frames, peer=peer, user_id=user_id, host=host))
 
     def handle_socket(
         self,
@@ -282,6 +287,9 @@ def _described(
     role: type[Role], given: tuple[Any, ...], settings: dict[str, Any]
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The kind of a role's machine, how it is set up, and the options of the role, without a role that runs."""
+    if issubclass(role, Flowing):
+        # Nobody else knows what it is made of.
+        return ("mtl.flow", *role._driven(*given, **settings))  # noqa: SLF001
     base = next((base for base in getattr(role, "__mro__", ()) if "_machine" in vars(base)), Role)
     if base is Role:
         message = f"{getattr(role, '__name__', repr(role))} has no machine of its own"

@@ -74,6 +74,8 @@ def test_what_the_server_refuses_is_raised(play):
         assert client.command("A.B").status == 200
         with pytest.raises(LocalProtocolError, match=r"Class\.Method"):
             client.command("nodot")
+        with pytest.raises(LocalProtocolError, match="body is up to 1048576 bytes"):
+            client.command("A.B", {"a": "x" * (1 << 20)})
 
 
 @pytest.mark.req("MTL-02")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zmq
 
-from peers.mtl import ANY, OPEN, PING, PONG, Peers, confirm, content, lease, reject, response
+from peers.mtl import ANY, OPEN, PING, PONG, Control, Peers, confirm, content, lease, reject, response
 from peers.waiting import until
 from trunkline import Curve, capture, mtl
 from trunkline.errors import LocalProtocolError
@@ -394,3 +394,22 @@ def test_the_end_waits_for_what_is_under_way(start, open_socket):
     server.close()
     assert time.monotonic() - began < 5
     assert server.closed
+
+
+@pytest.mark.req("MTL-06")
+def test_a_session_is_of_the_host_that_opened_it(start, open_socket):
+    server = start(users={"ada": "sesame"}, anonymous=False)
+    host, _, port = server.endpoints[0].rpartition(":")
+    mine = Control(open_socket(zmq.REQ, connect=server.endpoints[0], routing_id=b"ada"))
+    mine.enter(user="ada", password="sesame")
+    mine.socket.close()
+    until(lambda: not server.stats.peers)
+    # Who comes by the same name from elsewhere is somebody else.
+    other = Control(
+        open_socket(zmq.REQ, connect=f"tcp://127.0.0.2:0;{host.removeprefix('tcp://')}:{port}", routing_id=b"ada")
+    )
+    assert other.ask("Queue.List") == (400, {"status": "Open first"})
+    other.socket.close()
+    until(lambda: not server.stats.peers)
+    again = Control(open_socket(zmq.REQ, connect=server.endpoints[0], routing_id=b"ada"))
+    assert again.ask("Queue.List")[0] == 200

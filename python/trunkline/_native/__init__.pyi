@@ -192,6 +192,7 @@ class Driver:
         *,
         peer: bytes | None = None,
         user_id: bytes | None = None,
+        host: str | None = None,
     ) -> tuple[str | None, str | None, bytes | None]:
         """Takes one whole message; gives the kind of error, the framing and the topic where there are such."""
 

@@ -23,7 +23,7 @@ from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, Scra
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
@@ -117,19 +117,22 @@ class Asking(Role):
         notices = Notices("mtl", "client", self._on_drop)
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
-        desk = _Desk(native, self._credentials, notices)
+        desk = Desk(native, self._credentials, notices)
         attend_questions(native.asked, desk.answer, "trunkline-mtl-login", 1)
         opened(native, self._options, notices)
         try:
-            # It is let in before anything else, or there is no client.
-            reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
-            if reply is not None:
-                _checked("the session", reply)
+            self._enter(native)
         except BaseException:
             give_up(native)
             _notices.unwatch(told)
             raise
         self._native = native
+
+    def _enter(self, native: _Client) -> None:
+        """It is let in before anything else, or there is no client."""
+        reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
+        if reply is not None:
+            _checked("the session", reply)
 
     @property
     def _client(self) -> _Client:
@@ -254,7 +257,7 @@ class _Credentials:
         return f"<credentials of {self.user}>"
 
 
-class _Desk:
+class Desk:
     """Says how logins go on."""
 
     def __init__(self, native: _Client, credentials: _Credentials, notices: Notices) -> None:
@@ -264,6 +267,7 @@ class _Desk:
         self._mechanism: Mechanism | None = None
 
     def answer(self, kind: str, token: int, *details: Any) -> None:
+        """Answers a question; does not raise."""
         try:
             if kind == "begin":
                 offered, is_private = details
@@ -333,6 +337,7 @@ class Client(Asking, BlockingRole):
             AuthenticationError: The server wants a login, and does not take it.
             TimeoutError: No reply came.
             PeerLostError: The connection was lost before the reply came.
+            LocalProtocolError: It has no such name, or more than a MiB to say.
             ClosedError: The client is closed.
         """
         native = self._client

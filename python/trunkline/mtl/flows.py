@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from trunkline import _notices
+from trunkline._arguments import named
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._native.mtl import Content
@@ -23,6 +25,7 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
     TrunklineError,
 )
+from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from trunkline.mtl.client import Asking
     from trunkline.options import RoleOptions
 
-__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Terms", "Writer"]
+__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Terms", "Writer", "tell"]
 
 _DRAIN_S = 5.0
 
@@ -92,6 +95,20 @@ class Terms:
             body["window"] = self.window
         return self.client._lease(body, reads=self.reads)  # noqa: SLF001 - of one room
 
+    def settings(self, endpoint: str, lease: str, max_message_bytes: int) -> dict[str, Any]:
+        """How its machine is set up."""
+        return {
+            "reads": self.reads,
+            "resources": list(self.resources),
+            "is_confirmed": self.is_confirmed,
+            "window": self.window,
+            "endpoint": endpoint,
+            "lease": lease,
+            "timeout_s": self.timeout_s,
+            "max_message_bytes": max_message_bytes,
+            **self.heartbeat,
+        }
+
 
 class Flowing(Role):
     """What a data connection does apart from waiting."""
@@ -104,6 +121,33 @@ class Flowing(Role):
         self._told_rejects = 0
         self._made()
 
+    @classmethod
+    def _driven(
+        cls,
+        resources: str | Sequence[str] = (),
+        *,
+        connect: str,
+        lease: str,
+        confirm: Literal["none", "full"] = "none",
+        window: int = 1000,
+        timeout_s: float = 5.0,
+        ping_interval_s: float = 2.5,
+        liveness: int = 3,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """How its machine is set up where somebody else has its sockets, and got the lease; and its endpoints."""
+        terms = Terms(
+            client=None,  # type: ignore[arg-type]  # the lease is there
+            reads=issubclass(cls, Reader | AsyncReader),
+            resources=named("resources", resources),
+            is_confirmed=confirm == "full",
+            window=window,
+            timeout_s=timeout_s,
+            heartbeat={"ping_interval_s": ping_interval_s, "liveness": liveness},
+            options={},
+            on_drop=None,
+        )
+        return terms.settings(connect, lease, DEFAULTS["max_message_bytes"]), {"connect": connect}
+
     def _open(self) -> None:
         terms = self._terms
         endpoint, lease = terms.lease()
@@ -111,33 +155,27 @@ class Flowing(Role):
         if not terms.reads:
             given["queue_messages"] = terms.window
         options = native_options(given, grace_s=0.0)
-        native = _Flow(
-            options,
-            {
-                "reads": terms.reads,
-                "resources": list(terms.resources),
-                "is_confirmed": terms.is_confirmed,
-                "window": terms.window,
-                "endpoint": endpoint,
-                "lease": lease,
-                "timeout_s": terms.timeout_s,
-                "max_message_bytes": options["max_message_bytes"],
-                **terms.heartbeat,
-            },
-            terms.client._client,  # noqa: SLF001 - of one room
-        )
+        settings = terms.settings(endpoint, lease, options["max_message_bytes"])
+        native = _Flow(options, settings, terms.client._client)  # noqa: SLF001 - of one room
         notices = Notices("mtl", terms.who, terms.on_drop)
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
         self._keeper.keep(native)
         try:
-            native.request(native.call("open", "", None), room_s=None, timeout_s=terms.timeout_s)
+            self._show(native)
         except BaseException:
             give_up(native)
             _notices.unwatch(told)
             raise
+        self._began(native)
+
+    def _show(self, native: _Flow) -> None:
+        """The lease is taken, or there is no connection."""
+        native.request(native.call("open", "", None), room_s=None, timeout_s=self._terms.timeout_s)
+
+    def _began(self, native: _Flow) -> None:
         self._native = native
-        terms.client._began(self)  # noqa: SLF001 - of one room
+        self._terms.client._began(self)  # noqa: SLF001 - of one room
 
     def _settled(self, native: Any) -> None:
         super()._settled(native)
@@ -189,33 +227,39 @@ class _Keeper:
         self.failure: TrunklineError | None = None
 
     def keep(self, native: _Flow) -> None:
-        def answer(_kind: str, token: int) -> None:
-            try:
-                native.granted(token, *self._terms.lease())
-            except (TimeoutError, PeerLostError):
-                native.denied(token, None)
-            except TrunklineError as error:
-                # Nothing that is waited for will come.
-                self.failure = error
-                native.denied(token, str(error))
-                native.close(0.0)
-
+        answer = functools.partial(self.answer, native)
         attend_questions(native.asked, answer, f"trunkline-mtl-{self._terms.who}", 1)
+
+    def answer(self, native: _Flow, _kind: str, token: int) -> None:
+        try:
+            native.granted(token, *self._terms.lease())
+        except (TimeoutError, PeerLostError):
+            native.denied(token, None)
+        except TrunklineError as error:
+            # Nothing that is waited for will come.
+            self.failure = error
+            native.denied(token, str(error))
+            native.close(0.0)
 
 
 def _tell_all(told: Any, notices: Notices) -> None:
     for kind, *details in told.read():
-        if kind == "lost":
-            notices.log(logging.WARNING, kind, "the server is silent or gone: asks for another lease")
-        elif kind == "found":
-            notices.log(logging.INFO, kind, "has another lease")
-        elif kind == "lease_failed":
-            notices.log(logging.ERROR, kind, f"gets no other lease: {details[0]}")
-        elif kind == "summon_refused":
-            resource, status = details
-            notices.log(logging.ERROR, kind, f"{resource!r} is not summoned any more: the server answers {status}")
-        else:
-            notices.tell(kind, *details)
+        tell(notices, kind, *details)
+
+
+def tell(notices: Notices, kind: str, *details: Any) -> None:
+    """Tells what the engine of a data connection has to say."""
+    if kind == "lost":
+        notices.log(logging.WARNING, kind, "the server is silent or gone: asks for another lease")
+    elif kind == "found":
+        notices.log(logging.INFO, kind, "has another lease")
+    elif kind == "lease_failed":
+        notices.log(logging.ERROR, kind, f"gets no other lease: {details[0]}")
+    elif kind == "summon_refused":
+        resource, status = details
+        notices.log(logging.ERROR, kind, f"{resource!r} is not summoned any more: the server answers {status}")
+    else:
+        notices.tell(kind, *details)
 
 
 class _Writing(Flowing):

@@ -22,7 +22,7 @@ from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
 from trunkline.mtl.users import Users
 from trunkline.options import Endpoints, RoleOptions, spelled_out
 
-__all__ = ["AsyncServer", "ResourceStats", "Server", "ServerStats", "Serving"]
+__all__ = ["AsyncServer", "Desk", "ResourceStats", "Server", "ServerStats", "Serving", "tell"]
 
 # Logins that are checked, and commands of the user's own that are answered, at a time.
 _THREADS = 4
@@ -200,7 +200,7 @@ class Serving(Role):
         notices = Notices("mtl", "server", self._on_drop)
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
-        desk = _Desk(native, self._authenticator, self._handlers, notices)
+        desk = Desk(native, self._authenticator, self._handlers, notices)
         attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS)
         self._native = opened(native, self._options, notices)
 
@@ -262,7 +262,7 @@ class Serving(Role):
         native.revoke(others, leases=False)
 
 
-class _Desk:
+class Desk:
     """Answers what a server cannot decide by itself: logins, and commands of the user's own."""
 
     def __init__(
@@ -278,6 +278,7 @@ class _Desk:
         self._notices = notices
 
     def answer(self, kind: str, token: int, *details: Any) -> None:
+        """Answers a question; does not raise."""
         if kind == "login":
             self._check(token, *details)
         else:

@@ -37,14 +37,6 @@ class User:
     read: tuple[str, ...] | None = None
     write: tuple[str, ...] | None = None
 
-    def may_read(self, resource: str) -> bool:
-        """Whether this one may read a resource."""
-        return _is_among(self.read, resource)
-
-    def may_write(self, resource: str) -> bool:
-        """Whether this one may write to a resource."""
-        return _is_among(self.write, resource)
-
     def is_within(self, other: User) -> bool:
         """Whether the other one may do all that this one may."""
         return _covers(other.read, self.read) and _covers(other.write, self.write)
@@ -185,20 +177,16 @@ def changing(path: str | os.PathLike[str]) -> Iterator[Users]:
         os.close(directory)
 
 
-def _is_among(patterns: tuple[str, ...] | None, resource: str) -> bool:
-    return patterns is None or any(_matches(pattern, resource) for pattern in patterns)
-
-
 def _covers(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> bool:
     """Whether all that some patterns match is matched by others: sure where it says yes."""
     if wider is None or narrower is None:
         return wider is None
     # Any letters are not any one: only the star of a wider pattern takes a star in.
-    return all(any(_matches(pattern, each, but="*") for pattern in wider) for each in narrower)
+    return all(any(_takes_in(pattern, each) for pattern in wider) for each in narrower)
 
 
-def _matches(pattern: str, text: str, *, but: str = "") -> bool:
-    """Whether a pattern matches a text; its question marks stand for any letter but one of these."""
+def _takes_in(pattern: str, text: str) -> bool:
+    """Whether a pattern matches a text, in which a star is any letters: a question mark takes in none of it."""
     star = None
     at = place = began = 0
     while place < len(text):
@@ -206,7 +194,7 @@ def _matches(pattern: str, text: str, *, but: str = "") -> bool:
         if letter == "*":
             star, began = at, place
             at += 1
-        elif letter == text[place] or (letter == "?" and text[place] not in but):
+        elif letter == text[place] or (letter == "?" and text[place] != "*"):
             at += 1
             place += 1
         elif star is not None:

@@ -21,6 +21,7 @@ from trunkline.testing._calls import Future
 from trunkline.testing._cdtp import Receiver, Sender
 from trunkline.testing._dcp import Broker, Client, Worker, echo
 from trunkline.testing._mc0 import Connector, Middleware
+from trunkline.testing._mtl import QueueClient, QueueServer, Reader, Writer
 from trunkline.testing._simulation import Simulation, pair
 from trunkline.testing._world import Peer
 
@@ -31,10 +32,14 @@ __all__ = [
     "Future",
     "Middleware",
     "Peer",
+    "QueueClient",
+    "QueueServer",
+    "Reader",
     "Receiver",
     "Sender",
     "Simulation",
     "Worker",
+    "Writer",
     "echo",
     "pair",
 ]

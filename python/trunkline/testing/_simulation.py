@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
-from trunkline import cdtp, dcp, mc0
+from trunkline import cdtp, dcp, mc0, mtl
 from trunkline.dcp.worker import Handler, OnError
 from trunkline.errors import LocalProtocolError
 from trunkline.testing._cdtp import Receiver, Sender
 from trunkline.testing._dcp import ENDPOINT, Broker, Client, Worker, echo
 from trunkline.testing._mc0 import Connector, Middleware
+from trunkline.testing._mtl import QueueClient, QueueServer
 from trunkline.testing._world import Peer, World
 
 __all__ = ["Simulation", "pair"]
@@ -20,10 +21,13 @@ _S = 1_000_000_000
 
 Kind = TypeVar("Kind")
 
-Who: TypeAlias = "Broker | Client | Connector | Middleware | Peer | Receiver | Sender | Worker"
+Who: TypeAlias = (
+    "Broker | Client | Connector | Middleware | Peer | QueueClient | QueueServer | Receiver | Sender | Worker"
+)
 SocketKind: TypeAlias = Literal["DEALER", "PULL", "PUSH", "REQ", "ROUTER"]
 Role: TypeAlias = (
-    "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker | mc0.Connector | mc0.Middleware]"
+    "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker | mc0.Connector | mc0.Middleware"
+    " | mtl.Client | mtl.Server]"
 )
 
 # What stands for each role.
@@ -35,6 +39,18 @@ _SIMULATED: dict[type, type] = {
     dcp.Worker: Worker,
     mc0.Connector: Connector,
     mc0.Middleware: Middleware,
+    mtl.Client: QueueClient,
+    mtl.Server: QueueServer,
+}
+
+# There is one of each, which everybody finds.
+_ONLY = {Broker: "broker", Middleware: "middleware", QueueServer: "server"}
+
+# What `pair` puts in where a class alone does not say enough.
+_GIVEN: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    Sender: (("sender",), {}),
+    Worker: ((b"echo", echo), {}),
+    QueueServer: ((), {"anonymous": True, "resources": ("jobs",)}),
 }
 
 
@@ -45,7 +61,7 @@ class Simulation:
     time: a handler answers in the moment it is asked, unless its worker has ``work_s``.
 
     The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of mc0 connectors to the
-    middleware at ``tcp://middleware:1``, of CDTP senders to the receiver, unless they have endpoints of their own or find each
+    middleware at ``tcp://middleware:1``, of MTL clients to the server, of CDTP senders to the receiver, unless they have endpoints of their own or find each
     other in a group. A connection ends when either side crashes or ends, and what was on its way with it; it comes back by
     itself when both are there again, and a broker then knows the peer by another address, as with ZeroMQ.
 
@@ -127,24 +143,28 @@ class Simulation:
     def add(self, role: type[mc0.Connector], /, **settings: Any) -> Connector: ...
     @overload
     def add(self, role: type[mc0.Middleware], /, **settings: Any) -> Middleware: ...
+    @overload
+    def add(self, role: type[mtl.Client], /, **settings: Any) -> QueueClient: ...
+    @overload
+    def add(self, role: type[mtl.Server], /, **settings: Any) -> QueueServer: ...
     def add(self, role: Role, /, *given: Any, **settings: Any) -> Any:
         """Puts somebody in, who is there at once.
 
         Args:
-            role: A class of `trunkline.cdtp`, `trunkline.dcp` or `trunkline.mc0`, of those that block. There is one
-                broker (DCP-01) and one middleware.
+            role: A class of `trunkline.cdtp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`, of those that block.
+                There is one broker (DCP-01), one middleware and one server.
             *given: Of a sender, its name. Of a worker, its service and its handler, as `trunkline.dcp.Worker.serve` takes it.
             **settings: What the role takes, without the options of sockets but for CDTP's ``bind`` and ``connect``; of a
                 worker also ``on_error``, as ``serve`` takes it, and ``work_s``, how long its handler takes to begin.
 
         Raises:
-            LocalProtocolError: There is a broker or a middleware already, an option is one of sockets, or the role is not simulated.
+            LocalProtocolError: There is a broker, middleware or server already, an option is one of sockets, or the role is not
+                simulated.
         """
         kind = _simulated(role)
-        for only, name in ((Broker, "broker"), (Middleware, "middleware")):
-            if kind is only and self._world.first(only) is not None:
-                message = f"there is a {name} already"
-                raise LocalProtocolError(message)
+        if kind in _ONLY and self._world.first(kind) is not None:
+            message = f"there is a {_ONLY[kind]} already"
+            raise LocalProtocolError(message)
         return kind(self._world, *given, **settings)
 
     def peer(
@@ -179,6 +199,16 @@ class Simulation:
     def middleware(self) -> Middleware:
         """The middleware."""
         return self._first(Middleware)
+
+    @property
+    def queue_client(self) -> QueueClient:
+        """The client of MTL that was put in first."""
+        return self._first(QueueClient)
+
+    @property
+    def queue_server(self) -> QueueServer:
+        """The server of MTL."""
+        return self._first(QueueServer)
 
     @property
     def sender(self) -> Sender:
@@ -279,6 +309,8 @@ def pair(
 ) -> Simulation:
     """A simulation with these roles in it, each as it is by default; a worker offers ``b"echo"``, a sender is ``"sender"``.
 
+    A server of MTL lets anybody in and has the resource ``"jobs"``.
+
     Put in more, or others, by `Simulation.add`. See `Simulation` for the other arguments.
 
     ```pycon
@@ -299,6 +331,6 @@ def pair(
         steps=steps,
     )
     for role in roles:
-        given: tuple[Any, ...] = {Sender: ("sender",), Worker: (b"echo", echo)}.get(_simulated(role), ())
-        simulation.add(role, *given)
+        given, settings = _GIVEN.get(_simulated(role), ((), {}))
+        simulation.add(role, *given, **settings)
     return simulation

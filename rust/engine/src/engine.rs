@@ -290,7 +290,9 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                 let Some((datagram, peer)) = udp.receive() else { break };
                 let (socket, now) = (*socket, self.now());
                 let frames = Frames::from_iter([datagram]);
-                self.core.machine.handle_message(now, Incoming { socket, peer: Some(peer), user_id: None, frames });
+                self.core
+                    .machine
+                    .handle_message(now, Incoming { socket, peer: Some(peer), user_id: None, host: None, frames });
                 self.drain(now);
             }
         }
@@ -315,10 +317,10 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     fn take_in(&mut self, now: Nanos, at: usize, received: Received) -> usize {
         let slot = &self.slots[at];
         let id = slot.id;
-        let Received { peer, user_id, frames } = received;
+        let Received { peer, user_id, host, frames } = received;
         let record = self.core.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
         let size = cost(&frames);
-        let verdict = self.core.machine.handle_message(now, Incoming { socket: id, peer, user_id, frames });
+        let verdict = self.core.machine.handle_message(now, Incoming { socket: id, peer, user_id, host, frames });
         let core = &mut *self.core;
         if let (Some(tap), Some((endpoint, peer, frames))) = (&mut core.tap, record) {
             let shown = core.machine.shown(id, &frames);

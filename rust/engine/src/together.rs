@@ -106,11 +106,11 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     #[allow(clippy::inline_always)] // a message is large, and would go from hand to hand
     #[inline(always)]
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Verdict {
-        let Incoming { socket, peer, user_id, frames } = incoming;
+        let Incoming { socket, peer, user_id, host, frames } = incoming;
         let verdict = match socket {
-            Either::First(socket) => self.first.handle_message(now, Incoming { socket, peer, user_id, frames }),
+            Either::First(socket) => self.first.handle_message(now, Incoming { socket, peer, user_id, host, frames }),
             Either::Second(socket) => self.second.as_mut().map_or_else(Verdict::default, |second| {
-                second.handle_message(now, Incoming { socket, peer, user_id, frames })
+                second.handle_message(now, Incoming { socket, peer, user_id, host, frames })
             }),
         };
         self.settle(now);

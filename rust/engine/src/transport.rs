@@ -89,6 +89,8 @@ pub struct Received {
     pub peer: Option<Bytes>,
     /// What authentication found the sender to be.
     pub user_id: Option<Bytes>,
+    /// The sender's host, where it is asked for.
+    pub host: Option<Box<str>>,
     /// The frames, without routing id.
     pub frames: Frames,
 }

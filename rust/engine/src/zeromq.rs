@@ -254,7 +254,7 @@ impl Transport for ZeromqTransport {
         let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
         let mut frames = message.into_vec().into_iter();
         let peer = if socket.kind == SocketKind::Router { frames.next() } else { None };
-        Ok(Some(Received { peer, user_id: None, frames: frames.take(MAX_FRAMES + 1).collect() }))
+        Ok(Some(Received { peer, user_id: None, host: None, frames: frames.take(MAX_FRAMES + 1).collect() }))
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {

@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
         }
         let frames = Frames::from_iter([datagram.to_vec().into()]);
         let peer = Some(format!("192.0.2.{pause}:7123").into());
-        let error = beacon.handle_message(now, Incoming { socket: Udp, peer, user_id: None, frames }).error;
+        let error = beacon.handle_message(now, Incoming { socket: Udp, peer, user_id: None, host: None, frames }).error;
         match decode(&[datagram]) {
             Ok(read) => assert_eq!(read.encode(), *datagram),
             Err(fault) => {

@@ -65,7 +65,7 @@ fuzz_target!(|input: &[u8]| {
         let settings = Settings { role: Some(Role::Broker), compat_dagbox: is(16) };
         let expected = decode(&frames, settings).err().map(|error| error.kind);
         let peer = Some(vec![how & 0x07].into());
-        let kind = broker.handle_message(now, Incoming { socket: Front, peer, user_id: None, frames }).error;
+        let kind = broker.handle_message(now, Incoming { socket: Front, peer, user_id: None, host: None, frames }).error;
         assert_eq!(kind, expected);
         drain(&mut broker, now, how);
         let stats = broker.stats();

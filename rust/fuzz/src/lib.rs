@@ -131,7 +131,7 @@ impl<M: Machine, C: Calls<M>> World<'_, M, C> {
             0..=5 => {
                 let socket = self.input.pick(&self.open)?;
                 let (peer, frames) = self.calls.message(&mut self.input)?;
-                self.machine.handle_message(self.now, Incoming { socket, peer, user_id: None, frames });
+                self.machine.handle_message(self.now, Incoming { socket, peer, user_id: None, host: None, frames });
             }
             6..=8 => {
                 let verb = self.calls.verb(&mut self.input)?;

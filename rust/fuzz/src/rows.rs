@@ -54,6 +54,11 @@ impl Row {
         })
     }
 
+    /// How many frames it is said to have.
+    pub fn n_frames(&self) -> Option<i64> {
+        self.n_frames
+    }
+
     /// Its frames, unless everything is null.
     pub fn frames(&self) -> Option<Vec<&[u8]>> {
         let is_there = self.envelope.is_some() || self.header.is_some() || self.payload.is_some();

@@ -78,9 +78,9 @@ impl<M: Machine> Numbered<M> {
 
 impl<M: Machine + Send + 'static> AnyMachine for Numbered<M> {
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<usize>) -> Verdict {
-        let Incoming { socket, peer, user_id, frames } = incoming;
+        let Incoming { socket, peer, user_id, host, frames } = incoming;
         let Some(&socket) = self.sockets.get(socket) else { return Verdict::default() };
-        self.machine.handle_message(now, Incoming { socket, peer, user_id, frames })
+        self.machine.handle_message(now, Incoming { socket, peer, user_id, host, frames })
     }
 
     fn handle_socket(&mut self, now: Nanos, socket: usize, event: SocketEvent) {

@@ -142,6 +142,8 @@ pub struct Incoming<S> {
     pub peer: Option<Bytes>,
     /// What authentication found the sender to be.
     pub user_id: Option<Bytes>,
+    /// The host it was sent from, where it is told: see [`SocketOptions::hosts`].
+    pub host: Option<Box<str>>,
     /// The frames, without routing id.
     pub frames: Frames,
 }
@@ -365,6 +367,7 @@ pub enum SocketKind {
 
 /// What is set on a socket before it is bound or connected; `None` keeps the transport's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is an option of its own
 pub struct SocketOptions {
     /// Messages the transport may hold for sending, a peer.
     pub send_hwm: Option<u32>,
@@ -384,6 +387,9 @@ pub struct SocketOptions {
     pub routing_id: Option<Bytes>,
     /// Encryption and authentication.
     pub curve: Option<Curve>,
+    /// Messages in an envelope, which ends in an empty frame, tell the host they come from: they are rare beside those
+    /// that stream, which pay nothing for it.
+    pub hosts: bool,
     /// What UDP hears besides what is sent to this host.
     pub multicast: Option<Multicast>,
     /// Options by the transport's own number.

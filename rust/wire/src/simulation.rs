@@ -579,7 +579,7 @@ impl<B: AnyMachine + ?Sized> Member<B> {
             while !socket.unread.is_empty() && self.machine.reads(*at) {
                 let Some((peer, frames)) = socket.unread.pop_front() else { break };
                 is_any = true;
-                self.machine.handle_message(now, Incoming { socket: *at, peer, user_id: None, frames });
+                self.machine.handle_message(now, Incoming { socket: *at, peer, user_id: None, host: None, frames });
             }
         }
         is_any

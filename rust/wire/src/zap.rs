@@ -267,7 +267,7 @@ mod tests {
         let frames = [&b""[..], b"1.0", b"7", b"", b"127.0.0.1", b"", b"CURVE", &key].map(Bytes::copy_from_slice);
         let peer = Some(Bytes::copy_from_slice(&[peer]));
         let frames = frames.into_iter().collect();
-        zap.handle_message(Nanos(0), Incoming { socket: Zap, peer, user_id: None, frames });
+        zap.handle_message(Nanos(0), Incoming { socket: Zap, peer, user_id: None, host: None, frames });
     }
 
     /// Whom it has answered: the peer, the status and the name.

@@ -66,7 +66,7 @@ fn sends(sender: &mut Sender) -> Vec<(SendId, Frames)> {
 }
 
 fn incoming(frames: Frames) -> Incoming<Data> {
-    Incoming { socket: Data(0), peer: None, user_id: None, frames }
+    Incoming { socket: Data(0), peer: None, user_id: None, host: None, frames }
 }
 
 fn events(receiver: &mut Receiver) -> usize {
@@ -560,7 +560,8 @@ fn counters_of_names_that_begin_alike_stop_at_their_limit() {
             encode_header(&mut header, Variant::B, &name, Timestamp::default(), message_type, sequence, b"\x80")
                 .expect("a short header");
             let frames = [header.into(), Bytes::from_static(b"\x80")].into_iter().collect();
-            receiver.handle_message(Nanos(0), Incoming { socket: Data(0), peer: None, user_id: None, frames });
+            receiver
+                .handle_message(Nanos(0), Incoming { socket: Data(0), peer: None, user_id: None, host: None, frames });
         }
     }
     let stats = receiver.stats();

@@ -67,7 +67,10 @@ fn from_other(kind: Kind, name: &str, port: u16) -> Datagram {
 fn hear_from(beacon: &mut Beacon, now: u64, address: &str, datagram: &Datagram) {
     let frames = smallvec![Bytes::copy_from_slice(&datagram.encode())];
     let peer = Some(Bytes::copy_from_slice(address.as_bytes()));
-    assert_eq!(beacon.handle_message(Nanos(now), Incoming { socket: Udp, peer, user_id: None, frames }).error, None);
+    assert_eq!(
+        beacon.handle_message(Nanos(now), Incoming { socket: Udp, peer, user_id: None, host: None, frames }).error,
+        None
+    );
 }
 
 fn hear(beacon: &mut Beacon, now: u64, datagram: &Datagram) {
@@ -349,7 +352,7 @@ proptest! {
                 bytes.splice(0..bytes.len().min(6), *b"CHIRP\x01");
             }
             let frames = smallvec![Bytes::from(bytes)];
-            beacon.handle_message(Nanos(0), Incoming { socket: Udp, peer: None, user_id: None, frames });
+            beacon.handle_message(Nanos(0), Incoming { socket: Udp, peer: None, user_id: None, host: None, frames });
         }
         let stats = beacon.stats();
         prop_assert_eq!((stats.received, stats.services), (1001, 1));

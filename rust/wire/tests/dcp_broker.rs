@@ -63,9 +63,10 @@ impl Desk {
     }
 
     fn receive(&mut self, peer: &str, frames: Frames) -> Option<ErrorKind> {
-        let kind = self
-            .broker
-            .handle_message(self.now, Incoming { socket: Front, peer: Some(bytes(peer)), user_id: None, frames });
+        let kind = self.broker.handle_message(
+            self.now,
+            Incoming { socket: Front, peer: Some(bytes(peer)), user_id: None, host: None, frames },
+        );
         self.drain();
         kind.error
     }
@@ -574,6 +575,7 @@ fn a_stopping_broker_waits_for_what_is_in_hand() {
             socket: Front,
             peer: Some(bytes("w")),
             user_id: None,
+            host: None,
             frames: encode_reply(bytes("c"), &[bytes("1")], &[]),
         },
     );

@@ -85,7 +85,7 @@ impl Bench {
     }
 
     fn receive(&mut self, frames: Frames) {
-        self.worker.handle_message(self.now, Incoming { socket: Back, peer: None, user_id: None, frames });
+        self.worker.handle_message(self.now, Incoming { socket: Back, peer: None, user_id: None, host: None, frames });
     }
 
     fn request(&mut self, id: &str) {
@@ -179,7 +179,7 @@ impl Both {
     }
 
     fn receive(&mut self, frames: Frames) {
-        self.0.handle_message(Nanos(0), Incoming { socket: Back, peer: None, user_id: None, frames });
+        self.0.handle_message(Nanos(0), Incoming { socket: Back, peer: None, user_id: None, host: None, frames });
     }
 
     /// Asks, and gives the correlation id.
@@ -546,7 +546,7 @@ fn sends(client: &mut Client) -> Vec<(SendId, Frames)> {
 /// The reply to a request, as the client gets it.
 fn reply_to(request: &Frames) -> Incoming<Asking> {
     let frames = encode_reply(bytes("c"), &request[5..7], &[bytes("y")]);
-    Incoming { socket: Asking, peer: None, user_id: None, frames }
+    Incoming { socket: Asking, peer: None, user_id: None, host: None, frames }
 }
 
 fn at(milliseconds: u32) -> Nanos {

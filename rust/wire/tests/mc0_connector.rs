@@ -109,8 +109,9 @@ impl Bench {
     }
 
     fn receive(&mut self, frames: Frames) {
-        let verdict =
-            self.connector.handle_message(self.now, Incoming { socket: Bus, peer: None, user_id: None, frames });
+        let verdict = self
+            .connector
+            .handle_message(self.now, Incoming { socket: Bus, peer: None, user_id: None, host: None, frames });
         assert_eq!(verdict.error, None);
         self.gather();
     }
@@ -290,7 +291,8 @@ fn a_connector_takes_messages_and_answers_nothing() {
     for verb in [Verb::Connect, Verb::Disconnect, Verb::Sub, Verb::Unsub, Verb::Put] {
         bench.receive(encode(verb, [topic.clone(), (bytes("ID"), bytes("1"))], &[]));
     }
-    let bad = Incoming { socket: Bus, peer: None, user_id: None, frames: Frames::from_iter([bytes("PONG")]) };
+    let bad =
+        Incoming { socket: Bus, peer: None, user_id: None, host: None, frames: Frames::from_iter([bytes("PONG")]) };
     assert_eq!(bench.connector.handle_message(bench.now, bad).error, Some(ErrorKind::UnknownVerb));
     assert_eq!(bench.sent(), [""; 0]);
     let stats = bench.connector.stats();

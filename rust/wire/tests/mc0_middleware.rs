@@ -40,7 +40,7 @@ impl Bus {
     fn say_as(&mut self, peer: &str, user: Option<&str>, frames: Frames) {
         let user_id = user.map(|user| Bytes::copy_from_slice(user.as_bytes()));
         let peer = Some(Bytes::copy_from_slice(peer.as_bytes()));
-        self.machine.handle_message(self.now, Incoming { socket: Front, peer, user_id, frames });
+        self.machine.handle_message(self.now, Incoming { socket: Front, peer, user_id, host: None, frames });
     }
 
     /// Says something, and gives what comes of it as `peer: frames`.

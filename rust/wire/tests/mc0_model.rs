@@ -76,8 +76,10 @@ impl World {
         }
         frames.push(Bytes::new());
         frames.extend(rest);
-        self.machine
-            .handle_message(Nanos(0), Incoming { socket: Front, peer: Some(name(peer)), user_id: None, frames });
+        self.machine.handle_message(
+            Nanos(0),
+            Incoming { socket: Front, peer: Some(name(peer)), user_id: None, host: None, frames },
+        );
     }
 
     fn expect(&mut self, peer: u8, what: String) {

@@ -85,7 +85,7 @@ impl Bench {
 
     fn take_on(&mut self, socket: ClientSocket, frames: &[&[u8]]) {
         let frames = frames.iter().map(|part| Bytes::copy_from_slice(part)).collect();
-        self.client.handle_message(self.now, Incoming { socket, peer: None, user_id: None, frames });
+        self.client.handle_message(self.now, Incoming { socket, peer: None, user_id: None, host: None, frames });
         self.drain();
     }
 

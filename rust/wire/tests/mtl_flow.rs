@@ -120,7 +120,7 @@ impl Bench {
     }
 
     fn take(&mut self, frames: Frames) {
-        let incoming = Incoming { socket: self.socket, peer: None, user_id: None, frames };
+        let incoming = Incoming { socket: self.socket, peer: None, user_id: None, host: None, frames };
         self.flow.handle_message(self.now, incoming);
         self.drain();
     }

@@ -704,6 +704,21 @@ fn a_login_goes_step_by_step() {
     assert_eq!(bench.data("w", data::ping()), [data::pong(), data::response(0, 403)]);
 }
 
+// req: MTL-28
+#[test]
+fn a_command_has_a_mebibyte_at_most() {
+    let mut bench = Bench::open();
+    let body = |bytes: usize| format!("{{\"a\": \"{}\"}}", "x".repeat(bytes - 9));
+    bench.send_control("ada", None, "A.B", &body(1 << 20));
+    assert_eq!(bench.reply("ada").1["status"], "Open first");
+    bench.send_control("ada", None, "A.B", &body((1 << 20) + 1));
+    assert!(bench.said("ada").is_empty());
+    assert_eq!(
+        bench.server.stats().dropped.iter().map(|(kind, count)| (*kind, *count)).collect::<Vec<_>>(),
+        [("bad_json", 1)]
+    );
+}
+
 // req: MTL-18
 #[test]
 fn a_login_has_sixteen_steps_at_most() {
@@ -774,6 +789,41 @@ fn what_is_on_offer_depends_on_the_transport() {
         bench.ask("ada", "Connection.Open", &open()).1["mechanisms"],
         json!(["SCRAM-SHA-256", "PLAIN", "ANONYMOUS"])
     );
+}
+
+#[test] // req: MTL-06
+fn a_session_is_of_one_host() {
+    let mut bench = Bench::new(with_users());
+    bench.host = Some("10.0.0.1".into());
+    bench.ask("ada", "Connection.Open", &open());
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(user("ada")));
+    assert_eq!(bench.reply("ada").0, 201);
+    bench.host = Some("10.0.0.2".into());
+    assert_eq!(bench.ask("ada", "Connection.Profile", &json!({"profile": "queue"})).1["status"], "Open first");
+    bench.host = Some("10.0.0.1".into());
+    assert_eq!(bench.status("ada", "Connection.Profile", &json!({"profile": "queue"})), 200);
+}
+
+// req: MTL-19
+#[test]
+fn failures_are_counted_by_host_too() {
+    let mut bench = Bench::new(with_users());
+    bench.host = Some("10.0.0.2".into());
+    let attempt = |bench: &mut Bench, number: u32| {
+        let (peer, user) = (format!("eve{number}"), Some(format!("user{number}")));
+        bench.ask(&peer, "Connection.Open", &open());
+        bench.send_control(&peer, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(Answer::Refused(user));
+        bench.said(&peer).len()
+    };
+    // Each time another name, on another connection.
+    for number in 0..5 {
+        assert_eq!(attempt(&mut bench, number), 1);
+    }
+    assert_eq!(attempt(&mut bench, 5), 0);
+    bench.host = Some("10.0.0.3".into());
+    assert_eq!(attempt(&mut bench, 6), 1);
 }
 
 #[test] // req: MTL-06

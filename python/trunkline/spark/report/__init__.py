@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
-from trunkline.spark.report import cdtp, dcp, mc0
+from trunkline.spark.report import cdtp, dcp, mc0, mtl
 from trunkline.spark.report.cdtp import CdtpSection, RunReport
 from trunkline.spark.report.cdtp_counts import SenderReport
 from trunkline.spark.report.dcp import DcpSection, ServiceReport
 from trunkline.spark.report.html import page
 from trunkline.spark.report.mc0 import Mc0Section, RefusalReport, TopicReport
 from trunkline.spark.report.model import Report, Section, Total
+from trunkline.spark.report.mtl import MtlSection, RefusedLogin, ResourceReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,8 +27,11 @@ __all__ = [
     "CdtpSection",
     "DcpSection",
     "Mc0Section",
+    "MtlSection",
     "RefusalReport",
+    "RefusedLogin",
     "Report",
+    "ResourceReport",
     "RunReport",
     "Section",
     "SenderReport",
@@ -37,7 +41,7 @@ __all__ = [
 ]
 
 # Counts the section of each protocol, in the order they have on the page.
-_SECTIONS = (cdtp.count, dcp.count, mc0.count)
+_SECTIONS = (cdtp.count, dcp.count, mc0.count, mtl.count)
 
 
 @needs_extra
@@ -46,7 +50,8 @@ def report(
 ) -> Report:
     """Writes a page with tables and plots of what was recorded: of CDTP rates, payload sizes, gaps and errors; of DCP
     the requests of each service, with percentiles of their latency; of mc0 the topics, with what passed through them and
-    how long that took, and what was refused.
+    how long that took, and what was refused; of MTL the resources, with what waited in each and how long it took to
+    confirm, and the logins that were refused.
 
     Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
     alone: it needs no network. It replaces an older one once it is complete.

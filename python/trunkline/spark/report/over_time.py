@@ -14,7 +14,7 @@ from trunkline.spark.report.plots import STYLE, colour, counted, plot, svg
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["colour_of", "in_order", "rates", "stacks"]
+__all__ = ["colour_of", "in_order", "levels", "rates", "stacks"]
 
 # From so many times the smallest to the largest, small ones cannot be seen on a linear axis.
 _STEEP = 50
@@ -37,6 +37,22 @@ def rates(rows: Mapping[int, Mapping[int, int]], bucket_ns: int, title: str) -> 
         else:
             axes.set_ylim(bottom=0)
         axes.set_ylabel("messages/s")
+        counted(axes.yaxis)
+        _time_axis(axes, times, unit)
+        return svg(figure, title)
+
+
+def levels(rows: Mapping[int, Sequence[float]], bucket_ns: int, what: str, title: str) -> str | None:
+    """How much of `what` there is at the end of each bucket, a line each."""
+    if not any(any(line) for line in rows.values()):
+        return None
+    with mpl.rc_context(STYLE):
+        figure, axes = plot()
+        times, unit = _times(bucket_ns)
+        for at in in_order(rows):
+            axes.plot(times, [0, *rows[at]], color=colour_of(at))
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(what)
         counted(axes.yaxis)
         _time_axis(axes, times, unit)
         return svg(figure, title)

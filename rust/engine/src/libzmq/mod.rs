@@ -44,6 +44,8 @@ pub struct Socket {
     data_fd: c_int,
     monitor_fd: c_int,
     authenticated: bool,
+    /// Whether messages in an envelope tell their host.
+    hosts: bool,
     adopted: bool,
     /// Set while nothing was done with the socket since there was nothing to receive.
     is_drained: bool,
@@ -245,6 +247,7 @@ impl Transport for LibzmqTransport {
                 data_fd: self.zmq.int(data, option::FD)?,
                 monitor_fd: self.zmq.int(monitor, option::FD)?,
                 authenticated: matches!(options.curve, Some(Curve::Server { .. })),
+                hosts: options.hosts,
                 adopted: adopted.is_some(),
                 is_drained: false,
                 refused: 0,
@@ -308,6 +311,10 @@ impl Transport for LibzmqTransport {
             // The frames of a message arrive together.
             let Some((frame, another)) = self.reader.receive(socket.data)? else { break };
             let kept = received.frames.len();
+            if frame.is_empty() && socket.hosts && received.host.is_none() && (kept == 0 || another) {
+                let host = self.reader.property(c"Peer-Address");
+                received.host = host.map(|host| String::from_utf8_lossy(&host).into());
+            }
             if kept == received.frames.inline_size() {
                 // Not frame by frame.
                 received.frames.reserve_exact(MANY_FRAMES);

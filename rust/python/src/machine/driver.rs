@@ -49,8 +49,8 @@ impl PyDriver {
     }
 
     /// Takes one whole message; gives the kind of error, the framing and the topic where there are such.
-    #[pyo3(signature = (now_ns, socket, frames, *, peer = None, user_id = None))]
-    #[allow(clippy::type_complexity)] // it is read once, in Python
+    #[pyo3(signature = (now_ns, socket, frames, *, peer = None, user_id = None, host = None))]
+    #[allow(clippy::too_many_arguments, clippy::type_complexity)] // it is read once, in Python
     fn handle_message<'py>(
         &self,
         py: Python<'py>,
@@ -59,9 +59,11 @@ impl PyDriver {
         frames: &Bound<'_, PyAny>,
         peer: Option<&[u8]>,
         user_id: Option<&[u8]>,
+        host: Option<String>,
     ) -> PyResult<(Option<&'static str>, Option<&'static str>, Option<Bound<'py, PyBytes>>)> {
         let (peer, user_id) = (peer.map(Bytes::copy_from_slice), user_id.map(Bytes::copy_from_slice));
-        let incoming = Incoming { socket, peer, user_id, frames: frames::frames("frames", frames)? };
+        let host = host.map(String::into_boxed_str);
+        let incoming = Incoming { socket, peer, user_id, host, frames: frames::frames("frames", frames)? };
         let Verdict { error, label } = self.at(now_ns, |now, machine| machine.handle_message(now, incoming));
         let topic = label.topic.map(|topic| PyBytes::new(py, &topic));
         Ok((error.map(ErrorKind::slug), label.framing.map(Framing::name), topic))
@@ -142,8 +144,13 @@ impl PyDriver {
         self.at(now_ns, |now, machine| {
             for (number, (socket, peer, frames)) in messages.iter().enumerate() {
                 let peer = Some(Bytes::copy_from_slice(peer.as_bytes()));
-                let incoming =
-                    Incoming { socket: *socket, peer, user_id: None, frames: frames::frames("frames", frames)? };
+                let incoming = Incoming {
+                    socket: *socket,
+                    peer,
+                    user_id: None,
+                    host: None,
+                    frames: frames::frames("frames", frames)?,
+                };
                 let verdict = machine.handle_message(now, incoming);
                 errors.extend(verdict.error.map(|error| (number, error.slug())));
             }

@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
 use trunkline_engine::{Answering, Aside, Handle, Notices, Replies};
 use trunkline_wire::mtl::client::{Client, ClientAnswer, ClientEvent, ClientSettings, ClientVerb, LoginStep, Outcome};
-use trunkline_wire::mtl::control::{Command, Json};
+use trunkline_wire::mtl::control::{COMMAND_BYTES, Command, Json};
 use trunkline_wire::question::Token;
 use trunkline_wire::{CallId, Framing};
 
@@ -113,6 +113,10 @@ impl PyClient {
             && command.parts().is_none()
         {
             let text = format!("{:?} is no name of a command: Class.Method is", command.name);
+            return Err(LocalProtocolError::new_err(text));
+        }
+        if command.as_ref().is_some_and(|command| command.frames()[1].len() > COMMAND_BYTES) {
+            let text = format!("body is up to {COMMAND_BYTES} bytes of JSON");
             return Err(LocalProtocolError::new_err(text));
         }
         let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;

@@ -15,6 +15,7 @@ use trunkline_wire::mtl::flow::{
 use trunkline_wire::question::Token;
 use trunkline_wire::{CallId, FRAME_COST, Frames, Framing, Nanos, SocketOptions};
 
+use super::message::need_short;
 use super::server::pings;
 use super::table;
 use crate::caller::{Called, Caller, Outgoing, Reply};
@@ -267,9 +268,7 @@ impl PyFlow {
     /// A call: "open", "summon" or "dismiss".
     fn call(slf: &Bound<'_, Self>, asked: &str, resource: String, timeout_s: Option<f64>) -> PyResult<Outgoing> {
         let asked = self::asked(asked)?;
-        if resource.len() > 255 {
-            return Err(LocalProtocolError::new_err("a resource has a name of up to 255 bytes"));
-        }
+        need_short("resource", &resource)?;
         let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
         Ok(slf.as_super().get().outgoing(|call| FlowVerb::Call { call, asked, resource, timeout }, 0))
     }
@@ -289,9 +288,7 @@ impl PyFlow {
         if !resource.is_empty() && !is_leased {
             return Err(LocalProtocolError::new_err(format!("the lease is not for {resource:?}")));
         }
-        if resource.len() > 255 {
-            return Err(LocalProtocolError::new_err("a resource has a name of up to 255 bytes"));
-        }
+        need_short("resource", &resource)?;
         let (verb, bytes) = sending(resource, properties, body)?;
         if let FlowVerb::Send { properties, body, .. } = &verb {
             within([properties, body].into_iter(), self.max_message_bytes)?;

@@ -216,12 +216,11 @@ impl PyMessage {
         }
         let need = |argument: &str| LocalProtocolError::new_err(format!("a {kind} has a {argument}"));
         let sequence = sequence.unwrap_or_default();
-        let short = |text: &str| match text.len() {
-            0..=255 => Ok(()),
-            length => Err(LocalProtocolError::new_err(format!("a name has up to 255 bytes, not {length}"))),
-        };
-        if let Some(text) = lease.or(resource) {
-            short(text)?;
+        for (argument, text) in [("lease", lease), ("resource", resource)] {
+            text.map_or(Ok(()), |text| need_short(argument, text))?;
+        }
+        if let Some(status) = status.filter(|status| !(200..=599).contains(status)) {
+            return Err(LocalProtocolError::new_err(format!("status is from 200 to 599, not {status}")));
         }
         let frames = match found {
             Kind::Lease => data::lease(sequence, lease.ok_or_else(|| need("lease"))?),
@@ -335,6 +334,20 @@ impl PyMessage {
             said.push(format!("body=<{} bytes>", self.body.len()));
         }
         Ok(format!("Message({})", said.join(", ")))
+    }
+}
+
+/// Refuses a text that the data flow has no room or no letters for (MTL-59).
+pub(super) fn need_short(argument: &str, text: &str) -> PyResult<()> {
+    if text.len() > 255 {
+        let length = text.len();
+        return Err(LocalProtocolError::new_err(format!("{argument} has up to 255 bytes, not {length}")));
+    }
+    match text.chars().find(|letter| *letter < ' ' || *letter == '\x7f') {
+        Some(letter) => {
+            Err(LocalProtocolError::new_err(format!("{argument} is to be printable, and has {letter:?} in it")))
+        }
+        None => Ok(()),
     }
 }
 

@@ -68,7 +68,10 @@ impl Working {
         while let Some(event) = self.worker.poll_event() {
             if let WorkerEvent::Reply { frames, .. } = event {
                 // It was a reply to the worker, and is one to the client.
-                self.client.handle_message(self.now, Incoming { socket: Asking, peer: None, user_id: None, frames });
+                self.client.handle_message(
+                    self.now,
+                    Incoming { socket: Asking, peer: None, user_id: None, host: None, frames },
+                );
             } else {
                 self.events.push_back(WorkingEvent::Work(event));
             }

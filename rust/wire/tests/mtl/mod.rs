@@ -66,6 +66,8 @@ pub(crate) struct Bench {
     pub(crate) events: VecDeque<ServerEvent>,
     /// Peers whose transport takes nothing: what it was asked to take.
     deaf: BTreeMap<Bytes, Vec<SendId>>,
+    /// The host that whatever comes comes from.
+    pub(crate) host: Option<Box<str>>,
     /// Peers that are not there.
     pub(crate) gone: Vec<Bytes>,
     pub(crate) batches: Vec<Batch>,
@@ -82,6 +84,7 @@ impl Bench {
             said: BTreeMap::new(),
             events: VecDeque::new(),
             deaf: BTreeMap::new(),
+            host: None,
             gone: vec![],
             batches: vec![],
         };
@@ -147,7 +150,8 @@ impl Bench {
     pub(crate) fn take(&mut self, socket: ServerSocket, peer: &str, user: Option<&str>, frames: Frames) -> Verdict {
         let peer = Some(Bytes::copy_from_slice(peer.as_bytes()));
         let user_id = user.map(|user| Bytes::copy_from_slice(user.as_bytes()));
-        let verdict = self.server.handle_message(self.now, Incoming { socket, peer, user_id, frames });
+        let host = self.host.clone();
+        let verdict = self.server.handle_message(self.now, Incoming { socket, peer, user_id, host, frames });
         self.drain();
         verdict
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::flows::Terms;
-use super::sessions::{Address, Asker, Culprit, Exchange, STEPS};
+use super::sessions::{Address, Asker, Culprit, Exchange, Origin, STEPS};
 use super::settings::{Answer, Login, Question, Routing, ServerEvent, User};
 use super::{Hanging, Server};
 use crate::mtl::control::{Command, Json, Reply, command};
@@ -86,7 +86,7 @@ impl Server {
         &mut self,
         now: Nanos,
         address: Address,
-        user_id: Option<Bytes>,
+        origin: Origin,
         frames: &Frames,
     ) -> Result<(), DecodeError> {
         let wrong = |frame| DecodeError { kind: ErrorKind::BadFrameCount, frame, offset: 0 };
@@ -95,7 +95,7 @@ impl Server {
         let [name, body] = &frames[at..] else { return Err(wrong(frames.len().min(at + 2))) };
         let command = command(name, body, at)?;
         let asker = Asker { address, envelope: frames[..at].iter().cloned().collect() };
-        if let Some(reply) = self.on_command(now, &asker, user_id, &command).unwrap_or_else(Some) {
+        if let Some(reply) = self.on_command(now, &asker, origin, &command).unwrap_or_else(Some) {
             self.reply(&asker, &reply);
         }
         Ok(())
@@ -115,18 +115,12 @@ impl Server {
         });
     }
 
-    fn on_command(
-        &mut self,
-        now: Nanos,
-        asker: &Asker,
-        user_id: Option<Bytes>,
-        command: &Command,
-    ) -> Result<Outcome, Reply> {
+    fn on_command(&mut self, now: Nanos, asker: &Asker, origin: Origin, command: &Command) -> Result<Outcome, Reply> {
         let name = command.name.to_ascii_lowercase();
         if name == "connection.open" {
-            return self.open(now, asker, user_id, &command.body).map(Some);
+            return self.open(now, asker, origin, &command.body).map(Some);
         }
-        let session = self.sessions.heard(now, &asker.address, user_id.as_ref());
+        let session = self.sessions.heard(now, &asker.address, &origin);
         let session = session.ok_or_else(|| says(400, "Open first"))?;
         let what = Asked { asker, session, command };
         if name == "connection.authorize" {
@@ -181,7 +175,7 @@ impl Server {
         Ok(token)
     }
 
-    fn open(&mut self, now: Nanos, asker: &Asker, user_id: Option<Bytes>, body: &Json) -> Result<Reply, Reply> {
+    fn open(&mut self, now: Nanos, asker: &Asker, origin: Origin, body: &Json) -> Result<Reply, Reply> {
         let Some(Value::Object(protocol)) = body.get("protocol") else {
             return Err(says(400, "\"protocol\" is missing, or no object"));
         };
@@ -197,13 +191,13 @@ impl Server {
         let virtual_host = self.settings.virtual_hosts.iter().position(|host| host == name);
         let virtual_host = virtual_host.ok_or_else(|| says(404, "there is no such virtual host"))?;
         if let Some(before) = self.sessions.at(&asker.address) {
-            if self.sessions.get(before).user_id == user_id {
+            if self.sessions.get(before).origin == origin {
                 self.end_session(now, before);
             } else {
                 self.sessions.disown(before);
             }
         }
-        let (session, excess) = self.sessions.open(now, asker.address.clone(), user_id, virtual_host);
+        let (session, excess) = self.sessions.open(now, asker.address.clone(), origin, virtual_host);
         if let Some(excess) = excess {
             self.end_session(now, excess);
         }
@@ -230,7 +224,7 @@ impl Server {
         let is_private = self.is_private(session.address.0);
         let offers = [
             (SCRAM, access.passwords),
-            (EXTERNAL, access.external && session.user_id.is_some()),
+            (EXTERNAL, access.external && session.origin.user_id.is_some()),
             (PLAIN, access.passwords && is_private),
             (ANONYMOUS, access.anonymous),
         ];
@@ -265,7 +259,7 @@ impl Server {
             response: response.into(),
             state: exchange.state,
             is_private: self.is_private(asked.asker.address.0),
-            user_id: self.sessions.get(slot).user_id.clone(),
+            user_id: self.sessions.get(slot).origin.user_id.clone(),
         };
         let hanging =
             Hanging::Login { asker: asked.asker.clone(), mechanism: mechanism.to_owned(), steps: exchange.steps + 1 };
@@ -320,7 +314,8 @@ impl Server {
                 self.stats.refused += 1;
                 let peer = asker.address.1.clone();
                 self.events.push_back(ServerEvent::Refused { peer: peer.clone(), user: user.clone() });
-                let culprits = [Some(Culprit::Peer(peer)), user.map(Culprit::User)];
+                let host = self.sessions.get(slot).origin.host.clone();
+                let culprits = [Some(Culprit::Peer(peer)), host.map(Culprit::Host), user.map(Culprit::User)];
                 let delay = self.delays.failed(now, culprits.into_iter().flatten());
                 let reply = self.unauthorized(slot);
                 if delay == Duration::ZERO {

@@ -81,7 +81,7 @@ impl Server {
         };
         let session = self.sessions.get_mut(terms.session);
         session.leases.remove(lease);
-        if session.user_id.as_ref() != user_id {
+        if session.origin.user_id.as_ref() != user_id {
             self.send(address, data::response(sequence, 403));
             return;
         }

@@ -24,7 +24,7 @@ use self::control::says;
 use self::data::Written;
 use self::flows::{Flows, Terms};
 use self::realm::{Content, Queue, Realm, Resource};
-use self::sessions::{Asker, Delays, Sessions};
+use self::sessions::{Asker, Delays, Origin, Sessions};
 use self::store::Journal;
 use super::heartbeat::Beat;
 use super::{FIRST_OF_CONTROL, data as wire, redacted};
@@ -132,7 +132,7 @@ impl Server {
                 kind: SocketKind::Router,
                 bind: vec![endpoint.clone()],
                 connect: vec![],
-                options: SocketOptions { mandatory: true, ..settings.options.clone() },
+                options: SocketOptions { mandatory: true, hosts: true, ..settings.options.clone() },
             })
         };
         let control = settings.bind.iter().enumerate().map(|(at, endpoint)| open(ServerSocket::Control(at), endpoint));
@@ -467,7 +467,7 @@ impl Machine for Server {
     type Stats = ServerStats;
 
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<ServerSocket>) -> Verdict {
-        let Incoming { socket, peer: Some(peer), user_id, frames } = incoming else { return Verdict::default() };
+        let Incoming { socket, peer: Some(peer), user_id, host, frames } = incoming else { return Verdict::default() };
         self.now = now;
         self.stats.received += 1;
         self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
@@ -485,7 +485,7 @@ impl Machine for Server {
             })
         } else {
             // A copy: it may be a piece of something larger.
-            self.on_control(now, (socket, Bytes::copy_from_slice(&peer)), user_id, &frames)
+            self.on_control(now, (socket, Bytes::copy_from_slice(&peer)), Origin { user_id, host }, &frames)
         };
         match taken {
             Ok(()) => Verdict { error: None, label },

@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(8);
 /// After so long without a failure the next one is a first one.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Names and peers that failures are remembered of.
+/// Names, peers and hosts that failures are remembered of.
 const REMEMBERED: usize = 10_000;
 
 /// Where a message came from.
@@ -74,6 +74,15 @@ fn allows(patterns: Option<&[Pattern]>, resource: &str) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(resource.as_bytes())))
 }
 
+/// Who has sent something, beside his address: that anybody can claim once its owner has gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The name the client has proved by its key.
+    pub(super) user_id: Option<Bytes>,
+    /// The host it is on, where the transport tells.
+    pub(super) host: Option<Box<str>>,
+}
+
 /// A login under way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exchange {
@@ -86,8 +95,7 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) address: Address,
-    /// The name the client has proved by its key.
-    pub(super) user_id: Option<Bytes>,
+    pub(super) origin: Origin,
     pub(super) virtual_host: usize,
     /// Who it is, once it has authenticated.
     pub(super) user: Option<User>,
@@ -133,11 +141,11 @@ impl Sessions {
         &mut self.all[slot]
     }
 
-    /// The session of this address, of the same key; it has said something just now.
-    pub(super) fn heard(&mut self, now: Nanos, address: &Address, user_id: Option<&Bytes>) -> Option<Slot> {
+    /// The session of this address, of the same key and host; it has said something just now.
+    pub(super) fn heard(&mut self, now: Nanos, address: &Address, origin: &Origin) -> Option<Slot> {
         let slot = *self.by_address.get(address)?;
         // Whoever has the address now is not who opened the session.
-        if self.all[slot].user_id.as_ref() != user_id {
+        if self.all[slot].origin != *origin {
             return None;
         }
         self.touch(now, slot);
@@ -154,13 +162,13 @@ impl Sessions {
         &mut self,
         now: Nanos,
         address: Address,
-        user_id: Option<Bytes>,
+        origin: Origin,
         virtual_host: usize,
     ) -> (Slot, Option<Slot>) {
         let excess = if self.all.len() >= SESSIONS { self.idle.first().map(|(_, slot)| *slot) } else { None };
         let slot = self.all.insert(Session {
             address: address.clone(),
-            user_id,
+            origin,
             virtual_host,
             user: None,
             before: None,
@@ -247,6 +255,7 @@ impl Sessions {
 pub(super) enum Culprit {
     User(String),
     Peer(Bytes),
+    Host(Box<str>),
 }
 
 /// How often logins failed, and the replies that wait for it.

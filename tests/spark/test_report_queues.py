@@ -1,0 +1,122 @@
+"""The report of a capture of queues."""
+
+import base64
+import json
+import re
+
+import pytest
+from test_report_topics import Text
+
+from peers.mtl import confirm, content, lease, reject, response
+from trunkline import capture, mtl, spark
+
+pytestmark = pytest.mark.usefixtures("session")
+
+S = 10**9
+AGAIN = mtl.encode_table({"redelivered": True})
+
+
+@pytest.fixture
+def captured(tmp_path):
+    def make(*messages):
+        lines = tmp_path / "messages.jsonl"
+        with lines.open("w") as file:
+            for at, direction, peer, frames in messages:
+                line = {"received_at_ns": at, "protocol": "mtl", "direction": direction}
+                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
+                line["peer"] = base64.b64encode(peer).decode()
+                file.write(json.dumps(line) + "\n")
+        capture.import_(lines, tmp_path / "capture")
+        return tmp_path / "capture"
+
+    return make
+
+
+def authorize(at, peer, status):
+    """A step of a login, and its answer."""
+    asked = [b"", b"Connection.Authorize", b'{"mechanism": "PLAIN", "response": "x"}']
+    return [(at, "in", peer, asked), (at + 1, "out", peer, [b"", b"%d" % status, b'{"status": "x"}'])]
+
+
+@pytest.fixture
+def queues(captured):
+    """Ten contents a second apart, of which five are read ten seconds later, one of them twice and one in vain."""
+    rows = [*authorize(0, b"eve", 401), *authorize(10, b"eve", 401), *authorize(20, b"ada", 402)]
+    rows += [(S, "in", b"w", lease(1, "one")), (S, "out", b"w", response(1, 200))]
+    for number in range(1, 11):
+        rows += [(number * S, "in", b"w", content(number, "jobs", b"x" * 10))]
+        rows += [(number * S + 1000, "out", b"w", reject(number) if number == 10 else confirm(number))]
+    for number in range(1, 6):
+        rows += [((number + 10) * S, "out", b"r", content(number, "jobs", b"x" * 10))]
+        said = reject(number, recycle=True) if number == 5 else confirm(number)
+        rows += [((number + 10) * S + number * S // 10, "in", b"r", said)]
+    rows += [(16 * S, "out", b"r", content(6, "jobs", b"x" * 10, AGAIN)), (16 * S + 1, "in", b"r", reject(6))]
+    rows += [(17 * S, "out", b"d", content(1, "jobs.dead", b"x" * 10)), (30 * S, "in", b"w", [b"\xff"])]
+    return captured(*rows)
+
+
+def test_what_is_known_of_queues_is_shown(queues, tmp_path):
+    report = spark.report(str(queues), tmp_path / "page.html")
+    section = report.section(spark.MtlSection)
+    jobs, dead = section.resources
+    assert (jobs.resource, jobs.received, jobs.sent, jobs.bytes) == ("jobs", 10, 6, 100)
+    assert (jobs.confirmed, jobs.redelivered, jobs.rejected, jobs.dead_lettered) == (4, 1, 1, 1)
+    assert (jobs.p50_ns, jobs.p99_ns, jobs.max_ns, jobs.stored_p99_ns) == (S // 5, 2 * S // 5, 2 * S // 5, 1000)
+    assert (dead.resource, dead.received, dead.sent, dead.confirmed, dead.max_ns) == ("jobs.dead", 0, 1, 0, None)
+    assert (section.resource_count, section.received, section.sent, section.redelivered) == (2, 10, 7, 1)
+    assert section.dead_lettered == 1
+    (login,) = section.logins
+    assert (login.peer, login.refused, login.first_received_at_ns) == (b"eve", 2, 1)
+    assert section.logins_refused == 2
+    assert dict(section.malformed) == {"bad_frame_count": 1}
+    # By the end of each bucket, from the first message on.
+    ends_s = [(place + 1) * section.bucket_ns / S for place in range(120)]
+
+    def at(seconds, values):
+        return next(value for end, value in zip(ends_s, values, strict=True) if end > seconds)
+
+    assert [at(seconds, section.depths[0]) for seconds in (0.3, 1.3, 9.4, 10.3, 11.4, 12.4, 15.2, 20)] == [
+        0,
+        1,
+        9,
+        9,
+        8,
+        7,
+        5,
+        4,
+    ]
+    ages = [at(seconds, section.ages_s[0]) for seconds in (0.3, 2.3, 10.3, 11.4, 20)]
+    assert ages == [pytest.approx(age, abs=0.5) for age in (0, 1.3, 9.3, 9.4, 14)]
+    assert not any(section.depths[1])
+
+
+def test_the_page(queues, tmp_path):
+    page = tmp_path / "page.html"
+    spark.report(str(queues), page)
+    text = page.read_text()
+    told = Text(text)
+    assert ["jobs", "10", "100 B", "6", "4", "1", "1", "1", "1 µs", "200 ms", "400 ms", "400 ms"] in told.rows
+    assert any(row[:2] == ["eve", "2"] for row in told.rows)
+    words = " ".join(told.words)
+    for title in ("What waits", "How long it waits", "Time to confirm", "Logins refused", "Dead letters"):
+        assert title in words
+    assert len(re.findall(r"<svg ", text)) == 4
+    assert "script" not in text
+
+
+def test_a_capture_without_contents(captured, tmp_path):
+    path = captured(*authorize(0, b"eve", 401))
+    report = spark.report(str(path), tmp_path / "page.html")
+    section = report.section(spark.MtlSection)
+    assert (section.resources, section.logins_refused, section.spoken) == ((), 1, True)
+    assert "Resources" not in Text((tmp_path / "page.html").read_text()).words
+
+
+def test_names_are_data(captured, tmp_path):
+    name = "<script>" + "x" * 240
+    path = captured((0, "in", b"w", content(1, name, b"x")), (5, "out", b"<b>", content(1, name, b"x")))
+    page = tmp_path / "page.html"
+    report = spark.report(str(path), page)
+    (resource,) = report.section(spark.MtlSection).resources
+    assert (resource.resource, resource.sent) == (name[:200], 1)
+    assert "<script>" not in page.read_text()
