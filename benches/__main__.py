@@ -14,6 +14,8 @@ BENCHES = [
     "benches.mc0.bus",
     "benches.mc0.soak",
     "benches.mtl.tables",
+    "benches.mtl.flow",
+    "benches.mtl.soak",
     "benches.cdt.codec",
     "benches.cdt.pulls",
     "benches.spark.decode",

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -22,7 +23,7 @@ from benches.bystanders import PATIENCE_S
 from benches.mc0.endings import Peer, dealer
 from benches.measure import free_endpoint
 from benches.mtl.peers import PING, PONG, ask, confirm, content, enter, leased, redeem, sequence_of
-from benches.mtl.rivals import disk
+from benches.mtl.rivals import DISK
 
 # What is stopped is so for shorter or longer than the server waits for a sign of life.
 STOPS_S = 3.0
@@ -103,10 +104,17 @@ def read(endpoint: str, tell: Connection) -> None:
 
 
 class Keeping(Peer):
-    """A peer's process that tells lists, all of which are kept."""
+    """A peer's process that tells lists.
+
+    Attributes:
+        told: All that was in them.
+    """
+
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+        self.told: list[Any] = []
+        super().__init__(target, *arguments)
 
     def _read(self) -> None:
-        self.told = []
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self.told.extend(self._mine.recv())
@@ -164,7 +172,7 @@ def _until_empty(endpoint: str) -> None:
 def endings(seconds: float, seed: int = 1) -> Endings:
     """Kills and stops the server, its writers and its readers for so long; fails on what is lost or comes twice unmarked."""
     chance, ended = random.Random(seed), Endings(seconds)
-    folder = Path(tempfile.mkdtemp(dir=disk()))
+    folder = Path(tempfile.mkdtemp(dir=DISK))
     server = Durable(folder / "store")
     made = 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import signal
@@ -26,6 +25,9 @@ OURS = "trunkline mtl server"
 CLASSIC = "RabbitMQ, classic queue"
 QUORUM = "RabbitMQ, quorum queue"
 JETSTREAM = "NATS JetStream"
+
+# Where what is durable is kept: not in memory, as /tmp may be.
+DISK = "/var/tmp"
 
 # Its script in the path becomes another user, who may not write where we do.
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -78,7 +80,7 @@ def ours(*options: str, durable: bool = False, secret: bytes | None = None) -> I
     """The command, with these options and perhaps a store or a CURVE key."""
     front = free_endpoint()
     command = [sys.executable, "-m", "trunkline", "mtl", "server", "--bind", front, "--json", *options]
-    with tempfile.TemporaryDirectory(dir=disk()) as folder:
+    with tempfile.TemporaryDirectory(dir=DISK) as folder:
         if durable:
             command += ["--durable", str(Path(folder, "store"))]
         if secret:
@@ -102,7 +104,7 @@ def passing(kinds: str, secret: bytes | None) -> Iterator[Server]:
 def jetstream() -> Iterator[Server]:
     """A NATS server that syncs each message of a stream on disk before it acknowledges it."""
     front = free_endpoint()
-    with tempfile.TemporaryDirectory(dir=disk()) as folder:
+    with tempfile.TemporaryDirectory(dir=DISK) as folder:
         settings = Path(folder, "nats.conf")
         listen = front.removeprefix("tcp://")
         settings.write_text(f'listen: "{listen}"\njetstream {{ store_dir: "{folder}", sync_interval: always }}\n')
@@ -115,7 +117,7 @@ class Rabbit:
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._endpoint = free_endpoint()
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=disk())))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=DISK)))
         ports = [free_endpoint().rpartition(":")[2] for _ in range(2)]
         self._pid_file = folder / "pid"
         (folder / "plugins").write_text("[].")
@@ -163,9 +165,3 @@ class Rabbit:
             yield Server(self._pid, self._endpoint, self._endpoint)
         finally:
             self._signal(signal.SIGSTOP)
-
-
-@functools.cache
-def disk() -> str:
-    """Where what is durable is kept: not in memory, as /tmp may be."""
-    return "/var/tmp"

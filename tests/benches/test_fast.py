@@ -10,7 +10,7 @@ from benches.__main__ import BENCHES
 pytestmark = pytest.mark.timeout(300)
 
 # Their load generators are built on first use, which takes longer than all else.
-NATIVE = {"benches.cdtp.live", "benches.dcp.broker", "benches.mc0.bus"}
+NATIVE = {"benches.cdtp.live", "benches.dcp.broker", "benches.mc0.bus", "benches.mtl.flow"}
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,41 @@ def test_each_type_has_its_letter(value, written):
 
 
 @pytest.mark.req("MTL-60")
+@settings(max_examples=300)
+@given(st.integers(0, 253_402_300_799) | st.integers(0, 2_932_896).map(lambda day: day * 86_400 + 86_399))
+def test_every_time_of_python_is_read_and_written(seconds):
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    table = b"\0\0\0\x0b\x01kT" + seconds.to_bytes(8, "big")
+    read = mtl.decode_table(table)["k"]
+    assert (read, type(read), read.tzinfo) == (time, datetime, UTC)
+    # What is less than a second is left out, however late it is.
+    assert mtl.encode_table({"k": time.replace(microsecond=999_999)}) == table
+
+
+@pytest.mark.req("MTL-60")
+def test_a_time_that_python_has_none_for_is_a_number():
+    table = b"\0\0\0\x0b\x01kT" + (253_402_300_800).to_bytes(8, "big")
+    assert mtl.decode_table(table) == {"k": 253_402_300_800}
+
+
+@pytest.mark.req("MTL-60")
+@pytest.mark.parametrize(
+    ("inside", "offset"),
+    [
+        # The first fault counts: a name that was there, before what stands under it.
+        (b"\x01aV\x01aV", 7),
+        (b"\x01aV\x01aZ", 7),
+        (b"\x01aF\0\0\0\x06\x01bV\x01bV", 14),
+        (b"\x01aZ\x01aV", 6),
+    ],
+)
+def test_the_first_fault_is_the_one_that_is_told(inside, offset):
+    with pytest.raises(DecodeError) as caught:
+        mtl.decode_table(len(inside).to_bytes(4, "big") + inside)
+    assert (caught.value.kind, caught.value.offset) == ("bad_field_table", offset)
+
+
+@pytest.mark.req("MTL-60")
 @pytest.mark.parametrize(
     ("fields", "error", "says"),
     [

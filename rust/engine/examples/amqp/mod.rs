@@ -78,7 +78,9 @@ impl Amqp {
         out.extend_from_slice(&[METHOD, 0, channel]);
         out.extend_from_slice(&be(length + 4));
         out.extend_from_slice(&method);
-        arguments.iter().for_each(|part| out.extend_from_slice(part));
+        for part in arguments {
+            out.extend_from_slice(part);
+        }
         out.push(END);
     }
 

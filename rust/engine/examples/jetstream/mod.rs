@@ -1,4 +1,4 @@
-//! The least client of NATS that a load of one stream of JetStream needs: publishes that are acknowledged, and a consumer.
+//! The least client of NATS that a load of one stream of `JetStream` needs: publishes that are acknowledged, and a consumer.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -14,8 +14,11 @@ pub(crate) struct JetStream {
     put: u64,
 }
 
-/// The first message: where it is for, where its answer goes to, its body; nothing of any other line.
-fn message(bytes: &[u8]) -> Option<(Option<(&[u8], &[u8], &[u8])>, usize)> {
+/// Where a message is for, where its answer goes to, its body.
+type Message<'a> = (&'a [u8], &'a [u8], &'a [u8]);
+
+/// The first message, or nothing of any other line, and where it ends.
+fn message(bytes: &[u8]) -> Option<(Option<Message<'_>>, usize)> {
     let line = bytes.iter().position(|byte| *byte == b'\n')? + 1;
     if !bytes.starts_with(b"MSG ") {
         return Some((None, line));

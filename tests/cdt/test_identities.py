@@ -1,0 +1,79 @@
+"""Who roles are to a server, and what it lets them do."""
+
+from __future__ import annotations
+
+import nkeys
+import pytest
+
+from peers import nats
+from trunkline import AuthenticationError, LocalProtocolError, cdt
+
+
+def seed_and_user():
+    """A new key: its seed, and what a server knows it by."""
+    import os
+
+    pair = nkeys.from_seed(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    return bytes(pair.seed).decode(), pair.public_key.decode()
+
+
+async def served(server, **who):
+    """Whether a target and a source who are this are let in, and hear each other."""
+    async with (
+        cdt.AsyncTarget("cdp", servers=server.url, **who) as target,
+        cdt.AsyncSource("cmx", target="cdp", servers=server.url, **who) as source,
+    ):
+        config_id = await target.put("app-1", "e-1", b"{}")
+        return (await source.pull("app-1", "e-1")).config_id == config_id
+
+
+async def test_by_a_token(tmp_path):
+    with nats.server(tmp_path, 'authorization { token: "word" }') as server:
+        assert await served(server, token="word")
+        with pytest.raises(AuthenticationError):
+            await served(server, token="other")
+        with pytest.raises(AuthenticationError):
+            await served(server)
+
+
+async def test_by_an_nkey(tmp_path):
+    seed, user = seed_and_user()
+    with nats.server(tmp_path, f"authorization {{ users: [ {{ nkey: {user} }} ] }}") as server:
+        assert await served(server, nkey_seed=seed)
+        with pytest.raises(AuthenticationError):
+            await served(server, nkey_seed=seed_and_user()[0])
+        with pytest.raises((AuthenticationError, LocalProtocolError)) as raised:
+            await served(server, nkey_seed="SUANOSEED")
+        assert "SUANOSEED" not in str(raised.value)
+
+
+async def test_by_the_url(tmp_path):
+    with nats.server(tmp_path, 'authorization { user: "ada", password: "word" }') as server:
+        url = server.url.replace("//", "//ada:word@")
+        async with cdt.AsyncTarget("cdp", servers=url) as target:
+            assert target.endpoints == (server.url,)
+            assert "word" not in repr(target)
+
+
+async def test_memory_has_all_that_a_server_has():
+    url = "memory://identities"
+    async with (
+        cdt.AsyncTarget("cdp", servers=url) as target,
+        cdt.AsyncSource("cmx", target="cdp", servers=url) as source,
+        cdt.AsyncSource("cmx", target="other", servers=url) as lost,
+    ):
+        watch = source.watch("app-1", "e-1")
+        config_id = await target.put("app-1", "e-1", b"{}")
+        assert (await watch.receive(timeout_s=5)).config_id == config_id
+        await source.report_applied("app-1", "e-1", config_id)
+        assert type(await lost.receive(timeout_s=5)) is cdt.ConfigNewAvailable
+        with pytest.raises(Exception, match="nobody serves other"):
+            await lost.pull("app-1", "e-1")
+    with pytest.raises(LocalProtocolError, match="goes with no other"):
+        cdt.Target("cdp", servers=["memory://a", "memory://b"])
+
+
+@pytest.mark.parametrize("servers", ["nats://127.0.0.1:no", "", [], "nats://[::1"])
+async def test_what_is_no_server_is_refused(servers):
+    with pytest.raises((LocalProtocolError, OSError)):
+        await cdt.AsyncTarget("cdp", servers=servers).__aenter__()
