@@ -38,9 +38,12 @@ class Identity(TypedDict, total=False):
 
 def without_credentials(server: str) -> str:
     """A URL as it may be shown: without user, password and token."""
-    host = urlsplit(server).netloc.rpartition("@")[2]
-    scheme = urlsplit(server).scheme or "nats"
-    return f"{scheme}://{host}" if host else server.rpartition("@")[2]
+    try:
+        parts = urlsplit(server)
+    except ValueError:
+        return server.rpartition("@")[2]
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme or 'nats'}://{host}" if host else server.rpartition("@")[2]
 
 
 class _Headers(dict[str, str]):
@@ -150,20 +153,20 @@ class NatsConnection:
             )
         )
         denied = asyncio.ensure_future(self._denied.wait())
-        try:
-            done, _ = await asyncio.wait([connecting, denied], timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
-            if connecting not in done:
-                await self._give_up(connecting)
-                raise self._why(self._refused or TimeoutError())
-            connecting.result()
-        except (OSError, nats.errors.Error) as error:
+        done, _ = await asyncio.wait([connecting, denied], timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+        denied.cancel()
+        if connecting not in done:
+            await self._give_up(connecting)
+            raise self._why(self._refused or TimeoutError())
+        error = connecting.exception()
+        if isinstance(error, FileNotFoundError):
+            raise error
+        if isinstance(error, OSError | nats.errors.Error):
             raise self._why(self._refused or error) from error
-        except (ValueError, UnicodeError) as error:
-            # A URL or a seed that is none.
-            message = f"servers: {without_credentials(self._servers[0])}: {error}"
-            raise LocalProtocolError(message) from None
-        finally:
-            denied.cancel()
+        if error is not None:
+            # A seed or a file of credentials that is none; what nkeys says of it is of any type.
+            message = f"nkey_seed or credentials: they cannot be used: {error}"
+            raise LocalProtocolError(message)
 
     async def _give_up(self, connecting: asyncio.Future[Any]) -> None:
         connecting.cancel()
@@ -173,6 +176,8 @@ class NatsConnection:
     def _why(self, error: BaseException) -> Exception:
         where = ", ".join(without_credentials(server) for server in self._servers)
         words = str(error) or type(error).__name__
+        if "connect url" in words:
+            return LocalProtocolError(f"servers: {where!r} is no URL of a NATS server: it is nats://HOST:PORT")
         if "authorization" in words.lower() or "authentication" in words.lower():
             return AuthenticationError(f"{where}: {words.removeprefix('nats: ')}")
         if isinstance(error, TimeoutError | ConnectionRefusedError) or "no servers" in words:
