@@ -546,3 +546,51 @@ async def test_who_may_not_subscribe_is_told(tmp_path):
     with nats.server(tmp_path, permissions) as server:
         with pytest.raises(AuthenticationError, match="ermissions"):
             await cdt.AsyncTarget("cdp", servers=server.url, user="ada", password="x").__aenter__()
+
+
+async def test_what_waits_is_bounded_in_bytes(server, bare, monkeypatch):
+    from trunkline.cdt import _parts
+    from trunkline.cdt import target as module
+
+    is_free = threading.Event()
+
+    class Slow(cdt.MemoryStore):
+        """A store that takes its time."""
+
+        def put(self, *given, **more):
+            is_free.wait(10)
+            return super().put(*given, **more)
+
+    monkeypatch.setattr(module, "_MOST_HELD", 5_000)
+    monkeypatch.setattr(_parts, "_MOST_EVENT_BYTES", 3 * 512)
+    async with cdt.AsyncTarget("cdp", servers=server.url, store=Slow()) as target:
+        answers = await bare.subscribe("_INBOX.test.held")
+        push = nats.request(contentType="t", content={"bytes": "AAAA" * 1000})
+        for _ in range(3):
+            await bare.publish(PUSHES, push, reply="_INBOX.test.held")
+        statuses = [json.loads((await nats.heard(answers)).data)["statusCode"] for _ in range(2)]
+        assert statuses == [503, 503]
+        is_free.set()
+        assert json.loads((await nats.heard(answers)).data)["statusCode"] == 201
+        event = {"correlationId": "c", "timestamp": 5, "appVersionName": "a", "endpointId": "e", "configId": "v"}
+        for _ in range(5):
+            await bare.publish("kaa.v1.events.cmx.endpoint.config.ConfigUpdated", nats.body(**event))
+        await nats.settled(lambda: target.stats.events == 5)
+        assert target.stats.dropped["queue_full"] == 2
+        for _ in range(3):
+            await target.receive(timeout_s=1)
+        await bare.publish("kaa.v1.events.cmx.endpoint.config.ConfigUpdated", nats.body(**event))
+        assert (await target.receive(timeout_s=10)).config_id == "v"
+
+
+async def test_a_connection_that_does_not_take_answers_is_not_read(server, bare, monkeypatch):
+    from trunkline.cdt import _pump
+
+    monkeypatch.setattr(_pump, "_MOST_OUTPUTS", 3)
+    async with cdt.AsyncTarget("cdp", servers=server.url) as target:
+        answers = await bare.subscribe("_INBOX.test.many")
+        for number in range(500):
+            await bare.publish(REQUESTS, nats.request(correlationId=str(number)), reply="_INBOX.test.many")
+        seen = {json.loads((await nats.heard(answers)).data)["correlationId"] for _ in range(500)}
+        assert len(seen) == 500
+        assert target.stats.pulls == 500

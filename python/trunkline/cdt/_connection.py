@@ -46,6 +46,12 @@ class Connection(Protocol):
             PeerLostError: There is no connection, and no room for what waits for one.
         """
 
+    def pause(self) -> None:
+        """Reads nothing more until `resume`: what is on its way waits with the server."""
+
+    def resume(self) -> None:
+        """Reads again."""
+
     async def flush(self) -> None:
         """Waits until the server has everything that was sent.
 

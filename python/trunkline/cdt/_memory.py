@@ -101,6 +101,12 @@ class MemoryConnection:
     async def publish(self, subject: str, reply_to: str, body: bytes) -> None:
         self._server.publish(subject, reply_to, b"", body)
 
+    def pause(self) -> None:
+        """What is sent here is here."""
+
+    def resume(self) -> None:
+        """Nothing waits."""
+
     async def flush(self) -> None:
         """Everything is there as soon as it is sent."""
 

@@ -64,8 +64,12 @@ def _guarded(deliver: Deliver) -> Client:
         def __init__(self) -> None:
             super().__init__()
             self.taken: dict[int, int] = {}
+            self.may_read = asyncio.Event()
+            self.may_read.set()
 
         async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+            if not self.may_read.is_set():
+                await self.may_read.wait()
             if not headers:
                 return None
             read = _Headers()
@@ -203,6 +207,12 @@ class NatsConnection:
         except nats.errors.Error as error:
             raise PeerLostError(str(error)) from error
 
+    def pause(self) -> None:
+        self._client.may_read.clear()
+
+    def resume(self) -> None:
+        self._client.may_read.set()
+
     async def flush(self) -> None:
         import nats.errors
 
@@ -215,6 +225,7 @@ class NatsConnection:
             raise PeerLostError(str(error)) from error
 
     async def close(self) -> None:
+        self.resume()
         if not self._client.is_closed:
             await self._client.close()
 

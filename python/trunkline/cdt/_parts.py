@@ -44,6 +44,10 @@ __all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "connector", "need_name
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 Result = TypeVar("Result")
 
+# Bytes of events that may wait to be handed out: their content, and so much for each.
+_EVENT_BYTES = 512
+_MOST_EVENT_BYTES = 256 << 20
+
 # How long a role finishes what it has, unless it is told.
 DRAIN_S = 5.0
 
@@ -137,6 +141,7 @@ class Part(Role):
         self._replica_id = self._chosen["replica_id"] or secrets.token_hex(8)
         self._events: deque[Event] = deque()
         self._waiting: set[asyncio.Future[None]] = set()
+        self._event_bytes = 0
         self._unqueued = 0
         self._refusals: list[str] | None = []
         self._notices = Notices("cdt", who, self._chosen["on_drop"])
@@ -231,12 +236,18 @@ class Part(Role):
 
     def _queue(self, event: Event) -> None:
         self._log.debug("%s: %s of %s", self._who, type(event).__name__, event.correlation_id)
-        if len(self._events) >= self._chosen["queue_messages"]:
-            self._unqueued += 1
-            self._notices.dropped(Dropped(None, "queue_full", ()))
+        cost = _cost(event)
+        if len(self._events) >= self._chosen["queue_messages"] or self._event_bytes + cost > _MOST_EVENT_BYTES:
+            self._lose_one()
             return
+        self._event_bytes += cost
         self._events.append(event)
         self._wake()
+
+    def _lose_one(self) -> None:
+        """Counts something good that there was no room for."""
+        self._unqueued += 1
+        self._notices.dropped(Dropped(None, "queue_full", ()))
 
     def _wake(self) -> None:
         for waiting in self._waiting:
@@ -259,7 +270,9 @@ class Part(Role):
                 raise TimeoutError(message) from None
             finally:
                 self._waiting.discard(arrived)
-        return self._events.popleft()
+        event = self._events.popleft()
+        self._event_bytes -= _cost(event)
+        return event
 
     def _counted(self) -> dict[str, Any]:
         """Counters of the machine, and what was dropped since."""
@@ -267,6 +280,11 @@ class Part(Role):
         if self._unqueued:
             counts["dropped"] = {**counts["dropped"], "queue_full": self._unqueued}
         return {**counts, "capture_lost": 0 if self._tap is None else self._tap.lost}
+
+
+def _cost(event: Event) -> int:
+    content = event.content if isinstance(event, ConfigNewAvailable) else None
+    return _EVENT_BYTES + len(content or b"")
 
 
 class BlockingPart(Part, BlockingRole):

@@ -18,6 +18,10 @@ __all__ = ["Pump"]
 
 _CLOSE_S = 5.0
 
+# What may wait to be sent; beyond it nothing is read, so that whoever asks feels it.
+_MOST_OUTPUTS = 10_000
+_MOST_OUTPUT_BYTES = 64 << 20
+
 
 class Pump:
     """A machine of CDT, its connection, and the loop that both are in.
@@ -47,6 +51,7 @@ class Pump:
         self.connection = connect(self._deliver, self._happened)
         self._inbox: list[tuple[int, bytes, tuple[bytes, bytes, bytes]]] = []
         self._outputs: deque[Any] = deque()
+        self._output_bytes = 0
         self._is_due = False
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -188,6 +193,9 @@ class Pump:
             self._tell(*event)
         if outputs:
             self._outputs.extend(outputs)
+            self._output_bytes += sum(len(one[3][2]) for one in outputs if type(one) is tuple)
+            if len(self._outputs) > _MOST_OUTPUTS or self._output_bytes > _MOST_OUTPUT_BYTES:
+                self.connection.pause()
             self._wake.set()
         self._plan(driver.timeout_ns)
         if driver.closed and not self._outputs:
@@ -212,6 +220,8 @@ class Pump:
                 told = await self._carry_out(self._outputs.popleft())
                 if told is not None:
                     sent.append(told)
+            self._output_bytes = 0
+            self.connection.resume()
             if sent:
                 happening, reason = "sent", None
                 try:

@@ -28,6 +28,10 @@ _OVERHEAD = 768
 
 _THREADS = 4
 
+# What a store that is slow may have been handed, and what it may still have to be told.
+_MOST_HELD = 256 << 20
+_MOST_UPDATES = 65_536
+
 
 @dataclass(frozen=True, slots=True)
 class TargetStats:
@@ -106,6 +110,7 @@ class Offering(Part):
         self._updated: list[tuple[str, str, str, int]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._configs = 0
+        self._held = 0
         try:
             self._configs = await self._ask_store(self._store.count)
             await super()._start()
@@ -146,8 +151,11 @@ class Offering(Part):
                 self._announced.append((about[0], about[1], about[2]))
                 self._note_soon()
         elif kind == "updated":
-            self._updated.append((details[0], details[1], details[2], details[3]))
-            self._note_soon()
+            if len(self._updated) < _MOST_UPDATES:
+                self._updated.append((details[0], details[1], details[2], details[3]))
+                self._note_soon()
+            else:
+                self._lose_one()
         else:
             super()._tell(kind, *details)
             if kind == "connected":
@@ -208,6 +216,11 @@ class Offering(Part):
         content: bytes | None,
     ) -> None:
         self._log.debug("target: ConfigPush of %s", correlation_id)
+        size = len(content or b"")
+        if self._held + size > _MOST_HELD:
+            self._pump.ask("failed", token=token, status=503, reason="the store has too much to do")
+            return
+        self._held += size
         try:
             if content is None:
                 config = await self._ask_store(self._store.rollback, app, endpoint, config_id)
@@ -217,6 +230,8 @@ class Offering(Part):
         except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
             self._fail(token, error)
             return
+        finally:
+            self._held -= size
         # Stored, told, confirmed: in this order, on one connection (CDT-38, CDT-39).
         self._announce(app, endpoint, stored.config)
         config = stored.config
