@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from trunkline._arguments import need_bytes, need_flag, need_number, need_seconds, need_text, refuse
 from trunkline._text import counted
-from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_names
+from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
 from trunkline.errors import ConfigError, TimeoutError  # noqa: A004 - trunkline's
@@ -102,7 +102,7 @@ class Offering(Part):
         return "cdt.target", {**self._taking_part(), **self._settings}
 
     async def _start(self) -> None:
-        self._store = await asyncio.to_thread(_opened_store, self._given_store)
+        self._store = await self._opened_store()
         self._is_ours = self._store is not self._given_store
         self._peek = getattr(self._store, "peek", None)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trunkline-cdt-store")
@@ -118,6 +118,15 @@ class Offering(Part):
             await self._end_store()
             raise
         await self._announce_owed()
+
+    async def _opened_store(self) -> Any:
+        if self._given_store != "jetstream":
+            return await asyncio.to_thread(_opened_store, self._given_store)
+        from trunkline.cdt.jetstream import JetStreamStore
+
+        store = JetStreamStore(connector(self._chosen, self._name))
+        await store.open()
+        return store
 
     async def _stop(self, drain_s: float) -> None:
         if self._native is None or self._native.closed:
@@ -364,7 +373,7 @@ class Target(Offering, BlockingPart):
 
     Args:
         name: The service it is a replica of, one token of a NATS subject.
-        store: A file of SQLite, which is made where there is none and which several processes may share; ``":memory:"``; or an
+        store: A file of SQLite, which is made where there is none and which several processes may share; ``":memory:"``; ``"jetstream"`` for the key-value store of the server, which replicas on several machines may share; or an
             object with the methods of `trunkline.cdt.Store`, which you close yourself.
         queue: Let the replicas of the service share its requests (CDT-05); else each answers all.
         include_content: Announce a configuration with its content, where there is room for it in a message (CDT-45).

@@ -60,6 +60,9 @@ class Confirm(StrEnum):
     APPLIED = "applied"
 
 
+# What stands for the key-value store of the server in place of a file.
+_JETSTREAM = "jetstream"
+
 _CONFIRM: dict[Confirm, Literal["stored", "applied"] | None] = {
     Confirm.NONE: None,
     Confirm.STORED: "stored",
@@ -139,7 +142,10 @@ def target(
     store: Annotated[
         Path,
         typer.Option(
-            "--store", metavar="FILE", help="Keep them in this file; it is made where there is none.", dir_okay=False
+            "--store",
+            metavar="FILE",
+            help="Keep them in this file, which is made where there is none; or jetstream.",
+            dir_okay=False,
         ),
     ],
     replica_id: Annotated[
@@ -166,7 +172,7 @@ def target(
         Stopping() as stopping,
         cdt.Target(
             name,
-            store=store,
+            store=_JETSTREAM if str(store) == _JETSTREAM else store,
             replica_id=replica_id,
             capture=capture,
             capture_options=segments.keywords(),

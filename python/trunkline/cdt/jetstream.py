@@ -1,0 +1,276 @@
+"""Configurations in the key-value store of JetStream, which replicas on many machines share."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trunkline.cdt._connection import Connection, Deliver, Happened
+from trunkline.cdt.store import Assignment, Config, Rollout, Stored, content_id, now_ms
+from trunkline.errors import ConfigError, LocalProtocolError, PeerLostError
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+__all__ = ["JetStreamStore"]
+
+# As many revisions of a key as JetStream keeps.
+_HISTORY = 64
+
+# What it holds in memory of configurations, which never change.
+_CACHE_BYTES = 64 << 20
+
+# How often it tries again where another replica was there before.
+_TRIES = 20
+
+
+def _token(text: str) -> str:
+    """A text as one token of a key, whatever characters it has."""
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _text(token: str) -> str:
+    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+
+
+def _key(*texts: str) -> str:
+    return ".".join(map(_token, texts))
+
+
+class JetStreamStore:
+    """A store in JetStream, which survives its target, and which replicas on several machines share.
+
+    Four buckets hold configurations by their id, what each endpoint is to have (with as many earlier ones as JetStream keeps, 64), what it has
+    told, and announcements that are owed. What an endpoint is to have is asked for at each pull, as another replica may have changed it; a
+    configuration never changes, and is asked for once.
+
+    Args:
+        connect: Makes its connection.
+        prefix: What the names of its buckets begin with.
+    """
+
+    def __init__(self, connect: Callable[[Deliver, Happened], Connection], *, prefix: str = "cdt") -> None:
+        self._connection: Any = connect(lambda *_: None, lambda *_: None)
+        self._prefix = prefix
+        self._cache: OrderedDict[tuple[str, str, str], Config] = OrderedDict()
+        self._cached_bytes = 0
+
+    async def open(self) -> None:
+        """Connects, and makes the buckets where there are none.
+
+        Raises:
+            PeerLostError: There is no server, or one without JetStream.
+            LocalProtocolError: The server is one in this process, which has no JetStream.
+        """
+        import nats.js.errors
+
+        if not hasattr(self._connection, "client"):
+            message = "store='jetstream' needs a NATS server: a memory:// one has no JetStream"
+            raise LocalProtocolError(message)
+        await self._connection.open()
+        stream = self._connection.client.jetstream()
+        try:
+            self._configs, self._current, self._applied, self._owed = [
+                await stream.create_key_value(bucket=f"{self._prefix}_{name}", history=history)
+                for name, history in (("configs", 1), ("current", _HISTORY), ("applied", 1), ("owed", 1))
+            ]
+        except (nats.js.errors.Error, nats.js.errors.APIError, nats.errors.Error) as error:
+            await self._connection.close()
+            message = (
+                f"{', '.join(self._connection.endpoints)}: there is no JetStream to keep configurations in: {error}"
+            )
+            raise PeerLostError(message) from error
+
+    async def put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str,
+        config_id: str | None,
+        if_current: str | None = None,
+    ) -> Stored:
+        """See `Store.put`."""
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        config = Config(config_id or content_id(content_type, content), content_type, content)
+        revision = None
+        if if_current is not None:
+            current, revision = await self._look(app_version_name, endpoint_id)
+            if current != if_current:
+                raise _outdated(if_current, current)
+        is_new = True
+        try:
+            await self._configs.create(_key(app_version_name, endpoint_id, config.config_id), _packed(config))
+        except KeyWrongLastSequenceError:
+            is_new = False
+            if await self.get(app_version_name, endpoint_id, config.config_id) != config:
+                raise ConfigError(409, f"another configuration has the id {config.config_id}") from None
+        self._remember(app_version_name, endpoint_id, config)
+        await self._assign(app_version_name, endpoint_id, config, revision, if_current)
+        return Stored(config, is_new)
+
+    async def _look(self, app: str, endpoint: str) -> tuple[str | None, int]:
+        """What an endpoint is to have, and at which revision."""
+        from nats.js.errors import KeyNotFoundError
+
+        try:
+            entry = await self._current.get(_key(app, endpoint))
+        except KeyNotFoundError:
+            return None, 0
+        return str(json.loads(entry.value or b"{}")["config_id"]), int(entry.revision or 0)
+
+    async def _assign(
+        self, app: str, endpoint: str, config: Config, revision: int | None, if_current: str | None
+    ) -> None:
+        """Gives an endpoint a configuration; where a revision is given, only if that is still the last."""
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        key = _key(app, endpoint)
+        # Owed before it is there: an announcement too many does no harm.
+        await self._owed.put(key, config.config_id.encode())
+        row = {
+            "config_id": config.config_id,
+            "content_type": config.content_type,
+            "content_bytes": len(config.content),
+            "since_ms": now_ms(),
+        }
+        for _ in range(_TRIES):
+            current, last = await self._look(app, endpoint)
+            if revision is not None and last != revision:
+                raise _outdated(if_current or "", current)
+            if current == config.config_id:
+                return
+            try:
+                await self._current.update(key, json.dumps(row).encode(), last=last)
+            except KeyWrongLastSequenceError:
+                continue
+            return
+        raise ConfigError(409, "too many put at the same time")
+
+    async def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
+        """See `Store.get`."""
+        from nats.js.errors import KeyNotFoundError
+
+        if config_id is None:
+            config_id, _ = await self._look(app_version_name, endpoint_id)
+            if config_id is None:
+                return None
+        key = (app_version_name, endpoint_id, config_id)
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
+        try:
+            entry = await self._configs.get(_key(*key))
+        except KeyNotFoundError:
+            return None
+        config = _unpacked(config_id, entry.value or b"")
+        self._remember(app_version_name, endpoint_id, config)
+        return config
+
+    def _remember(self, app: str, endpoint: str, config: Config) -> None:
+        key = (app, endpoint, config.config_id)
+        if key not in self._cache:
+            self._cache[key] = config
+            self._cached_bytes += len(config.content)
+            while self._cached_bytes > _CACHE_BYTES:
+                _, oldest = self._cache.popitem(last=False)
+                self._cached_bytes -= len(oldest.content)
+
+    async def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> Config:
+        """See `Store.rollback`."""
+        config = await self.get(app_version_name, endpoint_id, config_id)
+        if config is None:
+            raise ConfigError(404, f"this endpoint never had {config_id}")
+        await self._assign(app_version_name, endpoint_id, config, None, None)
+        return config
+
+    async def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        """See `Store.history`; the last 64."""
+        entries = await _all(self._current, _key(app_version_name, endpoint_id), history=True)
+        return [Assignment(**json.loads(value)) for _, value in entries]
+
+    async def rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        """See `Store.rollout`."""
+        pattern = f"{_token(app_version_name)}.*"
+        current, applied = await asyncio.gather(_all(self._current, pattern), _all(self._applied, pattern))
+        told = {key: json.loads(value) for key, value in applied}
+        rows = []
+        for key, value in current:
+            row = json.loads(value)
+            has = told.get(key, {"config_id": None, "at_ms": row["since_ms"]})
+            rows.append(Rollout(_text(key.rpartition(".")[2]), row["config_id"], has["config_id"], has["at_ms"]))
+        return sorted(rows, key=lambda row: row.endpoint_id)
+
+    async def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+        """See `Store.applied`."""
+        for app, endpoint, config_id, timestamp_ms in told:
+            if await self.get(app, endpoint, config_id) is not None:
+                value = json.dumps({"config_id": config_id, "at_ms": timestamp_ms}).encode()
+                await self._applied.put(_key(app, endpoint), value)
+
+    async def owed(self) -> Sequence[tuple[str, str, str]]:
+        """See `Store.owed`."""
+        found = []
+        for key, value in await _all(self._owed, ">"):
+            app, endpoint = map(_text, key.split("."))
+            found.append((app, endpoint, value.decode()))
+        return found
+
+    async def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+        """See `Store.announced`."""
+        from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+
+        for app, endpoint, config_id in told:
+            key = _key(app, endpoint)
+            try:
+                entry = await self._owed.get(key)
+                if entry.value == config_id.encode():
+                    await self._owed.delete(key, last=entry.revision)
+            except (KeyNotFoundError, KeyWrongLastSequenceError):
+                # Somebody else has told it, or owes another one by now.
+                continue
+
+    async def count(self) -> int:
+        """See `Store.count`."""
+        return int((await self._configs.status()).values)
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        await self._connection.close()
+
+
+def _outdated(if_current: str, current: str | None) -> ConfigError:
+    return ConfigError(409, f"its configuration is {current or 'none'}, not {if_current}")
+
+
+def _packed(config: Config) -> bytes:
+    """Type and content as one value: how long the type is, then both."""
+    content_type = config.content_type.encode()
+    return len(content_type).to_bytes(4, "big") + content_type + config.content
+
+
+def _unpacked(config_id: str, value: bytes) -> Config:
+    end = 4 + int.from_bytes(value[:4], "big")
+    return Config(config_id, value[4:end].decode(), value[end:])
+
+
+async def _all(bucket: KeyValue, pattern: str, *, history: bool = False) -> list[tuple[str, bytes]]:
+    """The keys that a pattern means, with their values as they are now, or with all that there were."""
+    watcher = await bucket.watch(pattern, include_history=history)
+    found = []
+    try:
+        async for entry in watcher:
+            # None says that those which come now are new.
+            if entry is None:
+                break
+            if entry.operation is None and entry.value is not None:
+                found.append((entry.key, entry.value))
+    finally:
+        await watcher.stop()  # type: ignore[no-untyped-call] # nats-py has no type for it
+    return found

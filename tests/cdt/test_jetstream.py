@@ -1,0 +1,106 @@
+"""Configurations in the key-value store of JetStream."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from peers import nats
+from trunkline import ConfigError, LocalProtocolError, PeerLostError, cdt
+
+
+@pytest.fixture
+def server(tmp_path):
+    with nats.server(tmp_path / "nats") as running:
+        yield running
+
+
+async def test_is_a_store_like_the_others(server):
+    names = ("app é.*>", "endpoint 7/:\n")
+    async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as target:
+        with pytest.raises(ConfigError):
+            await target.get(*names)
+        first = await target.put(*names, bytes(range(256)), content_type="raw\0type")
+        second = await target.put(*names, b"2", if_current=first)
+        assert await target.put(*names, b"2") == second
+        assert (await target.get(*names)).content == b"2"
+        assert await target.get(*names, first) == cdt.Config(first, "raw\0type", bytes(range(256)))
+        for given in ({"config_id": second}, {"if_current": first}):
+            with pytest.raises(ConfigError) as raised:
+                await target.put(*names, b"3", **given)
+            assert raised.value.status_code == 409
+        assert await target.rollback(*names, first) == first
+        with pytest.raises(ConfigError) as raised:
+            await target.rollback(*names, "unknown")
+        assert raised.value.status_code == 404
+        history = await target.history(*names)
+        assert [row.config_id for row in history] == [first, second, first]
+        assert [row.content_bytes for row in history] == [256, 1, 256]
+        assert await target.history("app", "none") == []
+        assert [(row.endpoint_id, row.current, row.applied) for row in await target.rollout(names[0])] == [
+            (names[1], first, None)
+        ]
+        assert await target.rollout("none") == []
+        assert target.stats.configs == 2
+
+
+@pytest.mark.req("CDT-05", "CDT-38", "CDT-40")
+async def test_replicas_share_it_and_it_survives_them(server):
+    async with cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source:
+        async with (
+            cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as one,
+            cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as two,
+        ):
+            for number in range(20):
+                config_id = await (one, two)[number % 2].put("app-1", "e-1", f"{number}".encode())
+                assert (await source.pull("app-1", "e-1")).config_id == config_id
+            await source.report_applied("app-1", "e-1", config_id)
+            rows = await one.rollout("app-1")
+            while rows[0].applied is None:
+                await asyncio.sleep(0.005)
+                rows = await one.rollout("app-1")
+            assert rows[0].applied == config_id
+        server.stop()
+        server.start()
+        async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as again:
+            assert (await again.get("app-1", "e-1")).config_id == config_id
+            assert (await source.pull("app-1", "e-1", timeout_s=10, retries=2)).config_id == config_id
+
+
+async def test_what_is_owed_is_told_by_the_next_one(server):
+    async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as target:
+        config_id = await target.put("app-1", "e-1", b"1")
+        store = target._store
+        while await store.owed():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.005)
+        await store.put("app-1", "e-2", b"2", content_type="t", config_id="v")
+        assert await store.owed() == [("app-1", "e-2", "v")]
+    async with cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source:
+        async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream"):
+            event = await source.receive(timeout_s=10)
+        assert (event.endpoint_id, event.config_id) == ("e-2", "v")
+        assert config_id != "v"
+
+
+async def test_many_who_put_at_a_time_leave_one_current(server):
+    async with (
+        cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as one,
+        cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as two,
+    ):
+        puts = [(one, two)[number % 2].put("app-1", "e-1", f"{number}".encode()) for number in range(10)]
+        ids = await asyncio.gather(*puts)
+        history = [row.config_id for row in await one.history("app-1", "e-1")]
+        assert sorted(history) == sorted(ids)
+        assert (await two.get("app-1", "e-1")).config_id == history[-1]
+
+
+async def test_where_there_is_none_is_said(tmp_path):
+    with pytest.raises(LocalProtocolError, match="has no JetStream"):
+        await cdt.AsyncTarget("cdp", servers="memory://no", store="jetstream").__aenter__()
+    with nats.server(tmp_path / "nats") as server:
+        config = (tmp_path / "nats" / "nats.conf").read_text().splitlines()
+        (tmp_path / "nats" / "nats.conf").write_text(config[0])
+        server.restart()
+        with pytest.raises(PeerLostError, match="no JetStream"):
+            await cdt.AsyncTarget("cdp", servers=server.url, store="jetstream").__aenter__()
