@@ -49,7 +49,7 @@ class Open:
 
     Attributes:
         socket: Its number from now on.
-        kind: Its kind: "DEALER", "PULL", "PUSH", "REQ", "ROUTER" or "UDP".
+        kind: Its kind: "DEALER", "NATS", "PULL", "PUSH", "REQ", "ROUTER" or "UDP".
         bind: Where it is to listen: tell ``"bound"`` with the real endpoint of each, or ``"open_failed"``.
         connect: Where it is to dial.
     """
@@ -162,7 +162,7 @@ class Driver:
     """The state machine of a role.
 
     Args:
-        role: Whose: a class of `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`.
+        role: Whose: a class of `trunkline.cdt`, `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`.
         *given: What the class takes first: the name of a sender, the service of a worker.
         now_ns: The time.
         seed: What makes it differ from others; chance if None.

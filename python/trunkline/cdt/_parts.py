@@ -127,7 +127,6 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
 class Part(Role):
     """What a role of CDT does apart from waiting."""
 
-    _protocol_options: CdtOptions
     # A machine without a pump has no sockets to be set up, and no capture.
     _options: dict[str, Any]
 
