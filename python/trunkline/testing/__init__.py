@@ -18,6 +18,7 @@ the ``with`` bears the seed and the time as a note.
 """
 
 from trunkline.testing._calls import Future
+from trunkline.testing._cdt import Source, Target, Watch
 from trunkline.testing._cdtp import Receiver, Sender
 from trunkline.testing._dcp import Broker, Client, Worker, echo
 from trunkline.testing._mc0 import Connector, Middleware
@@ -38,6 +39,9 @@ __all__ = [
     "Receiver",
     "Sender",
     "Simulation",
+    "Source",
+    "Target",
+    "Watch",
     "Worker",
     "Writer",
     "echo",

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
-from trunkline import cdtp, dcp, mc0, mtl
+from trunkline import cdt, cdtp, dcp, mc0, mtl
 from trunkline.dcp.worker import Handler, OnError
 from trunkline.errors import LocalProtocolError
+from trunkline.testing._cdt import Source, Target
 from trunkline.testing._cdtp import Receiver, Sender
 from trunkline.testing._dcp import ENDPOINT, Broker, Client, Worker, echo
 from trunkline.testing._mc0 import Connector, Middleware
@@ -22,16 +23,19 @@ _S = 1_000_000_000
 Kind = TypeVar("Kind")
 
 Who: TypeAlias = (
-    "Broker | Client | Connector | Middleware | Peer | QueueClient | QueueServer | Receiver | Sender | Worker"
+    "Broker | Client | Connector | Middleware | Peer | QueueClient | QueueServer | Receiver | Sender | Source | Target"
+    " | Worker"
 )
 SocketKind: TypeAlias = Literal["DEALER", "PULL", "PUSH", "REQ", "ROUTER"]
 Role: TypeAlias = (
     "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker | mc0.Connector | mc0.Middleware"
-    " | mtl.Client | mtl.Server]"
+    " | mtl.Client | mtl.Server | cdt.Source | cdt.Target]"
 )
 
 # What stands for each role.
 _SIMULATED: dict[type, type] = {
+    cdt.Source: Source,
+    cdt.Target: Target,
     cdtp.Receiver: Receiver,
     cdtp.Sender: Sender,
     dcp.Broker: Broker,
@@ -49,6 +53,8 @@ _ONLY = {Broker: "broker", Middleware: "middleware", QueueServer: "server"}
 # What `pair` puts in where a class alone does not say enough.
 _GIVEN: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = {
     Sender: (("sender",), {}),
+    Source: (("source",), {"target": "target"}),
+    Target: (("target",), {}),
     Worker: ((b"echo", echo), {}),
     QueueServer: ((), {"anonymous": True, "resources": ("jobs",)}),
 }
@@ -61,7 +67,7 @@ class Simulation:
     time: a handler answers in the moment it is asked, unless its worker has ``work_s``.
 
     The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of mc0 connectors to the
-    middleware at ``tcp://middleware:1``, of MTL clients to the server, of CDTP senders to the receiver, unless they have endpoints of their own or find each
+    middleware at ``tcp://middleware:1``, of MTL clients to the server, of CDT all to a NATS, of CDTP senders to the receiver, unless they have endpoints of their own or find each
     other in a group. A connection ends when either side crashes or ends, and what was on its way with it; it comes back by
     itself when both are there again, and a broker then knows the peer by another address, as with ZeroMQ.
 
@@ -147,13 +153,17 @@ class Simulation:
     def add(self, role: type[mtl.Client], /, **settings: Any) -> QueueClient: ...
     @overload
     def add(self, role: type[mtl.Server], /, **settings: Any) -> QueueServer: ...
+    @overload
+    def add(self, role: type[cdt.Source], name: str, /, **settings: Any) -> Source: ...
+    @overload
+    def add(self, role: type[cdt.Target], name: str, /, **settings: Any) -> Target: ...
     def add(self, role: Role, /, *given: Any, **settings: Any) -> Any:
         """Puts somebody in, who is there at once.
 
         Args:
-            role: A class of `trunkline.cdtp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`, of those that block.
+            role: A class of `trunkline.cdt`, `trunkline.cdtp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`, of those that block.
                 There is one broker (DCP-01), one middleware and one server.
-            *given: Of a sender, its name. Of a worker, its service and its handler, as `trunkline.dcp.Worker.serve` takes it.
+            *given: Of a sender, a source or a target, its name. Of a worker, its service and its handler, as `trunkline.dcp.Worker.serve` takes it.
             **settings: What the role takes, without the options of sockets but for CDTP's ``bind`` and ``connect``; of a
                 worker also ``on_error``, as ``serve`` takes it, and ``work_s``, how long its handler takes to begin.
 
@@ -209,6 +219,16 @@ class Simulation:
     def queue_server(self) -> QueueServer:
         """The server of MTL."""
         return self._first(QueueServer)
+
+    @property
+    def source(self) -> Source:
+        """The source that was put in first."""
+        return self._first(Source)
+
+    @property
+    def target(self) -> Target:
+        """The target that was put in first."""
+        return self._first(Target)
 
     @property
     def sender(self) -> Sender:

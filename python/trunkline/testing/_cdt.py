@@ -1,0 +1,332 @@
+"""The roles of CDT in a simulation."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from trunkline._native.cdt import ConfigPushResponse, ConfigResponse
+from trunkline.cdt import source as _source
+from trunkline.cdt import target as _target
+from trunkline.cdt._parts import Event, need_names
+from trunkline.cdt.source import Confirm
+from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout
+from trunkline.cdt.target import CONTENT_TYPE
+from trunkline.errors import ConfigError, LocalProtocolError
+from trunkline.testing._calls import Calls, Future
+from trunkline.testing._world import Engine, Member, SimulatedNotices, World
+
+__all__ = ["Source", "Target", "Watch"]
+
+# What says where a NATS is, and what is written on disks.
+_OF_NATS = frozenset(
+    {"servers", "credentials", "nkey_seed", "user", "password", "token", "tls", "capture", "capture_options"}
+)
+
+# NATS has a place for bodies of up to so many bytes, unless it is told.
+MAX_PAYLOAD = 1 << 20
+
+
+def _need_none(settings: dict[str, Any]) -> None:
+    refused = sorted(_OF_NATS & settings.keys())
+    if refused:
+        message = (
+            f"a simulation is its own NATS, and writes nothing: leave out {', '.join(f'{name}=' for name in refused)}"
+        )
+        raise LocalProtocolError(message)
+
+
+class _Connection:
+    """What roles ask of a connection besides sending."""
+
+    max_payload = MAX_PAYLOAD
+
+
+class _Engine(Engine):
+    connection = _Connection()
+
+    def __init__(self, world: World, who: Target | Source) -> None:
+        self._who = who
+        super().__init__(world, who, [], [])
+
+    def _tell(self, kind: str, *details: Any) -> None:
+        self._who.hear(kind, *details)
+
+    def _lose(self) -> None:
+        self._who.lose()
+
+
+class Target(Member, _target.Offering):
+    """A simulated `trunkline.cdt.Target`: the same keywords, without those of NATS and captures, and the same counters.
+
+    Its store answers in the moment it is asked; what it owed when it crashed is not told once it is back.
+    """
+
+    def __init__(self, world: World, name: str, /, **settings: Any) -> None:
+        _need_none(settings)
+        self._world = world
+        super().__init__(name, **settings)
+
+    def _open(self) -> None:
+        given = self._given_store
+        self._store = MemoryStore() if given == ":memory:" else given
+        self._notices = SimulatedNotices("cdt", "target", self._chosen["on_drop"])
+        self._refusals = None
+        self._configs = 0
+        self._native = _Engine(self._world, self)
+
+    def hear(self, kind: str, *details: Any) -> None:
+        """Takes what its machine has to say."""
+        if kind == "get":
+            token, _, app, endpoint, config_id = details
+            self._try(token, lambda: self._answer(token, self._store.get(app, endpoint, config_id)))
+        elif kind == "put":
+            self._take_in(*details)
+        elif kind == "announced":
+            *about, is_sent = details
+            if is_sent:
+                self._store.announced([(about[0], about[1], about[2])])
+        elif kind == "updated":
+            self._store.applied([(details[0], details[1], details[2], details[3])])
+        else:
+            super()._tell(kind, *details)
+
+    def lose(self) -> None:
+        """Lets go of what is lost with a crash."""
+        self._events.clear()
+        self._event_bytes = 0
+
+    def _try(self, token: int, answer: Any) -> None:
+        try:
+            answer()
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
+            self._fail(token, error)
+
+    def _take_in(
+        self, token: int, _: str, app: str, endpoint: str, config_id: str, content_type: str, content: bytes | None
+    ) -> None:
+        def take_in() -> None:
+            is_new = False
+            if content is None:
+                config = self._store.rollback(app, endpoint, config_id)
+            else:
+                stored = self._store.put(
+                    app, endpoint, content, content_type=content_type or CONTENT_TYPE, config_id=config_id
+                )
+                config, is_new = stored.config, stored.is_new
+            self._announce(app, endpoint, config)
+            self._native.ask(
+                "stored",
+                token=token,
+                config_id=config.config_id,
+                content_type=config.content_type,
+                content=config.content,
+                is_new=is_new,
+            )
+
+        self._try(token, take_in)
+
+    def put(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        *,
+        content_type: str = CONTENT_TYPE,
+        config_id: str | None = None,
+        if_current: str | None = None,
+    ) -> str:
+        """Gives an endpoint a configuration, and leaves the clock alone; see `trunkline.cdt.Target.put`."""
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        self._need_room(app_version_name, endpoint_id, content, content_type)
+        stored = self._store.put(
+            app_version_name,
+            endpoint_id,
+            content,
+            content_type=content_type,
+            config_id=config_id,
+            if_current=if_current,
+        )
+        self._announce(app_version_name, endpoint_id, stored.config)
+        config: Config = stored.config
+        return config.config_id
+
+    def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
+        """The configuration of an endpoint; see `trunkline.cdt.Target.get`."""
+        config: Config | None = self._store.get(app_version_name, endpoint_id, config_id)
+        if config is None:
+            raise ConfigError(
+                404, f"{endpoint_id} of {app_version_name} has no configuration {config_id or ''}".rstrip()
+            )
+        return config
+
+    def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
+        """Gives an endpoint a configuration that it had once; see `trunkline.cdt.Target.rollback`."""
+        config: Config = self._store.rollback(app_version_name, endpoint_id, config_id)
+        self._announce(app_version_name, endpoint_id, config)
+        return config.config_id
+
+    def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        """What an endpoint was to have; see `trunkline.cdt.Target.history`."""
+        rows: Sequence[Assignment] = self._store.history(app_version_name, endpoint_id)
+        return rows
+
+    def rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        """How far each endpoint is; see `trunkline.cdt.Target.rollout`."""
+        rows: Sequence[Rollout] = self._store.rollout(app_version_name)
+        return rows
+
+    def receive(self, *, timeout_s: float | None = None) -> Event:
+        """Moves the clock until an event comes; see `trunkline.cdt.Target.receive`."""
+        return self._world.take(self._events, self._native, timeout_s, "no event came")
+
+    def close(self, *, drain_s: float = 5.0) -> None:
+        """See `trunkline.cdt.Target.close`; moves the clock until it has ended."""
+        self._native.close(drain_s)
+        self._world.until(lambda: self.closed)
+
+
+class Watch:
+    """A simulated `trunkline.cdt.Watch`."""
+
+    def __init__(self, world: World, engine: Any) -> None:
+        self._world = world
+        self._engine = engine
+        self.changes: deque[ConfigResponse] = deque(maxlen=1)
+
+    def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
+        """Moves the clock until there is a configuration other than the last one.
+
+        Raises:
+            TimeoutError: None came.
+            ClosedError: The source has crashed or ended.
+        """
+        return self._world.take(self.changes, self._engine, timeout_s, "no configuration came")
+
+
+class Source(Member, _source.Pulling):
+    """A simulated `trunkline.cdt.Source`: the same keywords, without those of NATS and captures, and the same counters."""
+
+    def __init__(self, world: World, name: str, /, **settings: Any) -> None:
+        _need_none(settings)
+        self._world = world
+        super().__init__(name, **settings)
+
+    def _open(self) -> None:
+        self._notices = SimulatedNotices("cdt", "source", self._chosen["on_drop"])
+        self._refusals = None
+        self._watches: dict[int, Watch] = {}
+        self._native = _Engine(self._world, self)
+        self._asked: Calls[Any] = Calls(self._world, self._native)
+
+    def hear(self, kind: str, *details: Any) -> None:
+        """Takes what its machine has to say."""
+        if kind == "ended":
+            call, how, what = details
+            self._asked.complete("done", call, self._outcome(how, what))
+        elif kind == "changed":
+            watch, response = details
+            if watch in self._watches:
+                self._watches[watch].changes.append(response)
+        else:
+            super()._tell(kind, *details)
+
+    def lose(self) -> None:
+        """Lets go of what is lost with a crash."""
+        self._events.clear()
+        self._event_bytes = 0
+        self._watches.clear()
+        self._asked.lose()
+
+    def _outcome(self, how: str, what: Any) -> Any:
+        if how == "answered":
+            if not 200 <= what.status_code < 300:
+                return ConfigError(what.status_code, what.reason_phrase or "")
+            return what.config_id if isinstance(what, ConfigPushResponse) else what
+        return what if how in ("applied", "sent") else self._failed(how, None)
+
+    def submit(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str | None = None,
+        *,
+        timeout_s: float | None = 3.0,
+        retries: int = 0,
+    ) -> Future[ConfigResponse]:
+        """Asks for the configuration of an endpoint, and leaves the clock alone."""
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        self._need_time(timeout_s)
+        return self._asked.put(
+            "pull",
+            timeout_s,
+            app_version_name=app_version_name,
+            endpoint_id=endpoint_id,
+            config_id=config_id,
+            retries=retries,
+        )
+
+    def pull(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str | None = None,
+        *,
+        timeout_s: float | None = 3.0,
+        retries: int = 0,
+    ) -> ConfigResponse:
+        """Moves the clock until the target answers; see `trunkline.cdt.Source.pull`."""
+        return self.submit(app_version_name, endpoint_id, config_id, timeout_s=timeout_s, retries=retries).result()
+
+    def push(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes | None,
+        *,
+        content_type: str = CONTENT_TYPE,
+        config_id: str | None = None,
+        confirm: Confirm | None = "stored",
+        timeout_s: float | None = 3.0,
+    ) -> str | None:
+        """Moves the clock until it is confirmed; see `trunkline.cdt.Source.push`."""
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        self._need_time(timeout_s)
+        given: str | None = self._asked.put(
+            "push",
+            timeout_s,
+            app_version_name=app_version_name,
+            endpoint_id=endpoint_id,
+            content=content,
+            content_type=content_type,
+            config_id=config_id,
+            confirm=confirm,
+        ).result()
+        return given
+
+    def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
+        """Tells everybody that an endpoint has taken a configuration on; see `trunkline.cdt.Source.report_applied`."""
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
+        self._asked.put(
+            "report", None, app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id
+        ).result()
+
+    def watch(self, app_version_name: str, endpoint_id: str) -> Watch:
+        """Keeps up with the configuration of an endpoint; see `trunkline.cdt.Source.watch`."""
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        # Apart from the numbers of calls, which begin with 0.
+        number = (1 << 32) + len(self._watches)
+        watch = self._watches[number] = Watch(self._world, self._native)
+        self._native.ask("watch", call=number, app_version_name=app_version_name, endpoint_id=endpoint_id)
+        return watch
+
+    def receive(self, *, timeout_s: float | None = None) -> Event:
+        """Moves the clock until an event comes; see `trunkline.cdt.Source.receive`."""
+        return self._world.take(self._events, self._native, timeout_s, "no event came")
+
+    def close(self, *, drain_s: float = 5.0) -> None:
+        """See `trunkline.cdt.Source.close`; moves the clock until it has ended."""
+        self._native.close(drain_s)
+        self._world.until(lambda: self.closed)
+        self._asked.lose()
