@@ -204,7 +204,7 @@ fn a_pull_ends_in_its_time_to_the_nanosecond() {
     let mut world = World::new(3, Network { loss: 1.0, ..quick() }, 1, 1);
     let source = world.sources[0];
     world.pull(source, 1, &endpoint(1), 2);
-    world.run(3 * SECOND - Duration::from_nanos(1));
+    world.run(Duration::from_nanos(2_999_999_999));
     assert!(world.ended.is_empty());
     world.run(Duration::from_nanos(1));
     assert_eq!(world.ended[&(source, CallId(1))], Ended::TimedOut);
@@ -344,9 +344,9 @@ proptest! {
             let frames: trunkline_wire::Frames = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
             let peer = Some(Bytes::from_static(subject.as_bytes()));
             target.handle_message(
-                now, Incoming { socket: Listening::Service, peer: peer.clone(), user_id: None, frames: frames.clone() }
+                now, Incoming { socket: Listening::Service, peer: peer.clone(), user_id: None, host: None, frames: frames.clone() }
             );
-            source.handle_message(now, Incoming { socket: Hearing::Replies, peer, user_id: None, frames });
+            source.handle_message(now, Incoming { socket: Hearing::Replies, peer, user_id: None, host: None, frames });
             target.handle_timeout(now);
             source.handle_timeout(now);
             while target.poll_output().is_some() {}
