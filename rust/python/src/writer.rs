@@ -18,6 +18,9 @@ use crate::role::capture_settings;
 /// How long a wait for the disk lasts before the writer is looked at all the same.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Rows recorded, rows durable, segments, the bytes the disk has left where these are few, and what has gone wrong.
+type Come = (u64, u64, u64, Option<u64>, Option<String>);
+
 /// A capture being written.
 #[pyclass(frozen, module = "trunkline._native.capture", name = "Writer")]
 pub(crate) struct PyWriter {
@@ -123,9 +126,8 @@ impl PyWriter {
         }
     }
 
-    /// How far it has come: rows recorded, rows durable, segments, the bytes the disk has left where these are few, and what has
-    /// gone wrong.
-    fn progress(&self) -> PyResult<(u64, u64, u64, Option<u64>, Option<String>)> {
+    /// How far it has come.
+    fn progress(&self) -> PyResult<Come> {
         let progress = self.with(|writer| writer.progress())?;
         let failure = progress.failure.map(|failure| failure.to_string());
         Ok((progress.recorded, progress.durable, progress.segments, progress.low_space.map(|low| low.bytes), failure))
