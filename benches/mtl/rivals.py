@@ -133,6 +133,8 @@ class Rabbit:
             "RABBITMQ_NODE_PORT": self._endpoint.rpartition(":")[2],
             "RABBITMQ_DIST_PORT": ports[0],
             "ERL_EPMD_PORT": ports[1],
+            # It may be ended while it still holds that there is a node.
+            "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",
         }
         self._environment = {**os.environ, **{name: str(value) for name, value in settings.items()}}
         process = subprocess.Popen(

@@ -227,7 +227,11 @@ def unconfirmed(running: Running, contents: int) -> tuple[int, int]:
 
 def unread(running: Running, commands: int) -> None:
     """Pings and contents without end from some who read nothing; a queue that is full answers each content."""
-    with dealers(running.endpoint, [b"xc", b"x-ping", b"x-write"], rcvhwm=1) as (control, pinging, writing):
+    with dealers(running.endpoint, [b"xc", b"x-ping", b"x-write"], rcvhwm=1, rcvbuf=4096) as (
+        control,
+        pinging,
+        writing,
+    ):
         enter(control)
         redeem(pinging, leased(control, "Writer", "jobs"))
         redeem(writing, leased(control, "Writer", "jobs"))
