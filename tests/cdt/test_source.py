@@ -484,3 +484,64 @@ async def test_what_the_server_forbids_is_an_error(tmp_path):
             with pytest.raises(AuthenticationError, match="ermissions"):
                 await source.pull("app-1", "e-1", timeout_s=30)
             assert time.monotonic() - begun < 10
+
+
+async def test_another_loop_is_refused(server):
+    async with cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source:
+
+        def elsewhere():
+            asyncio.run(source.pull("app-1", "e-1"))
+
+        with pytest.raises(LocalProtocolError, match="bound to the loop"):
+            await asyncio.to_thread(elsewhere)
+
+
+def test_a_callback_that_would_wait_for_itself_is_told(server):
+    seen = []
+
+    def on_drop(_):
+        try:
+            source.pull("app-1", "e-1")
+        except LocalProtocolError as error:
+            seen.append(str(error))
+
+    with cdt.Source("cmx", target="cdp", servers=server.url, on_drop=on_drop, replica_id="r9") as source:
+
+        async def send():
+            async with nats.client(server.url) as client:
+                await client.publish("kaa.v1.replica.r9.cmx2cdp.ConfigResponse", b"no json")
+
+        asyncio.run(send())
+        while not seen:
+            time.sleep(0.005)
+        assert "wait for oneself" in seen[0]
+
+
+async def test_what_is_forbidden_ends_those_who_asked_for_it_alone(tmp_path):
+    permissions = """authorization { users: [
+      { user: "all", password: "x" },
+      { user: "ada", password: "x", permissions: { publish: { deny: "kaa.v1.events.>" }, subscribe: ">" } } ] }"""
+    with nats.server(tmp_path, permissions) as locked:
+        from trunkline import AuthenticationError
+
+        async with (
+            nats.client(locked.url, user="all", password="x") as bare,
+            cdt.AsyncSource("cmx", target="cdp", servers=locked.url, user="ada", password="x") as source,
+        ):
+            requests = await bare.subscribe(REQUESTS)
+            await bare.flush()
+            pull = asyncio.create_task(source.pull("app-1", "e-1", timeout_s=30))
+            message = await nats.heard(requests)
+            with pytest.raises(AuthenticationError):
+                await source.report_applied("app-1", "e-1", "v")
+            await bare.publish(message.reply, answer(message.data))
+            assert (await pull).config_id == "v-1"
+
+
+async def test_events_may_be_left_alone(server, bare):
+    async with cdt.AsyncSource("cmx", target="cdp", servers=server.url, queue_messages=0) as source:
+        await bare.publish(NEW, event())
+        await nats.settled(lambda: source.stats.events == 1)
+        assert not source.stats.dropped
+        with pytest.raises(TimeoutError):
+            await source.receive(timeout_s=0)

@@ -594,3 +594,22 @@ async def test_a_connection_that_does_not_take_answers_is_not_read(server, bare,
         seen = {json.loads((await nats.heard(answers)).data)["correlationId"] for _ in range(500)}
         assert len(seen) == 500
         assert target.stats.pulls == 500
+
+
+async def test_a_store_that_fails_in_passing_costs_nobody_else(server, bare):
+    class Broken(cdt.MemoryStore):
+        """A store that cannot say what it has in memory."""
+
+        def peek(self, app_version_name, endpoint_id, config_id=None):
+            if endpoint_id == "bad":
+                message = "disk I/O error"
+                raise OSError(message)
+            return self.get(app_version_name, endpoint_id, config_id)
+
+    async with cdt.AsyncTarget("cdp", servers=server.url, store=Broken()) as target:
+        await target.put("app-1", "e-1", b"{}")
+        answers = await bare.subscribe("_INBOX.test.mixed")
+        for endpoint in ("e-1", "bad", "e-1"):
+            await bare.publish(REQUESTS, nats.request(endpointId=endpoint), reply="_INBOX.test.mixed")
+        statuses = [json.loads((await nats.heard(answers)).data)["statusCode"] for _ in range(3)]
+        assert sorted(statuses) == [200, 200, 500]

@@ -157,8 +157,13 @@ class NatsConnection:
             )
         )
         denied = asyncio.ensure_future(self._denied.wait())
-        done, _ = await asyncio.wait([connecting, denied], timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
-        denied.cancel()
+        try:
+            done, _ = await asyncio.wait([connecting, denied], timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            await self._give_up(connecting)
+            raise
+        finally:
+            denied.cancel()
         if connecting not in done:
             await self._give_up(connecting)
             raise self._why(self._refused or TimeoutError())

@@ -21,6 +21,7 @@ from trunkline._arguments import (
     need_flag,
     need_number,
     need_path,
+    need_seconds,
     need_text,
     refuse,
 )
@@ -94,7 +95,7 @@ def _checked(given: CdtOptions) -> CdtOptions:
     if chosen["replica_id"] is not None:
         need_name("replica_id", chosen["replica_id"])
     need_number("clock_skew_ms", chosen["clock_skew_ms"])
-    need_number("queue_messages", chosen["queue_messages"], least=1)
+    need_number("queue_messages", chosen["queue_messages"])
     need_callable("on_drop", chosen["on_drop"])
     need_path("capture", chosen["capture"], may_be_none=True)
     return chosen
@@ -235,6 +236,8 @@ class Part(Role):
 
     def _queue(self, event: Event) -> None:
         self._log.debug("%s: %s of %s", self._who, type(event).__name__, event.correlation_id)
+        if not self._chosen["queue_messages"]:
+            return
         cost = _cost(event)
         if len(self._events) >= self._chosen["queue_messages"] or self._event_bytes + cost > _MOST_EVENT_BYTES:
             self._lose_one()
@@ -253,8 +256,17 @@ class Part(Role):
             if not waiting.done():
                 waiting.set_result(None)
 
+    def _need_loop(self) -> asyncio.AbstractEventLoop:
+        """Refuses another loop than the one it was opened in."""
+        loop, bound = asyncio.get_running_loop(), self._opened().loop
+        if loop != bound:
+            message = f"{self!r} is bound to the loop it was opened in"
+            raise LocalProtocolError(message)
+        return loop
+
     async def _receive(self, timeout_s: float | None) -> Event:
-        loop = asyncio.get_running_loop()
+        need_seconds("timeout_s", timeout_s, may_be_none=True)
+        loop = self._need_loop()
         end = None if timeout_s is None else loop.time() + timeout_s
         while not self._events:
             if self._pump.closed:

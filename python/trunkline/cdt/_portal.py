@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from trunkline.errors import ClosedError
+from trunkline.errors import ClosedError, LocalProtocolError
 
 __all__ = ["call", "loop"]
 
@@ -23,8 +23,8 @@ class _Portal:
         self.process = os.getpid()
         self.loop = asyncio.new_event_loop()
         started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="trunkline-cdt", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, args=(started,), name="trunkline-cdt", daemon=True)
+        self.thread.start()
         started.wait()
 
     def _run(self, started: threading.Event) -> None:
@@ -48,6 +48,10 @@ def loop() -> asyncio.AbstractEventLoop:
 
 def call(where: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Waits for a coroutine in that loop; whoever interrupts the wait gives it up."""
+    if _portal is not None and threading.current_thread() is _portal.thread:
+        coroutine.close()
+        message = "a callback runs in the loop of its role: to wait there is to wait for oneself"
+        raise LocalProtocolError(message)
     if not where.is_running():
         coroutine.close()
         message = "its loop has ended"

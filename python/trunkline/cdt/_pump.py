@@ -226,7 +226,7 @@ class Pump:
                 happening, reason = "sent", None
                 try:
                     await self.connection.flush()
-                except PeerLostError:
+                except Exception:  # noqa: BLE001 - likewise
                     happening, reason = "unsent", "unreachable"
                 for socket, number in sent:
                     driver.handle_socket(self._now_ns(), socket, happening, send=number, reason=reason)
@@ -241,7 +241,7 @@ class Pump:
             reply_to, _, body = frames
             try:
                 await self.connection.publish(to.decode(), reply_to.decode(), body)
-            except (PeerLostError, UnicodeDecodeError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, what comes after is to be sent
                 self._tell("failed", str(error))
                 if number is not None:
                     driver.handle_socket(self._now_ns(), socket, "unsent", send=number, reason="unreachable")
@@ -254,6 +254,7 @@ class Pump:
                 subject, _, queue = bound.partition(" ")
                 await self.connection.subscribe(output["socket"], subject, queue)
         elif output["output"] == "close":
-            await self.connection.unsubscribe(output["socket"])
+            with suppress(Exception):
+                await self.connection.unsubscribe(output["socket"])
             driver.handle_socket(self._now_ns(), output["socket"], "closed")
         return None

@@ -37,7 +37,7 @@ class CdtOptions(TypedDict, total=False):
             see all the same. Default: False.
         include_own: Hand out a replica's own events as well. Default: False.
         clock_skew_ms: How much later than its time a message may come, in milliseconds, for clocks that differ. Default: 0.
-        queue_messages: Events that may wait to be handed out; the newest are dropped beyond it, as ``queue_full``.
+        queue_messages: Events that may wait to be handed out; the newest are dropped beyond it, as ``queue_full``. 0: none are.
             Default: 100,000.
         on_drop: Called with a `trunkline.Dropped`, whose frames are the reply subject, the header block and the body, and whose peer
             is the subject; in the loop of the role. Default: none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Unpack
 
@@ -30,6 +30,9 @@ __all__ = ["AsyncSource", "AsyncWatch", "Confirm", "Pulling", "Source", "SourceS
 Confirm = Literal["stored", "applied"]
 
 _TIMEOUT_S = 3.0
+
+# The kind of message that each call sends, as a server names it that refuses it.
+_ASKED_BY = {"configrequest": "pull", "configpush": "push", "configupdated": "report"}
 _RESYNC_S = 300.0
 
 
@@ -113,7 +116,8 @@ class Pulling(Part):
         need_seconds("resync_s", resync_s)
         self._target, self._resync_s, self._room = target, float(resync_s), cache
         self._cached: OrderedDict[tuple[str, str, str], ConfigResponse] = OrderedDict()
-        self._calls: dict[int, asyncio.Future[tuple[str, Any]]] = {}
+        # What was asked for, and who waits for it.
+        self._calls: dict[int, tuple[str, asyncio.Future[tuple[str, Any]]]] = {}
         self._watching: dict[int, Watching] = {}
         self._last_call = 0
         self._made()
@@ -130,7 +134,7 @@ class Pulling(Part):
     def _tell(self, kind: str, *details: Any) -> None:
         if kind == "ended":
             call, how, what = details
-            future = self._calls.pop(call, None)
+            _, future = self._calls.pop(call, (None, None))
             if future is not None and not future.done():
                 future.set_result((how, what))
         elif kind == "changed":
@@ -140,13 +144,14 @@ class Pulling(Part):
         else:
             super()._tell(kind, *details)
             if kind == "refused" and self._refusals is None:
-                # The server says which subject, not which message: whoever waits, waits in vain.
-                self._lose(AuthenticationError(details[0]))
+                # The server says which subject, in small letters, not which message: whoever waits for such, waits in vain.
+                refused = [verb for kind, verb in _ASKED_BY.items() if kind in details[0].lower()]
+                self._lose(AuthenticationError(details[0]), refused)
 
-    def _lose(self, error: Exception) -> None:
-        calls, self._calls = self._calls, {}
-        for call, future in calls.items():
-            if not future.done():
+    def _lose(self, error: Exception, verbs: Collection[str] = ("pull", "push", "report")) -> None:
+        for call, (verb, future) in list(self._calls.items()):
+            if verb in verbs and not future.done():
+                del self._calls[call]
                 future.set_exception(error)
                 if not self._pump.closed:
                     self._pump.ask("cancel", call=call)
@@ -156,10 +161,11 @@ class Pulling(Part):
         return self._last_call
 
     async def _call(self, verb: str, **given: Any) -> tuple[str, Any]:
+        self._need_loop()
         pump = self._pump
         call = self._number()
         future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
-        self._calls[call] = future
+        self._calls[call] = verb, future
         try:
             pump.ask(verb, call=call, **given)
             return await future

@@ -182,6 +182,8 @@ class Offering(Part):
                 config = self._peek(app, endpoint, config_id)
             except LookupError:
                 pass
+            except Exception as error:  # noqa: BLE001 - the store's: whoever asked is told that there is something
+                return self._fail(token, error)
             else:
                 return self._answer(token, config)
         self._do(self._get_slowly(token, app, endpoint, config_id))

@@ -176,6 +176,8 @@ def target(
             replica_id=replica_id,
             capture=capture,
             capture_options=segments.keywords(),
+            # Nobody asks it for any.
+            queue_messages=0,
             **made,
         ) as role,
     ):
