@@ -20,7 +20,7 @@ every = pytest.mark.parametrize("name", PROTOCOLS)
 
 
 def test_the_list_has_the_protocols_that_have_a_room():
-    assert list(PROTOCOLS) == ["cdtp", "dcp", "mc0", "mtl"]
+    assert list(PROTOCOLS) == ["cdtp", "dcp", "mc0", "mtl", "cdt"]
     assert {name for name, protocol in PROTOCOLS.items() if protocol.one_way} == {"cdtp"}
 
 
@@ -77,7 +77,7 @@ def test_tags_travel():
 
 
 def test_what_there_is_none_of_is_refused():
-    with pytest.raises(LocalProtocolError, match="'cdtp', 'dcp', 'mc0', 'mtl'"):
+    with pytest.raises(LocalProtocolError, match="'cdtp', 'dcp', 'mc0', 'mtl', 'cdt'"):
         columns.Decoder("foo")
     with pytest.raises(LocalProtocolError, match="compat_dagbox says nothing of CDTP messages"):
         columns.Decoder("cdtp", compat_dagbox=True)

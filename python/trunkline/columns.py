@@ -4,7 +4,7 @@
 ```python
 from trunkline import columns
 
-[protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp', 'mc0', 'mtl']
+[protocol.name for protocol in columns.protocols()]                 # ['cdtp', 'dcp', 'mc0', 'mtl', 'cdt']
 decoder = columns.Decoder("cdtp", tags={"run": "bigint"})
 for source, messages in decoder.decode_rows(header=headers, n_frames=counts):   # any Arrow arrays, up to 64 MiB a batch
     ...
@@ -29,7 +29,18 @@ from trunkline._native.columns import Decoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CdtpOptions", "DcpOptions", "Decoder", "Mc0Options", "Mode", "MtlOptions", "Protocol", "Tags", "protocols"]
+__all__ = [
+    "CdtOptions",
+    "CdtpOptions",
+    "DcpOptions",
+    "Decoder",
+    "Mc0Options",
+    "Mode",
+    "MtlOptions",
+    "Protocol",
+    "Tags",
+    "protocols",
+]
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
 Tags = Literal["variant", "json"] | Mapping[str, str] | None
@@ -88,6 +99,22 @@ class MtlOptions(TypedDict, total=False):
 
     properties: Tags
     json: Tags
+    payload: bool
+
+
+class CdtOptions(TypedDict, total=False):
+    """What may be said of decoding CDT beside the mode.
+
+    Attributes:
+        codec: How bodies are written: as JSON or in binary Avro.
+        bytes_encoding: What stands for bytes in JSON.
+        strict: Whether a timeout must be there, and content must say that it is bytes.
+        payload: Whether to add the contents.
+    """
+
+    codec: Literal["json", "avro"]
+    bytes_encoding: Literal["base64", "latin1"]
+    strict: bool
     payload: bool
 
 

@@ -259,7 +259,7 @@ def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):
         (["--tags", "run"], "--tags takes K=TYPE"),
         (["--tags", "run=int"], "is no type of a tag"),
         (["--tags", "*=bigint"], '"variant"'),
-        (["--protocol", "foo"], "'cdtp', 'dcp', 'mc0', 'mtl'"),
+        (["--protocol", "foo"], "'cdtp', 'dcp', 'mc0', 'mtl', 'cdt'"),
         (["--protocol", "dcp", "--tags", "run=bigint"], "leave it out"),
     ],
 )

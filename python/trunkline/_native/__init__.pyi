@@ -47,9 +47,10 @@ def protocols() -> list[Protocol]:
     """Every protocol whose messages can be decoded into columns."""
 
 def decode(
-    protocol: str, frames: Sequence[Any]
-) -> list[cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message] | None:
-    """The messages in recorded frames, as leniently as any recorder may have been; None where the protocol is not known.
+    protocol: str, frames: Sequence[Any], topic: str | None = None
+) -> list[cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message | Any] | None:
+    """The messages in recorded frames, as leniently as any recorder may have been; None where the protocol is not known. Of CDT the
+    topic says what they are: without, there are none.
 
     Raises:
         DecodeError: The frames are no message.

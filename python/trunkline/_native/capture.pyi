@@ -42,11 +42,11 @@ class RowIterator(Iterator[dict[str, Any]]):
     def __next__(self) -> dict[str, Any]: ...
 
 @final
-class MessageIterator(Iterator[tuple[str, str | None, tuple[bytes, ...]]]):
+class MessageIterator(Iterator[tuple[str, str | None, tuple[bytes, ...], str | None]]):
     """What `Capture.messages` gives."""
 
     def __iter__(self) -> Self: ...
-    def __next__(self) -> tuple[str, str | None, tuple[bytes, ...]]: ...
+    def __next__(self) -> tuple[str, str | None, tuple[bytes, ...], str | None]: ...
 
 @final
 class Import:

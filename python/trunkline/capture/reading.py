@@ -12,13 +12,13 @@ from trunkline import _native as _codec
 from trunkline._arguments import need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
-from trunkline._native import cdtp, dcp, mc0, mtl
+from trunkline._native import cdt, cdtp, dcp, mc0, mtl
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions
+    from trunkline.columns import CdtOptions, CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions
 
 __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "schema"]
 
@@ -26,7 +26,20 @@ __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "s
 SEGMENTS = "[0-9]*.parquet"
 
 # What iterating a capture gives: the messages of every protocol known here.
-AnyMessage: TypeAlias = cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message
+AnyMessage: TypeAlias = (
+    cdtp.Message
+    | dcp.Message
+    | mc0.Message
+    | mtl.Command
+    | mtl.Reply
+    | mtl.Message
+    | cdt.ConfigRequest
+    | cdt.ConfigResponse
+    | cdt.ConfigPush
+    | cdt.ConfigPushResponse
+    | cdt.ConfigNewAvailable
+    | cdt.ConfigUpdated
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +144,9 @@ class Capture:
     def __iter__(self) -> Iterator[AnyMessage]:
         """The messages, each a `Message` of its protocol's room, oldest first; `skipped` counts from 0 again."""
         self.skipped = 0
-        for protocol, error, frames in self._native.messages():
+        for protocol, error, frames, topic in self._native.messages():
             try:
-                messages = None if error is not None else _codec.decode(protocol, frames)
+                messages = None if error is not None else _codec.decode(protocol, frames, topic)
             except DecodeError:
                 messages = None
             if messages is None:
@@ -188,6 +201,11 @@ class Capture:
     @overload
     def decode(
         self, protocol: Literal["mtl"], *, mode: Mode = ..., **options: Unpack[MtlOptions]
+    ) -> pa.RecordBatchReader: ...
+
+    @overload
+    def decode(
+        self, protocol: Literal["cdt"], *, mode: Mode = ..., **options: Unpack[CdtOptions]
     ) -> pa.RecordBatchReader: ...
 
     @overload

@@ -298,7 +298,7 @@ def _speaker(row: dict[str, Any]) -> str:
     """Who says it where a message tells, else the protocol."""
     header = [] if row["header"] is None else [row["header"]]
     try:
-        messages = decode_frames(row["protocol"], [*row["envelope"], *header, *row["payload"]])
+        messages = decode_frames(row["protocol"], [*row["envelope"], *header, *row["payload"]], row["topic"])
     except errors.DecodeError as error:
         return f"error {error.kind}"
     return next((str(message.sender) for message in messages or () if hasattr(message, "sender")), row["protocol"])

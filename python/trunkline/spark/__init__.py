@@ -9,7 +9,7 @@ messages = spark.decode(rows, "cdtp", tags={"run": "bigint", "*": "variant"})
 messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 ```
 
-`decode` makes a table of messages and is the fast path. `from_cdtp`, `from_dcp`, `from_mc0` and `from_mtl` are column functions, for
+`decode` makes a table of messages and is the fast path. `from_cdtp`, `from_dcp`, `from_mc0`, `from_mtl` and `from_cdt` are column functions, for
 frames in a table of your own; `pandas_udfs` has the same for pandas. All three give the same values for the same bytes.
 `runs`, `pair_requests`, `topics` and `contents` put messages together: those of a run, a request with its reply, what
 passed through a topic, and a content with what was said of it.
@@ -18,7 +18,7 @@ passed through a topic, and a content with what was said of it.
 from __future__ import annotations
 
 from trunkline.spark import pandas_udfs
-from trunkline.spark.columns import capture_schema, decode, from_cdtp, from_dcp, from_mc0, from_mtl
+from trunkline.spark.columns import capture_schema, decode, from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl
 from trunkline.spark.contents import contents
 from trunkline.spark.report import (
     CdtpSection,
@@ -56,6 +56,7 @@ __all__ = [
     "capture_schema",
     "contents",
     "decode",
+    "from_cdt",
     "from_cdtp",
     "from_dcp",
     "from_mc0",

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-    from trunkline.columns import CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions, Tags
+    from trunkline.columns import CdtOptions, CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions, Tags
 
 __all__ = [
     "as_columns",
     "capture_schema",
     "decode",
     "decode_keeping",
+    "cdt_columns",
+    "from_cdt",
     "from_cdtp",
     "from_dcp",
     "from_mc0",
@@ -90,6 +92,17 @@ def decode(
 
 @overload
 def decode(
+    df: DataFrame,
+    protocol: Literal["cdt"],
+    *,
+    mode: Mode = ...,
+    columns: Sequence[str] | None = ...,
+    **options: Unpack[CdtOptions],
+) -> DataFrame: ...
+
+
+@overload
+def decode(
     df: DataFrame, protocol: str, *, mode: Mode = ..., columns: Sequence[str] | None = ..., **options: Any
 ) -> DataFrame: ...
 
@@ -141,6 +154,13 @@ def decode(
     is a timestamp, after the year 9999 the number of its seconds; a decimal is a decimal, of more than 38 places the nearest
     double; text that is no UTF-8 is binary. What a recording has in place of secrets is what the columns say.
 
+    For CDT they are `capture_id, segment, seq, received_at_ns, direction, topic, reply_to`, where `df` has them, then `type` (the kind of
+    message, as its subject says it; null for the subjects of others), `instance`, `replica` and `originator` (whom the subject
+    names), `correlation_id`, `timestamp_ms` (Unix time in milliseconds), `timestamp` (the same), `timeout_ms`, `endpoint_message_id`,
+    `app_version_name`, `endpoint_id`, `config_id`, `content_type`, `status_code`, `reason_phrase`, `originator_replica_id`,
+    `content_bytes`, with `payload` the `content` itself, `error` and, in PERMISSIVE mode, `_corrupt_record` (the body of what is
+    no message). What is not said is null. `codec` and `bytes_encoding` say how bodies are written.
+
     It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
     is not asked for. It works on batches and on streams, and with Spark Connect.
 
@@ -148,7 +168,7 @@ def decode(
         df: A capture, or any table with a binary column `header`; for the other protocols also `envelope` and `payload`, arrays
             of binary, for the frames before and after it. Its columns `protocol` (rows of another one are left
             out), `n_frames`, `n_bytes`, `payload` and `n_head` (how many frames of it stand before the body, which is
-            left where it is) are used where present, for MTL `topic` too. Where `n_frames` or `n_bytes` is not, the JVM counts it from
+            left where it is) are used where present, for MTL and CDT `topic` too: of CDT it says what a body is. Where `n_frames` or `n_bytes` is not, the JVM counts it from
             `payload`, which it has to read for that; without either, the counts are null and a missing payload is no
             error.
         protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
@@ -156,8 +176,8 @@ def decode(
             the query, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
         options: What the protocol knows beside. CDTP: `tags`, which columns the tags become; `accept`, the header that is
             a message, or several; `strict`, whether bytes after a header are an error. DCP: `compat_dagbox`, whether types
-            of four bytes are taken as well (DCP-11). MTL: `properties` and `json`. All: `payload`, whether to add the payload frames, of DCP the parts
-            of the data, of mc0 and MTL the body, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
+            of four bytes are taken as well (DCP-11). MTL: `properties` and `json`. CDT: `codec`, `bytes_encoding` and `strict`. All: `payload`, whether to add the payload frames, of DCP the parts
+            of the data, of mc0 and MTL the body, of CDT the content, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
         columns: Those that are wanted, in whatever order; all of them if None. Spark cannot tell a function which of
             its columns a query uses, so each one costs its way to Python and back unless it is left out here.
 
@@ -350,6 +370,55 @@ def from_mtl(
     decoder = Decoder("mtl", properties=properties, json=json, mode=mode, payload=body)
     frames = {"envelope": envelope, "header": header, "payload": payload}
     return _structs(decoder, {**frames, "n_head": n_head, "topic": topic})
+
+
+@needs_extra
+def from_cdt(
+    body: Column | str,
+    topic: Column | str,
+    *,
+    codec: Literal["json", "avro"] = "json",
+    bytes_encoding: Literal["base64", "latin1"] = "base64",
+    strict: bool = True,
+    mode: Mode = "PERMISSIVE",
+    content: bool = False,
+) -> Column:
+    """A column of structs of what CDT messages say, one a message.
+
+    The fields are those of `decode` from `type` to `_corrupt_record`. Where the body is null the struct is; of what is no message
+    it has `error` and `_corrupt_record` only.
+
+    It runs on `arrow_udf`, and what holds for `from_cdtp` holds for it.
+
+    Args:
+        body: The bodies, binary.
+        topic: The subjects they were sent to, which say what they are.
+        codec: How they are written.
+        bytes_encoding: What stands for bytes in JSON.
+        strict: Whether a timeout must be there, and content must say that it is bytes.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        content: Whether to add the contents as a field.
+
+    Raises:
+        LocalProtocolError: There is no such mode.
+        ValueError: There is no such codec or encoding.
+    """
+    decoder = Decoder("cdt", codec=codec, bytes_encoding=bytes_encoding, strict=strict, mode=mode, payload=content)
+    return _structs(decoder, cdt_columns(body, topic))
+
+
+def cdt_columns(body: Column | str, topic: Column | str) -> dict[str, Column | str | None]:
+    """The columns of CDT messages, which are one frame each."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    given = as_columns({"body": body, "topic": topic})
+    is_there = given["body"].isNotNull()
+    return {
+        "envelope": F.when(is_there, F.array().cast("array<binary>")),
+        "header": F.lit(None).cast("binary"),
+        "payload": F.when(is_there, F.array(given["body"])),
+        "topic": given["topic"],
+    }
 
 
 @needs_extra

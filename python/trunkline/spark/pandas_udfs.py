@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from trunkline.columns import BESIDE, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import as_columns, mc0_columns, sent
+from trunkline.spark.columns import as_columns, cdt_columns, mc0_columns, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from trunkline.columns import Mode
 
-__all__ = ["cdtp", "dcp", "mc0", "mtl"]
+__all__ = ["cdt", "cdtp", "dcp", "mc0", "mtl"]
 
 
 @needs_extra
@@ -156,6 +156,36 @@ def mtl(
     decoder = Decoder("mtl", properties=properties, json=json, mode=mode, payload=body)
     frames = {"envelope": envelope, "header": header, "payload": payload}
     return _structs(decoder, {**frames, "n_head": n_head, "topic": topic})
+
+
+@needs_extra
+def cdt(
+    body: Column | str,
+    topic: Column | str,
+    *,
+    codec: Literal["json", "avro"] = "json",
+    bytes_encoding: Literal["base64", "latin1"] = "base64",
+    strict: bool = True,
+    mode: Mode = "PERMISSIVE",
+    content: bool = False,
+) -> Column:
+    """The column of structs that `from_cdt` gives, by way of pandas, which costs a Python object a body.
+
+    Args:
+        body: The bodies, binary.
+        topic: The subjects they were sent to, which say what they are.
+        codec: How they are written.
+        bytes_encoding: What stands for bytes in JSON.
+        strict: Whether a timeout must be there, and content must say that it is bytes.
+        mode: PERMISSIVE or FAILFAST.
+        content: Whether to add the contents as a field.
+
+    Raises:
+        LocalProtocolError: There is no such mode.
+        ValueError: There is no such codec or encoding.
+    """
+    decoder = Decoder("cdt", codec=codec, bytes_encoding=bytes_encoding, strict=strict, mode=mode, payload=content)
+    return _structs(decoder, cdt_columns(body, topic))
 
 
 def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:

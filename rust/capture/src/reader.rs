@@ -318,6 +318,7 @@ impl Iterator for Batches {
 pub struct Rows<'a> {
     protocol: &'a StringArray,
     error: &'a StringArray,
+    topic: &'a StringArray,
     envelope: &'a ListArray,
     header: &'a BinaryArray,
     payload: &'a ListArray,
@@ -329,6 +330,7 @@ impl<'a> Rows<'a> {
         Self {
             protocol: batch["protocol"].as_string(),
             error: batch["error"].as_string(),
+            topic: batch["topic"].as_string(),
             envelope: batch["envelope"].as_list(),
             header: batch["header"].as_binary(),
             payload: batch["payload"].as_list(),
@@ -344,6 +346,12 @@ impl<'a> Rows<'a> {
     pub fn error(&self, row: usize) -> Option<&'a str> {
         let error = self.error;
         error.is_valid(row).then(|| error.value(row))
+    }
+
+    /// What a message is about, where that is known.
+    pub fn topic(&self, row: usize) -> Option<&'a str> {
+        let topic = self.topic;
+        topic.is_valid(row).then(|| topic.value(row))
     }
 
     /// A message as it was on the wire: envelope, header and payload.

@@ -1,6 +1,7 @@
 //! Columns of wire bytes in, Arrow columns out: one call a batch, no row leaves Rust.
 #![forbid(unsafe_code)]
 
+pub mod cdt;
 pub mod cdtp;
 pub mod dcp;
 mod ddl;

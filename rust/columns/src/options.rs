@@ -171,6 +171,8 @@ pub enum Value {
     Flag(bool),
     /// What becomes of what is no message.
     Mode(Mode),
+    /// One name out of a few.
+    Name(String),
     /// Some names out of a few.
     Names(Vec<String>),
     /// Which columns the values of a map become.
@@ -184,6 +186,13 @@ pub enum Setting<O> {
     Flag(fn(&mut O) -> &mut bool),
     /// A [`Value::Mode`].
     Mode(fn(&mut O) -> &mut Mode),
+    /// A [`Value::Name`], of those there are.
+    Name {
+        /// That which is chosen.
+        get: fn(&O) -> &'static str,
+        /// Chooses another; an unknown one is refused.
+        set: fn(&mut O, &str) -> Result<(), PlanError>,
+    },
     /// [`Value::Names`], those there are among them.
     Names {
         /// Those that are chosen.
@@ -200,6 +209,7 @@ impl<O> Setting<O> {
         match self {
             Self::Flag(place) => Value::Flag(*place(options)),
             Self::Mode(place) => Value::Mode(*place(options)),
+            Self::Name { get, .. } => Value::Name(get(options).to_owned()),
             Self::Names { get, .. } => Value::Names(get(options)),
             Self::Tags(place) => Value::Tags(place(options).clone()),
         }
@@ -209,9 +219,10 @@ impl<O> Setting<O> {
         match (self, value) {
             (Self::Flag(place), Value::Flag(value)) => *place(options) = value,
             (Self::Mode(place), Value::Mode(value)) => *place(options) = value,
+            (Self::Name { set, .. }, Value::Name(name)) => set(options, &name)?,
             (Self::Names { set, .. }, Value::Names(names)) => set(options, &names)?,
             (Self::Tags(place), Value::Tags(value)) => *place(options) = value,
-            (Self::Flag(_) | Self::Mode(_) | Self::Names { .. } | Self::Tags(_), _) => {
+            (Self::Flag(_) | Self::Mode(_) | Self::Name { .. } | Self::Names { .. } | Self::Tags(_), _) => {
                 return Err(PlanError::OtherKind(name));
             }
         }

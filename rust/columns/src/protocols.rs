@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use arrow_array::StructArray;
 use arrow_schema::Fields;
-use trunkline_wire::{ErrorKind, cdtp::Cdtp, dcp::Dcp, mc0::Mc0, mtl::Mtl};
+use trunkline_wire::{ErrorKind, cdt::Cdt, cdtp::Cdtp, dcp::Dcp, mc0::Mc0, mtl::Mtl};
 
 use crate::{
     ColumnError, ColumnKind, Parts, PlanError, Rows, Table, Value, decode_rows, decode_structs, input::Input,
@@ -12,8 +12,13 @@ use crate::{
 };
 
 /// Every protocol there are columns of. The first is what is meant where nobody says it.
-pub static PROTOCOLS: &[&dyn Description] =
-    &[&Of::<Cdtp>(PhantomData), &Of::<Dcp>(PhantomData), &Of::<Mc0>(PhantomData), &Of::<Mtl>(PhantomData)];
+pub static PROTOCOLS: &[&dyn Description] = &[
+    &Of::<Cdtp>(PhantomData),
+    &Of::<Dcp>(PhantomData),
+    &Of::<Mc0>(PhantomData),
+    &Of::<Mtl>(PhantomData),
+    &Of::<Cdt>(PhantomData),
+];
 
 /// What there is to know of the columns of a protocol.
 pub trait Description: Sync {

@@ -77,7 +77,7 @@ impl PyCapture {
         Ok(RowIterator(Mutex::new(self.cursor()?)))
     }
 
-    /// All rows, each as ``(protocol, error, frames)``.
+    /// All rows, each as ``(protocol, error, frames, topic)``.
     fn messages(&self) -> PyResult<MessageIterator> {
         Ok(MessageIterator(Mutex::new(self.cursor()?)))
     }
@@ -173,7 +173,8 @@ impl MessageIterator {
             let rows = Rows::new(batch);
             let frames: Vec<_> = rows.frames(row).map(|frame| PyBytes::new(py, frame)).collect();
             let error = rows.error(row).map(|error| name(py, error));
-            (name(py, rows.protocol(row)), error, PyTuple::new(py, frames)?).into_pyobject(py)
+            let topic = rows.topic(row).map(|topic| name(py, topic));
+            (name(py, rows.protocol(row)), error, PyTuple::new(py, frames)?, topic).into_pyobject(py)
         })
     }
 }

@@ -253,6 +253,7 @@ fn taken(name: &str, default: &Value, value: &Bound<'_, PyAny>) -> PyResult<Valu
     Ok(match default {
         Value::Flag(_) => Value::Flag(value.extract()?),
         Value::Mode(_) => Value::Mode(value.extract::<String>()?.parse().map_err(plan_error)?),
+        Value::Name(_) => Value::Name(value.extract()?),
         Value::Names(_) => Value::Names(match value.extract()? {
             Names::One(name) => vec![name],
             Names::Several(names) => names,
@@ -308,6 +309,7 @@ fn shown(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
     Ok(match value {
         Value::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
         Value::Mode(mode) => Mode::name(mode).into_pyobject(py)?.into_any(),
+        Value::Name(name) => name.into_pyobject(py)?.into_any(),
         Value::Names(names) => PyTuple::new(py, names)?.into_any(),
         Value::Tags(tags) => tags.rest().map(RestType::name).into_pyobject(py)?,
     })

@@ -2,13 +2,14 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use trunkline_wire::cdt::Cdt;
 use trunkline_wire::cdtp::Cdtp;
 use trunkline_wire::dcp::Dcp;
 use trunkline_wire::mc0::Mc0;
 use trunkline_wire::mtl;
 use trunkline_wire::{Framing, Protocol as _};
 
-use crate::{cdtp, dcp, frames, mc0, mtl as room_of_mtl};
+use crate::{cdt, cdtp, dcp, frames, mc0, mtl as room_of_mtl};
 
 /// Frames into messages, as leniently as any recorder may have been.
 type Decode = for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>>;
@@ -20,9 +21,17 @@ static ROOMS: &[(&str, Decode)] = &[
     (mtl::Data::NAME, room_of_mtl::recorded),
 ];
 
-/// The messages in recorded frames; None where nothing is known of their protocol.
+/// The messages in recorded frames; None where nothing is known of their protocol. Of some the topic alone says what they are.
 #[pyfunction]
-pub(crate) fn decode<'py>(protocol: &str, frames: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+#[pyo3(signature = (protocol, frames, topic = None))]
+pub(crate) fn decode<'py>(
+    protocol: &str,
+    frames: &Bound<'py, PyAny>,
+    topic: Option<&str>,
+) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    if protocol == Cdt::NAME {
+        return cdt::recorded(frames, topic).map(Some);
+    }
     let room = ROOMS.iter().find(|(name, _)| *name == protocol);
     room.map(|(_, decode)| decode(frames)).transpose()
 }

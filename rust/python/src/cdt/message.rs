@@ -375,6 +375,25 @@ pub(crate) fn encode<'py>(
     Ok(PyBytes::new(message.py(), &held(message)?.encoded(settings)))
 }
 
+/// The message in recorded frames, where its subject says what it is.
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let held = frames::held("frames", frames)?;
+    let told = topic.map(cdt::subject::told).unwrap_or_default();
+    let body = held.last().map(|body| body.share(frames.py())).unwrap_or_default();
+    // That nobody has heard a request is said by an answer without a body.
+    let kind = told.kind.filter(|_| !(body.is_empty() && told.replica.is_some()));
+    let Some(kind) = kind else { return Ok(vec![]) };
+    let at = held.len().saturating_sub(1);
+    // Whichever codec it was recorded with: what is JSON begins as no Avro does that makes sense.
+    let mut settings = Settings { strict: false, ..Settings::default() };
+    if !body.starts_with(b"{") {
+        settings.codec = Codec::Avro;
+    }
+    let read = cdt::decode(&body, kind, &settings).map_err(|rejected| rejected.fault.in_frame(at));
+    let message = read.map_err(|error| decode_error("cdt", error))?.into_owned();
+    Ok(vec![spoken(frames.py(), Received { message, body, settings })?])
+}
+
 /// A pickled message.
 #[pyfunction]
 #[pyo3(name = "_restore")]

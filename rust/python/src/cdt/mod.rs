@@ -6,7 +6,7 @@ mod message;
 pub(crate) use driven::{source_machine, target_machine};
 pub(crate) use message::{
     PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse, PyConfigUpdated,
-    decode, encode, restore,
+    decode, encode, recorded, restore,
 };
 
 use pyo3::prelude::*;

@@ -1,0 +1,308 @@
+//! CDT messages as columns.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef,
+    types::{Int32Type, Int64Type, TimestampMicrosecondType},
+};
+use arrow_schema::{DataType, Field, Fields};
+use trunkline_wire::{
+    DecodeError, Protocol as _,
+    cdt::{
+        BytesEncoding, Cdt, Codec, Kind, Message as Said, Settings,
+        subject::{Told, told},
+    },
+};
+
+use crate::{
+    Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table,
+    options::{UTC, timestamp_type},
+    output::{Bytes, Numbers, Slugs},
+};
+
+/// What is to be decoded, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How bodies are written.
+    pub settings: Settings,
+    /// What becomes of what is no message.
+    pub mode: Mode,
+    /// Whether there is a column of the contents.
+    pub payload: bool,
+}
+
+const CODECS: [(&str, Codec); 2] = [("json", Codec::Json), ("avro", Codec::Avro)];
+const ENCODINGS: [(&str, BytesEncoding); 2] = [("base64", BytesEncoding::Base64), ("latin1", BytesEncoding::Latin1)];
+
+fn name_of<T: Copy + PartialEq>(known: &[(&'static str, T)], value: T) -> &'static str {
+    known.iter().find(|(_, one)| *one == value).map_or("", |(name, _)| name)
+}
+
+fn named<T: Copy>(option: &'static str, known: &[(&'static str, T)], name: &str) -> Result<T, PlanError> {
+    let found = known.iter().find(|(one, _)| *one == name);
+    let names = || known.iter().map(|(name, _)| *name).collect();
+    found.map(|(_, value)| *value).ok_or_else(|| PlanError::UnknownName(option, name.to_owned(), names()))
+}
+
+impl Table for Cdt {
+    type Options = Options;
+    type Rows = Messages;
+    type Structs = Messages;
+
+    const OPTIONS: &'static [(&'static str, Setting<Options>)] = &[
+        (
+            "codec",
+            Setting::Name {
+                get: |options| name_of(&CODECS, options.settings.codec),
+                set: |options, name| named("codec", &CODECS, name).map(|codec| options.settings.codec = codec),
+            },
+        ),
+        (
+            "bytes_encoding",
+            Setting::Name {
+                get: |options| name_of(&ENCODINGS, options.settings.bytes_encoding),
+                set: |options, name| {
+                    named("bytes_encoding", &ENCODINGS, name).map(|encoding| options.settings.bytes_encoding = encoding)
+                },
+            },
+        ),
+        ("strict", Setting::Flag(|options| &mut options.settings.strict)),
+        ("mode", Setting::Mode(|options| &mut options.mode)),
+        ("payload", Setting::Flag(|options| &mut options.payload)),
+    ];
+    const INPUTS: &'static [Input] = &[
+        Input { name: "envelope", need: Need::Always },
+        Input { name: "header", need: Need::Always },
+        Input { name: "payload", need: Need::Always },
+        // It says what kind of message a body is.
+        Input { name: "topic", need: Need::Always },
+    ];
+    const KEPT: &'static [&'static str] =
+        &["capture_id", "segment", "seq", "received_at_ns", "direction", "topic", "reply_to"];
+    const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::TimestampExceedsBigint, ColumnKind::MessageTooLarge];
+
+    fn settings(options: &Options) -> &Settings {
+        &options.settings
+    }
+
+    fn mode(options: &Options) -> Mode {
+        options.mode
+    }
+
+    #[inline]
+    fn read(message: &Message<'_>, settings: &Settings) -> Result<Option<Said<'static>>, DecodeError> {
+        let told = subject(message);
+        let body = message.frames.last().copied().unwrap_or_default();
+        // That nobody has heard a request is said by an answer without a body.
+        let kind = told.kind.filter(|_| !(body.is_empty() && told.replica.is_some()));
+        Self::decode(message.frames, &Settings { kind, ..*settings })
+    }
+}
+
+fn subject<'a>(message: &Message<'a>) -> Told<'a> {
+    message.topic.map(told).unwrap_or_default()
+}
+
+/// The columns of messages, being built; rows and structs have the same.
+#[derive(Debug)]
+pub struct Messages {
+    message_type: Slugs,
+    instance: Bytes,
+    replica: Bytes,
+    originator: Bytes,
+    correlation_id: Bytes,
+    timestamp_ms: Numbers<Int64Type>,
+    timestamp: Numbers<TimestampMicrosecondType>,
+    timeout_ms: Numbers<Int64Type>,
+    endpoint_message_id: Bytes,
+    app_version_name: Bytes,
+    endpoint_id: Bytes,
+    config_id: Bytes,
+    content_type: Bytes,
+    status_code: Numbers<Int32Type>,
+    reason_phrase: Bytes,
+    originator_replica_id: Bytes,
+    content_bytes: Numbers<Int64Type>,
+    content: Option<Bytes>,
+    error: Slugs,
+    corrupt_record: Option<Bytes>,
+}
+
+impl Builder<Cdt> for Messages {
+    fn fields(options: &Options) -> Fields {
+        let text = |name| Field::new(name, DataType::Utf8, true);
+        let bigint = |name| Field::new(name, DataType::Int64, true);
+        let mut fields = vec![
+            text("type"),
+            text("instance"),
+            text("replica"),
+            text("originator"),
+            text("correlation_id"),
+            bigint("timestamp_ms"),
+            Field::new("timestamp", timestamp_type(), true),
+            bigint("timeout_ms"),
+            text("endpoint_message_id"),
+            text("app_version_name"),
+            text("endpoint_id"),
+            text("config_id"),
+            text("content_type"),
+            Field::new("status_code", DataType::Int32, true),
+            text("reason_phrase"),
+            text("originator_replica_id"),
+            bigint("content_bytes"),
+        ];
+        if options.payload {
+            fields.push(Field::new("content", DataType::Binary, true));
+        }
+        fields.push(text("error"));
+        if options.mode == Mode::Permissive {
+            fields.push(Field::new("_corrupt_record", DataType::Binary, true));
+        }
+        fields.into()
+    }
+
+    fn new(options: &Options) -> Self {
+        Self {
+            message_type: Slugs::default(),
+            instance: Bytes::default(),
+            replica: Bytes::default(),
+            originator: Bytes::default(),
+            correlation_id: Bytes::default(),
+            timestamp_ms: Numbers::default(),
+            timestamp: Numbers::default(),
+            timeout_ms: Numbers::default(),
+            endpoint_message_id: Bytes::default(),
+            app_version_name: Bytes::default(),
+            endpoint_id: Bytes::default(),
+            config_id: Bytes::default(),
+            content_type: Bytes::default(),
+            status_code: Numbers::default(),
+            reason_phrase: Bytes::default(),
+            originator_replica_id: Bytes::default(),
+            content_bytes: Numbers::default(),
+            content: options.payload.then(Bytes::default),
+            error: Slugs::default(),
+            corrupt_record: (options.mode == Mode::Permissive).then(Bytes::default),
+        }
+    }
+
+    #[inline]
+    fn weight(message: &Message<'_>, _: &Option<Said<'static>>, _: usize) -> (usize, usize) {
+        (message.weight + message.topic.map_or(0, str::len), 1)
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [
+            Some(&self.instance),
+            Some(&self.replica),
+            Some(&self.originator),
+            Some(&self.correlation_id),
+            Some(&self.endpoint_message_id),
+            Some(&self.app_version_name),
+            Some(&self.endpoint_id),
+            Some(&self.config_id),
+            Some(&self.content_type),
+            Some(&self.reason_phrase),
+            Some(&self.originator_replica_id),
+            self.content.as_ref(),
+            self.corrupt_record.as_ref(),
+        ];
+        let numbers = [&self.timestamp_ms, &self.timeout_ms, &self.content_bytes];
+        self.message_type.bytes()
+            + self.error.bytes()
+            + texts.into_iter().flatten().map(Bytes::bytes).sum::<usize>()
+            + numbers.into_iter().map(Numbers::bytes).sum::<usize>()
+            + self.timestamp.bytes()
+            + self.status_code.bytes()
+    }
+
+    #[inline]
+    fn push(&mut self, message: &Message<'_>, said: &Option<Said<'static>>, _: usize) -> Result<(), ColumnError> {
+        let exceeds = self.append(subject(message), said.as_ref())?;
+        self.fault(exceeds.map(ColumnKind::slug), None)
+    }
+
+    fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
+        self.append(Told::default(), None)?;
+        self.fault(Some(kind), frames.and_then(<[_]>::last).copied())
+    }
+
+    fn push_null(&mut self) -> Result<(), ColumnError> {
+        self.append(Told::default(), None)?;
+        self.fault(None, None)
+    }
+
+    fn finish(mut self, _: &Options) -> Result<Vec<ArrayRef>, ColumnError> {
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(self.message_type.finish()?),
+            Arc::new(self.instance.finish_text()?),
+            Arc::new(self.replica.finish_text()?),
+            Arc::new(self.originator.finish_text()?),
+            Arc::new(self.correlation_id.finish_text()?),
+            Arc::new(self.timestamp_ms.finish()?),
+            Arc::new(self.timestamp.finish()?.with_timezone(UTC)),
+            Arc::new(self.timeout_ms.finish()?),
+            Arc::new(self.endpoint_message_id.finish_text()?),
+            Arc::new(self.app_version_name.finish_text()?),
+            Arc::new(self.endpoint_id.finish_text()?),
+            Arc::new(self.config_id.finish_text()?),
+            Arc::new(self.content_type.finish_text()?),
+            Arc::new(self.status_code.finish()?),
+            Arc::new(self.reason_phrase.finish_text()?),
+            Arc::new(self.originator_replica_id.finish_text()?),
+            Arc::new(self.content_bytes.finish()?),
+        ];
+        if let Some(column) = &mut self.content {
+            columns.push(Arc::new(column.finish()?));
+        }
+        columns.push(Arc::new(self.error.finish()?));
+        if let Some(column) = &mut self.corrupt_record {
+            columns.push(Arc::new(column.finish()?));
+        }
+        Ok(columns)
+    }
+}
+
+/// A text that is there.
+fn filled(text: &str) -> Option<&[u8]> {
+    Some(text.as_bytes()).filter(|text| !text.is_empty())
+}
+
+impl Messages {
+    /// Appends a row, and tells what of it a column cannot hold.
+    #[inline]
+    fn append(&mut self, told: Told<'_>, said: Option<&Said<'_>>) -> Result<Option<ColumnKind>, ColumnError> {
+        // A subject alone makes no message.
+        let told = if said.is_some() { told } else { Told::default() };
+        self.message_type.push(told.kind.map(Kind::name));
+        self.instance.push(told.instance.map(str::as_bytes))?;
+        self.replica.push(told.replica.map(str::as_bytes))?;
+        self.originator.push(told.originator.map(str::as_bytes))?;
+        self.correlation_id.push(said.and_then(|said| filled(&said.correlation_id)))?;
+        let timestamp_ms = said.map(|said| said.timestamp_ms);
+        let micros = timestamp_ms.map(|ms| ms.checked_mul(1000));
+        self.timestamp_ms.push(timestamp_ms);
+        self.timestamp.push(micros.flatten());
+        self.timeout_ms.push(said.map(|said| said.timeout_ms));
+        self.endpoint_message_id.push(said.and_then(|said| filled(&said.endpoint_message_id)))?;
+        self.app_version_name.push(said.and_then(|said| filled(&said.app_version_name)))?;
+        self.endpoint_id.push(said.and_then(|said| filled(&said.endpoint_id)))?;
+        self.config_id.push(said.and_then(|said| filled(&said.config_id)))?;
+        self.content_type.push(said.and_then(|said| filled(&said.content_type)))?;
+        self.status_code.push(said.filter(|said| said.kind.has_status()).map(|said| said.status_code));
+        self.reason_phrase.push(said.and_then(|said| filled(&said.reason_phrase)))?;
+        self.originator_replica_id.push(said.and_then(|said| filled(&said.originator_replica_id)))?;
+        let content = said.and_then(|said| said.content.as_deref());
+        self.content_bytes.push(content.and_then(|content| i64::try_from(content.len()).ok()));
+        if let Some(column) = &mut self.content {
+            column.push(content)?;
+        }
+        Ok(matches!(micros, Some(None)).then_some(ColumnKind::TimestampExceedsBigint))
+    }
+
+    fn fault(&mut self, error: Option<&'static str>, body: Option<&[u8]>) -> Result<(), ColumnError> {
+        self.error.push(error);
+        self.corrupt_record.as_mut().map_or(Ok(()), |column| column.push(body))
+    }
+}
