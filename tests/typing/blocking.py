@@ -8,7 +8,7 @@ from typing import Any, Literal, assert_type
 import zmq
 
 import trunkline
-from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
+from trunkline import capture, cdt, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
 
 
 def sends(array: bytearray, context: zmq.Context[zmq.Socket[bytes]], options: trunkline.RoleOptions) -> None:
@@ -117,18 +117,38 @@ def reads(path: Path) -> None:
     opened = capture.open(path)
     assert_type(opened, capture.Capture)
     for message in opened:
-        assert_type(message, cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message)
         if isinstance(message, cdtp.Message):
             assert_type(message.tags, dict[str, Any])
         elif isinstance(message, dcp.Message):
             assert_type(message.service, bytes | None)
         elif isinstance(message, mc0.Message):
             assert_type(message, mc0.Message)
-        else:
+        elif isinstance(message, mtl.Command | mtl.Reply | mtl.Message):
             assert_type(message, mtl.Command | mtl.Reply | mtl.Message)
+        else:
+            assert_type(message.correlation_id, str)
     assert_type(iter(opened), Iterator[capture.AnyMessage])
     assert_type(capture.replay(path, bind="tcp://127.0.0.1:*", rate=1000), int)
     capture.replay(path, rate="fast")  # type: ignore[arg-type]
+
+
+def configures(url: str) -> None:
+    with (
+        cdt.Target("cdp", servers=url, store=cdt.MemoryStore()) as target,
+        cdt.Source("cmx", target="cdp", servers=[url], codec="avro") as source,
+    ):
+        assert_type(target.put("app", "endpoint", b"x", if_current=None), str)
+        assert_type(target.get("app", "endpoint").content, bytes)
+        assert_type(target.rollout("app"), Sequence[cdt.Rollout])
+        assert_type(target.stats, cdt.TargetStats)
+        assert_type(source.pull("app", "endpoint", timeout_s=None), cdt.ConfigResponse)
+        assert_type(source.push("app", "endpoint", b"x", confirm="applied"), str)
+        for event in source:
+            assert_type(event, cdt.ConfigNewAvailable | cdt.ConfigUpdated)
+        for response in source.watch("app", "endpoint"):
+            assert_type(response.content, bytes | None)
+    source.push("app", "endpoint", "x")  # type: ignore[arg-type]
+    cdt.Source("cmx", target="cdp", codec="xml")  # type: ignore[arg-type]
 
 
 def decodes(frames: list[bytes]) -> None:

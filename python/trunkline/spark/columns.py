@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = [
     "as_columns",
     "capture_schema",
+    "cdt_columns",
     "decode",
     "decode_keeping",
-    "cdt_columns",
     "from_cdt",
     "from_cdtp",
     "from_dcp",
