@@ -11,6 +11,7 @@ from trunkline import _native, errors
 ROOMS = [
     "trunkline",
     "trunkline.capture",
+    "trunkline.cdt",
     "trunkline.cdtp",
     "trunkline.chirp",
     "trunkline.columns",
@@ -34,10 +35,10 @@ def test_every_exported_name_exists_and_is_documented(name):
 
 
 def test_every_public_method_is_documented():
-    from trunkline import cdtp, chirp, dcp, mc0, mtl, testing
+    from trunkline import cdt, cdtp, chirp, dcp, mc0, mtl, testing
 
     seen = 0
-    for room in (cdtp, chirp, dcp, mc0, mtl, testing):
+    for room in (cdt, cdtp, chirp, dcp, mc0, mtl, testing):
         for name in room.__all__:
             for attribute, value in inspect.getmembers(getattr(room, name)):
                 if not attribute.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
@@ -47,11 +48,11 @@ def test_every_public_method_is_documented():
 
 
 def test_blocking_and_asyncio_have_the_same_names():
-    from trunkline import cdtp, chirp, dcp, mc0, mtl
+    from trunkline import cdt, cdtp, chirp, dcp, mc0, mtl
 
-    rooms = (cdtp, chirp, dcp, mc0, mtl)
+    rooms = (cdt, cdtp, chirp, dcp, mc0, mtl)
     pairs = [(room, name) for room in rooms for name in room.__all__ if f"Async{name}" in room.__all__]
-    names = "Receiver Recorder Sender Beacon Broker Client Worker Connector Middleware Client Reader Server Writer"
+    names = "Recorder Source Target Watch Receiver Recorder Sender Beacon Broker Client Worker Connector Middleware Client Reader Server Writer"
     assert [name for _, name in pairs] == names.split()
     for room, name in pairs:
         blocking, twin = getattr(room, name), getattr(room, f"Async{name}")

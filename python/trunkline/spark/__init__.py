@@ -11,8 +11,8 @@ messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 
 `decode` makes a table of messages and is the fast path. `from_cdtp`, `from_dcp`, `from_mc0`, `from_mtl` and `from_cdt` are column functions, for
 frames in a table of your own; `pandas_udfs` has the same for pandas. All three give the same values for the same bytes.
-`runs`, `pair_requests`, `topics` and `contents` put messages together: those of a run, a request with its reply, what
-passed through a topic, and a content with what was said of it.
+`runs`, `pair_requests`, `topics`, `contents` and `rollout` put messages together: those of a run, a request with its reply, what
+passed through a topic, a content with what was said of it, and a configuration on its way to an endpoint.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from trunkline.spark.report import (
     report,
 )
 from trunkline.spark.requests import pair_requests
+from trunkline.spark.rollout import rollout
 from trunkline.spark.runs import runs
 from trunkline.spark.session import session
 from trunkline.spark.topics import topics
@@ -64,6 +65,7 @@ __all__ = [
     "pair_requests",
     "pandas_udfs",
     "report",
+    "rollout",
     "runs",
     "session",
     "topics",

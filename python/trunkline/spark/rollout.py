@@ -1,0 +1,82 @@
+"""Configurations of CDT on their way to endpoints, from decoded messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trunkline.spark._missing import needs_extra
+from trunkline.spark.columns import need_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["ROLLOUT_COLUMNS", "rollout"]
+
+# What the way of a configuration is told from, of what `decode` gives.
+ROLLOUT_COLUMNS = (
+    "received_at_ns",
+    "type",
+    "app_version_name",
+    "endpoint_id",
+    "config_id",
+    "status_code",
+)
+
+
+@needs_extra
+def rollout(decoded: DataFrame) -> DataFrame:
+    """How far each configuration of each endpoint has come, a row for each.
+
+    The columns are:
+
+    - `app_version_name`, `endpoint_id`, `config_id`;
+    - `available_at`: when it was first announced, by a ConfigNewAvailable; null where that is not among the messages;
+    - `pulled_at`: when a target first answered with it, with a status of 2xx;
+    - `applied_at`: when somebody first told that the endpoint has taken it on, by a ConfigUpdated;
+    - `time_to_applied_ns`: from the first announcement to that, in nanoseconds; null where either is missing or the announcement came
+      later, as of a configuration that is told of again;
+    - `announcements`, `pulls` and `reports`: how many of each there were.
+
+    Times are those of receipt, timestamps; what several recorded is counted by each. The order of the rows does not matter.
+
+    Args:
+        decoded: What `decode` gives for ``"cdt"``, with the columns `received_at_ns`, `type`, `app_version_name`, `endpoint_id`,
+            `config_id` and `status_code`. A batch, not a stream.
+
+    Raises:
+        LocalProtocolError: A column is missing.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    need_columns(decoded, ROLLOUT_COLUMNS, "a rollout takes what `decode` makes of")
+    is_good = F.col("status_code").between(200, 299)
+    steps = {
+        "available": F.col("type") == "ConfigNewAvailable",
+        "pulled": (F.col("type") == "ConfigResponse") & is_good,
+        "applied": F.col("type") == "ConfigUpdated",
+    }
+    counts = {"available": "announcements", "pulled": "pulls", "applied": "reports"}
+    is_any = steps["available"] | steps["pulled"] | steps["applied"]
+    found = (
+        decoded.where(is_any)
+        .groupBy("app_version_name", "endpoint_id", "config_id")
+        .agg(
+            *(F.min(F.when(is_it, F.col("received_at_ns"))).alias(f"{name}_ns") for name, is_it in steps.items()),
+            *(F.count_if(is_it).alias(counts[name]) for name, is_it in steps.items()),
+        )
+    )
+    took = F.col("applied_ns") - F.col("available_ns")
+    return found.select(
+        "app_version_name",
+        "endpoint_id",
+        "config_id",
+        *(_moment(f"{name}_ns").alias(f"{name}_at") for name in steps),
+        F.when(took >= 0, took).alias("time_to_applied_ns"),
+        *counts.values(),
+    )
+
+
+def _moment(column: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.timestamp_micros(F.expr(f"{column} div 1000"))
