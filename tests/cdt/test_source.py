@@ -390,6 +390,9 @@ async def test_what_is_larger_than_a_message_is_refused(server):
             await source.push("app-1", "e-1", bytes(1 << 20))
         assert raised.value.status_code == 413
         assert source.stats.sent == 0
+    async with cdt.AsyncSource("cmx", target="cdp", servers=server.url, max_content_bytes=5) as source:
+        with pytest.raises(ConfigError, match="room for 5"):
+            await source.push("app-1", "e-1", b"123456")
 
 
 @pytest.mark.req("CDT-11")

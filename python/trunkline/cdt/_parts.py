@@ -28,6 +28,7 @@ from trunkline._arguments import (
 from trunkline._native.cdt import ConfigNewAvailable, ConfigUpdated, is_token
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role
+from trunkline._text import counted
 from trunkline.cdt import _portal
 from trunkline.cdt._connection import Connection, Deliver, Happened
 from trunkline.cdt._pump import Pump
@@ -36,6 +37,7 @@ from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
 from trunkline.errors import (
     AuthenticationError,
     ClosedError,
+    ConfigError,
     LocalProtocolError,
     TimeoutError,  # noqa: A004 - trunkline's
 )
@@ -48,6 +50,9 @@ Result = TypeVar("Result")
 # Bytes of events that may wait to be handed out: their content, and so much for each.
 _EVENT_BYTES = 512
 _MOST_EVENT_BYTES = 256 << 20
+
+# What a message takes beside names and content.
+_OVERHEAD = 768
 
 # How long a role finishes what it has, unless it is told.
 DRAIN_S = 5.0
@@ -86,7 +91,7 @@ def _checked(given: CdtOptions) -> CdtOptions:
         refuse("tls", "an ssl.SSLContext or None", chosen["tls"])
     need_choice("codec", chosen["codec"], get_args(Codec))
     need_choice("bytes_encoding", chosen["bytes_encoding"], get_args(BytesEncoding))
-    for flag in ("strict", "queue_events", "include_own"):
+    for flag in ("strict", "queue", "queue_events", "include_own", "include_content"):
         need_flag(flag, chosen[flag])
     need_name("protocol_token", chosen["protocol_token"])
     need_text("prefix", chosen["prefix"])
@@ -95,6 +100,7 @@ def _checked(given: CdtOptions) -> CdtOptions:
     if chosen["replica_id"] is not None:
         need_name("replica_id", chosen["replica_id"])
     need_number("clock_skew_ms", chosen["clock_skew_ms"])
+    need_number("max_content_bytes", chosen["max_content_bytes"], may_be_none=True)
     need_number("queue_messages", chosen["queue_messages"])
     need_callable("on_drop", chosen["on_drop"])
     need_path("capture", chosen["capture"], may_be_none=True)
@@ -263,6 +269,17 @@ class Part(Role):
             message = f"{self!r} is bound to the loop it was opened in"
             raise LocalProtocolError(message)
         return loop
+
+    def _need_room(self, app: str, endpoint: str, content: bytes, content_type: str) -> None:
+        """Refuses what no message could hold (CDT-31)."""
+        most = self._chosen["max_content_bytes"]
+        if most is None:
+            names = sum(len(name.encode()) for name in (app, endpoint, content_type))
+            room = max(0, self._pump.connection.max_payload - _OVERHEAD - 2 * names)
+            most = room if self._chosen["codec"] == "avro" else room // 4 * 3
+        if len(content) > most:
+            message = f"{counted(len(content), 'byte')}, and there is room for {most} in a message"
+            raise ConfigError(413, message)
 
     async def _receive(self, timeout_s: float | None) -> Event:
         need_seconds("timeout_s", timeout_s, may_be_none=True)

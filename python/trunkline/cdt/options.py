@@ -33,9 +33,14 @@ class CdtOptions(TypedDict, total=False):
         strict: Refuse messages without a timeout, and content that does not say that it is bytes. Default: True.
         protocol_token: The protocol's token in subjects. Default: "cmx2cdp".
         prefix: What all subjects begin with. Default: "kaa.v1".
+        queue: Let the replicas of a service share the requests to it (CDT-05); else each has all. A source has none to share. Default: True.
         queue_events: Let the replicas of a service share the events that they hand out: each has some. Watches and confirmations
             see all the same. Default: False.
         include_own: Hand out a replica's own events as well. Default: False.
+        include_content: Announce a configuration with its content, where there is room for it in a message (CDT-45). A source announces
+            none. Default: False.
+        max_content_bytes: The largest content that a target keeps, or a source pushes, in bytes; None: what fits into a message of the
+            server. Default: none.
         clock_skew_ms: How much later than its time a message may come, in milliseconds, for clocks that differ. Default: 0.
         queue_messages: Events that may wait to be handed out; the newest are dropped beyond it, as ``queue_full``. 0: none are.
             Default: 100,000.
@@ -59,8 +64,11 @@ class CdtOptions(TypedDict, total=False):
     strict: bool
     protocol_token: str
     prefix: str
+    queue: bool
     queue_events: bool
     include_own: bool
+    include_content: bool
+    max_content_bytes: int | None
     clock_skew_ms: int
     queue_messages: int
     on_drop: Callable[[Dropped], object] | None
@@ -82,8 +90,11 @@ DEFAULTS: CdtOptions = {
     "strict": True,
     "protocol_token": "cmx2cdp",
     "prefix": "kaa.v1",
+    "queue": True,
     "queue_events": False,
     "include_own": False,
+    "include_content": False,
+    "max_content_bytes": None,
     "clock_skew_ms": 0,
     "queue_messages": 100_000,
     "on_drop": None,

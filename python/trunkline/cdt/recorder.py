@@ -21,6 +21,19 @@ from trunkline.options import spelled_out
 __all__ = ["AsyncRecorder", "Recorder", "RecorderStats", "Recording"]
 
 
+# What says nothing of who only listens.
+_OF_ROLES = (
+    "capture",
+    "replica_id",
+    "queue",
+    "queue_events",
+    "queue_messages",
+    "include_own",
+    "include_content",
+    "max_content_bytes",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RecorderStats:
     """Counters of a recorder since its start.
@@ -98,7 +111,7 @@ class _Ear:
 class Recording(Part):
     """What a recorder does apart from waiting."""
 
-    @spelled_out(CdtOptions, without=("capture", "replica_id", "queue_events", "include_own"), defaults=DEFAULTS)
+    @spelled_out(CdtOptions, without=_OF_ROLES, defaults=DEFAULTS)
     def __init__(
         self,
         directory: str | os.PathLike[str],

@@ -266,7 +266,9 @@ class Pulling(Part):
         raise self._failed(how, timeout_s)
 
     async def _push_content(self, app: str, endpoint: str, content: bytes, *given: Any) -> str:
+        need_names(app_version_name=app, endpoint_id=endpoint)
         need_bytes("content", content)
+        self._need_room(app, endpoint, content, str(given[0]))
         return await self._push(app, endpoint, bytes(content), *given)
 
     async def _report(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:

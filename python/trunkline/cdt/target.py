@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from trunkline._arguments import need_bytes, need_flag, need_number, need_seconds, need_text, refuse
-from trunkline._text import counted
+from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
@@ -22,9 +21,6 @@ __all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
 
 # The type of a configuration that is given none.
 CONTENT_TYPE = "application/json"
-
-# What a response takes beside names and content.
-_OVERHEAD = 768
 
 _THREADS = 4
 
@@ -82,24 +78,23 @@ class Offering(Part):
         name: str,
         *,
         store: str | os.PathLike[str] | Store = ":memory:",
-        queue: bool = True,
-        include_content: bool = False,
-        max_content_bytes: int | None = None,
         store_timeout_s: float = 10.0,
         **options: Unpack[CdtOptions],
     ) -> None:
         self._set_up("target", name, options)
-        need_flag("queue", queue)
-        need_flag("include_content", include_content)
-        need_number("max_content_bytes", max_content_bytes, may_be_none=True)
         need_seconds("store_timeout_s", store_timeout_s)
         self._given_store = store
-        self._settings = {"queue": queue, "include_content": include_content, "store_timeout_s": store_timeout_s}
-        self._max_content_bytes = max_content_bytes
+        self._store_timeout_s = float(store_timeout_s)
         self._made()
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "cdt.target", {**self._taking_part(), **self._settings}
+        chosen = self._chosen
+        return "cdt.target", {
+            **self._taking_part(),
+            "queue": chosen["queue"],
+            "include_content": chosen["include_content"],
+            "store_timeout_s": self._store_timeout_s,
+        }
 
     async def _start(self) -> None:
         self._store = await self._opened_store()
@@ -305,17 +300,6 @@ class Offering(Part):
         self._configs += stored.is_new
         return stored
 
-    def _need_room(self, app: str, endpoint: str, content: bytes, content_type: str) -> None:
-        """Refuses what no answer could hold (CDT-31)."""
-        most = self._max_content_bytes
-        if most is None:
-            names = sum(len(name.encode()) for name in (app, endpoint, content_type))
-            room = max(0, self._pump.connection.max_payload - _OVERHEAD - 2 * names)
-            most = room if self._chosen["codec"] == "avro" else room // 4 * 3
-        if len(content) > most:
-            message = f"{counted(len(content), 'byte')}, and there is room for {most} in a message"
-            raise ConfigError(413, message)
-
     async def _put(
         self,
         app_version_name: str,
@@ -377,9 +361,6 @@ class Target(Offering, BlockingPart):
         name: The service it is a replica of, one token of a NATS subject.
         store: A file of SQLite, which is made where there is none and which several processes may share; ``":memory:"``; ``"jetstream"`` for the key-value store of the server, which replicas on several machines may share; or an
             object with the methods of `trunkline.cdt.Store`, which you close yourself.
-        queue: Let the replicas of the service share its requests (CDT-05); else each answers all.
-        include_content: Announce a configuration with its content, where there is room for it in a message (CDT-45).
-        max_content_bytes: The largest content that is kept, in bytes; None: what fits into a message of the server.
         store_timeout_s: How long the store may take, in seconds, before who asked is told that it failed.
         **options: Where the NATS is and how messages are written, each in `trunkline.cdt.CdtOptions`.
 
