@@ -1,3 +1,4 @@
+import signal
 import threading
 
 import pytest
@@ -6,6 +7,9 @@ from hypothesis import settings
 
 from peers.chirp import Peer
 from trunkline import cdtp
+
+# Under nohup it is ignored, and the commands that tests tell of a closed terminal would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long an example takes says more of the machine, and of what else it does, than of us.
 settings.register_profile("patient", deadline=None)

@@ -171,7 +171,8 @@ def test_stats_come_between(start, push):
 def test_messages_without_records_do_not_count(start, push, bad):
     command = start("cdtp", "receive", "--connect", push.endpoint, "--count", "3", "--json")
     command.ready()
-    push.send(*[batch("D")] * 5, spec("D"), *bad, batch("D"), *bad, *[spec("D")] * 2, *[batch("D")] * 5, spec("last"))
+    push.send(*[batch("D")] * 5, spec("D"), *bad, batch("D"), *bad, *[spec("D")] * 2)
+    push.offer(*[batch("D")] * 5, spec("last"))
     assert [command.event()["sender"] for _ in range(3)] == ["D"] * 3
     assert command.event("stopped")["reason"] == "count"
     command.end()
@@ -199,7 +200,8 @@ def test_after_the_count_nothing_more_is_read(start, push):
     command = start("cdtp", "receive", "--connect", push.endpoint, "--count", "5", "--json")
     command.ready()
     two = batch("D", [1, {}, []], [2, {}, []])
-    push.send([b"bad"], two, batch("D"), [b"bad"], two, *[two] * 20)
+    push.send([b"bad"], two, batch("D"), [b"bad"], two)
+    push.offer(*[two] * 20)
     events = [command.event()["event"] for _ in range(5)]
     stopped = command.event("stopped")
     assert (events, stopped["reason"]) == (["message"] * 5, "count")

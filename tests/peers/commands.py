@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -20,6 +21,12 @@ class Peer:
     def send(self, *messages: list[bytes]) -> None:
         for message in messages:
             self.socket.send_multipart(message)
+
+    def offer(self, *messages: list[bytes]) -> None:
+        """Sends what may come too late, to one who has gone when he has what he wants."""
+        with contextlib.suppress(zmq.Again):
+            for message in messages:
+                self.socket.send_multipart(message, zmq.DONTWAIT)
 
     def receive(self) -> list[bytes]:
         return self.socket.recv_multipart()

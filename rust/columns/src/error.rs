@@ -16,20 +16,17 @@ pub enum ColumnKind {
     TagsExceedVariant,
     /// Properties that do, of the same.
     PropertiesExceedVariant,
-    /// JSON that does, of the same.
-    JsonExceedsVariant,
     /// A message of more than the 2 GiB that a column may have, or whose rows repeat more than that: all cells are empty.
     MessageTooLarge,
 }
 
 impl ColumnKind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::SequenceExceedsBigint,
         Self::TimestampExceedsBigint,
         Self::TagsExceedVariant,
         Self::PropertiesExceedVariant,
-        Self::JsonExceedsVariant,
         Self::MessageTooLarge,
     ];
 
@@ -40,7 +37,6 @@ impl ColumnKind {
             Self::TimestampExceedsBigint => "timestamp_exceeds_bigint",
             Self::TagsExceedVariant => "tags_exceed_variant",
             Self::PropertiesExceedVariant => "properties_exceed_variant",
-            Self::JsonExceedsVariant => "json_exceeds_variant",
             Self::MessageTooLarge => "message_too_large",
         }
     }

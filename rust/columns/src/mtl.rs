@@ -64,8 +64,7 @@ impl Table for Mtl {
     ];
     const KEPT: &'static [&'static str] =
         &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "direction", "peer"];
-    const COLUMN_KINDS: &'static [ColumnKind] =
-        &[ColumnKind::PropertiesExceedVariant, ColumnKind::JsonExceedsVariant, ColumnKind::MessageTooLarge];
+    const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::PropertiesExceedVariant, ColumnKind::MessageTooLarge];
 
     fn settings(_: &Options) -> &() {
         &()
@@ -214,7 +213,8 @@ impl Builder<Mtl> for Messages {
             multiple: BooleanBuilder::new(),
             recycle: BooleanBuilder::new(),
             properties: TagColumns::new(&options.properties, ColumnKind::PropertiesExceedVariant),
-            json: TagColumns::new(&options.json, ColumnKind::JsonExceedsVariant),
+            // A command has 1 MiB of it at most, which no VARIANT is too small for.
+            json: TagColumns::new(&options.json, ColumnKind::MessageTooLarge),
             body_bytes: Numbers::default(),
             body: options.payload.then(Bytes::default),
             faults: Faults::new(options.mode),
