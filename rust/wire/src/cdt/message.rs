@@ -229,6 +229,11 @@ impl Kind {
         matches!(self, Self::ConfigNewAvailable | Self::ConfigUpdated)
     }
 
+    /// What answers a message of this kind.
+    pub(super) const fn answered_with(self) -> Self {
+        if matches!(self, Self::ConfigPush) { Self::ConfigPushResponse } else { Self::ConfigResponse }
+    }
+
     pub(super) const fn entries(self) -> &'static [Entry] {
         match self {
             Self::ConfigRequest => REQUEST,
@@ -309,6 +314,11 @@ impl<'a> Message<'a> {
     /// Whether its time is over (CDT-32).
     pub fn is_expired(&self, unix_ms: i64, skew_ms: i64) -> bool {
         self.timeout_ms > 0 && unix_ms.saturating_sub(skew_ms) > self.timestamp_ms.saturating_add(self.timeout_ms)
+    }
+
+    /// Whom it is about: the version of the application, and the endpoint.
+    pub(super) fn endpoint(&self) -> (String, String) {
+        (self.app_version_name.to_string(), self.endpoint_id.to_string())
     }
 
     /// The text of a field.

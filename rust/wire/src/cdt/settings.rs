@@ -1,8 +1,8 @@
 //! What both roles are set up with, and what they count.
 
-use super::subject::{Subjects, is_token};
-use super::{Kind, Message, Settings, encode};
-use crate::{DropCounts, Frames, Output, SocketKind, SocketOptions};
+use super::subject::{Subjects, is_token, told};
+use super::{Kind, Message, Rejected, Settings, decode, encode};
+use crate::{DropCounts, DropKind, DropReason, ErrorKind, Fault, Frames, Incoming, Output, SocketKind, SocketOptions};
 use bytes::Bytes;
 
 /// How a role takes part.
@@ -50,6 +50,24 @@ impl Part {
         let names =
             [("instance", &self.instance), ("replica_id", &self.replica), ("protocol_token", &self.subjects.protocol)];
         names.into_iter().find(|(_, name)| !is_token(name)).map(|(which, name)| (which, name.as_str()))
+    }
+
+    /// What a message is: its subject is the peer, its frames are the reply subject, NATS's header block and the body.
+    pub(super) fn kind<S>(incoming: &Incoming<S>) -> Result<Kind, DropReason> {
+        if incoming.frames.len() != 3 {
+            return Err(Fault { kind: ErrorKind::BadFrameCount, offset: 0 }.in_frame(incoming.frames.len()).into());
+        }
+        let subject = str::from_utf8(incoming.peer.as_deref().unwrap_or_default()).ok();
+        subject.and_then(|subject| told(subject).kind).ok_or_else(|| DropKind::UnknownType.into())
+    }
+
+    /// Reads an answer or an event whose time is not over.
+    pub(super) fn read(&self, unix_ms: i64, kind: Kind, body: &[u8]) -> Result<Message<'static>, DropReason> {
+        let read = decode(body, kind, &self.body).map_err(|Rejected { fault, .. }| fault.in_frame(2))?;
+        if read.is_expired(unix_ms, self.clock_skew_ms) {
+            return Err(DropKind::Expired.into());
+        }
+        Ok(read.into_owned())
     }
 
     /// What a message is sent as.

@@ -7,12 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::settings::{Clock, Part, SourceStats};
-use super::subject::told;
 use super::watches::Watches;
-use super::{Kind, Message, Received, Rejected, decode};
+use super::{Kind, Message, Received};
 use crate::{
-    CallId, Connection, DropKind, DropReason, Dropped, ErrorKind, Event, Fault, Incoming, Lifecycle, Machine, Nanos,
-    Output, SendId, SocketEvent, Verdict, Weight,
+    CallId, Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId,
+    SocketEvent, Verdict, Weight,
 };
 
 /// The shortest time that the wire has a number for.
@@ -193,7 +192,6 @@ enum Asker {
 #[derive(Debug)]
 struct Pending {
     asker: Asker,
-    kind: Kind,
     request: Message<'static>,
     timeout: Option<Duration>,
     due: Option<Nanos>,
@@ -276,10 +274,12 @@ impl Source {
         (number < self.next && self.correlation(number) == correlation).then_some(number)
     }
 
-    fn drop(&mut self, reason: DropReason, incoming: Incoming<Hearing>) {
+    /// Tells of a message that came to nothing; what is recorded of it.
+    fn drop(&mut self, reason: DropReason, incoming: Incoming<Hearing>) -> Verdict {
         let dropped = Dropped { reason, peer: incoming.peer, frames: incoming.frames };
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(SourceEvent::Dropped(dropped));
+        reason.error().map_or_else(Verdict::default, Verdict::from)
     }
 
     /// Sends a request for the first time.
@@ -290,7 +290,7 @@ impl Source {
         if pending.request.endpoint_message_id.is_empty() {
             pending.request.endpoint_message_id.clone_from(&pending.request.correlation_id);
         }
-        let is_awaited = !(pending.kind == Kind::ConfigPush && pending.confirm == Confirm::Sent);
+        let is_awaited = !(pending.request.kind == Kind::ConfigPush && pending.confirm == Confirm::Sent);
         if !self.send(now, number, &mut pending, is_awaited) {
             return self.end(pending.asker, Ended::TooLarge);
         }
@@ -301,7 +301,7 @@ impl Source {
             self.by_call.insert(call, number);
         }
         if pending.confirm == Confirm::Applied {
-            let endpoint = (pending.request.app_version_name.to_string(), pending.request.endpoint_id.to_string());
+            let endpoint = pending.request.endpoint();
             self.applying.entry(endpoint).or_default().push(number);
         }
         self.pending.insert(number, pending);
@@ -310,10 +310,9 @@ impl Source {
     /// Sends a request, with the time of this moment; false where it is larger than a message may be.
     fn send(&mut self, now: Nanos, number: u64, pending: &mut Pending, is_awaited: bool) -> bool {
         let part = &self.settings.part;
-        let kind = pending.kind;
-        let answer = if kind == Kind::ConfigPush { Kind::ConfigPushResponse } else { Kind::ConfigResponse };
+        let kind = pending.request.kind;
         pending.request.timestamp_ms = self.clock.unix_ms(now);
-        let reply_to = is_awaited.then(|| part.subjects.replica(&part.replica, answer));
+        let reply_to = is_awaited.then(|| part.subjects.replica(&part.replica, kind.answered_with()));
         let frames = part.frames(reply_to.as_deref(), &pending.request);
         if frames[2].len() > part.max_payload {
             return false;
@@ -355,7 +354,7 @@ impl Source {
             self.by_call.remove(&call);
         }
         if pending.confirm == Confirm::Applied {
-            let endpoint = (pending.request.app_version_name.to_string(), pending.request.endpoint_id.to_string());
+            let endpoint = pending.request.endpoint();
             if let Some(waiting) = self.applying.get_mut(&endpoint) {
                 waiting.retain(|one| *one != number);
                 if waiting.is_empty() {
@@ -387,36 +386,28 @@ impl Source {
         let body = incoming.frames[2].clone();
         if body.is_empty() && is_no_responders(&incoming.frames[1]) {
             // It names no request: nobody has heard any of those that wait (CDT-35).
-            let asked = if kind == Kind::ConfigResponse { Kind::ConfigRequest } else { Kind::ConfigPush };
-            let open: Vec<u64> = self.pending.iter().filter(|(_, one)| one.kind == asked).map(|(n, _)| *n).collect();
-            for number in open {
+            let open = self.pending.iter().filter(|(_, one)| one.request.kind.answered_with() == kind);
+            for number in open.map(|(number, _)| *number).collect::<Vec<_>>() {
                 self.finish(now, number, Ended::NoTarget);
             }
             return Verdict::default();
         }
-        let response = match decode(&body, kind, &self.settings.part.body) {
-            Ok(response) => response.into_owned(),
-            Err(Rejected { fault, .. }) => {
-                let error = fault.in_frame(2);
-                self.drop(error.into(), incoming);
-                return error.into();
-            }
+        let response = match self.settings.part.read(self.clock.unix_ms(now), kind, &body) {
+            Ok(response) => response,
+            Err(reason) => return self.drop(reason, incoming),
         };
-        if response.is_expired(self.clock.unix_ms(now), self.settings.part.clock_skew_ms) {
-            self.drop(DropKind::Expired.into(), incoming);
-            return Verdict::default();
-        }
         let number = self.number(&response.correlation_id);
-        let expected = if kind == Kind::ConfigResponse { Kind::ConfigRequest } else { Kind::ConfigPush };
         let is_open = number
             .and_then(|number| self.pending.get(&number))
-            .is_some_and(|one| one.kind == expected && one.stored.is_none());
+            .is_some_and(|one| one.request.kind.answered_with() == kind && one.stored.is_none());
         match number {
-            Some(number) if is_open => self.on_answer(now, number, response, body),
+            Some(number) if is_open => {
+                self.on_answer(now, number, response, body);
+                Verdict::default()
+            }
             Some(_) => self.drop(DropKind::Late.into(), incoming),
             None => self.drop(DropKind::UnknownCorrelation.into(), incoming),
         }
-        Verdict::default()
     }
 
     fn on_answer(&mut self, now: Nanos, number: u64, response: Message<'static>, body: Bytes) {
@@ -438,21 +429,13 @@ impl Source {
 
     fn on_event(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Hearing>) -> Verdict {
         let body = incoming.frames[2].clone();
-        let event = match decode(&body, kind, &self.settings.part.body) {
-            Ok(event) => event.into_owned(),
-            Err(Rejected { fault, .. }) => {
-                let error = fault.in_frame(2);
-                self.drop(error.into(), incoming);
-                return error.into();
-            }
-        };
         let part = &self.settings.part;
-        if event.is_expired(self.clock.unix_ms(now), part.clock_skew_ms) {
-            self.drop(DropKind::Expired.into(), incoming);
-            return Verdict::default();
-        }
+        let event = match part.read(self.clock.unix_ms(now), kind, &body) {
+            Ok(event) => event,
+            Err(reason) => return self.drop(reason, incoming),
+        };
         if incoming.socket == Hearing::Events {
-            let endpoint = (event.app_version_name.to_string(), event.endpoint_id.to_string());
+            let endpoint = event.endpoint();
             if kind == Kind::ConfigUpdated {
                 self.on_applied(now, &endpoint, &event.config_id);
             } else {
@@ -465,11 +448,10 @@ impl Source {
             return Verdict::default();
         }
         if event.originator_replica_id == part.replica && !part.includes_own {
-            self.drop(DropKind::OwnEvent.into(), incoming);
-        } else {
-            self.stats.events += 1;
-            self.events.push_back(SourceEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
+            return self.drop(DropKind::OwnEvent.into(), incoming);
         }
+        self.stats.events += 1;
+        self.events.push_back(SourceEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
         Verdict::default()
     }
 
@@ -550,7 +532,6 @@ fn pending(asker: Asker, pull: Pull) -> Pending {
     };
     Pending {
         asker,
-        kind: Kind::ConfigRequest,
         request,
         timeout: pull.timeout.map(|timeout| timeout.max(SHORTEST)),
         due: None,
@@ -572,23 +553,14 @@ impl Machine for Source {
     type Verb = SourceVerb;
     type Stats = SourceStats;
 
-    /// A message: its subject is the peer, its frames are the reply subject, NATS's header block and the body.
+    /// See [`Part::kind`] for what its peer and its frames are.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Hearing>) -> Verdict {
         self.stats.received += 1;
-        if incoming.frames.len() != 3 {
-            let error = ErrorKind::BadFrameCount;
-            self.drop(Fault { kind: error, offset: 0 }.in_frame(incoming.frames.len()).into(), incoming);
-            return error.into();
-        }
-        let subject = incoming.peer.clone().unwrap_or_default();
-        let kind = str::from_utf8(&subject).ok().and_then(|subject| told(subject).kind);
-        let verdict = match kind {
-            Some(kind @ (Kind::ConfigResponse | Kind::ConfigPushResponse)) => self.on_reply(now, kind, incoming),
-            Some(kind) if kind.is_event() => self.on_event(now, kind, incoming),
-            _ => {
-                self.drop(DropKind::UnknownType.into(), incoming);
-                Verdict::default()
-            }
+        let verdict = match Part::kind(&incoming) {
+            Ok(kind) if kind.has_status() => self.on_reply(now, kind, incoming),
+            Ok(kind) if kind.is_event() => self.on_event(now, kind, incoming),
+            Ok(_) => self.drop(DropKind::UnknownType.into(), incoming),
+            Err(reason) => self.drop(reason, incoming),
         };
         self.close_if_done(now);
         verdict
@@ -662,7 +634,6 @@ impl Machine for Source {
                 let Push { app_version_name, endpoint_id, config_id, content_type, content, confirm, timeout } = push;
                 let pull = Pull { app_version_name, endpoint_id, config_id, timeout, ..Pull::default() };
                 let mut asked = pending(Asker::Call(call), pull);
-                asked.kind = Kind::ConfigPush;
                 asked.confirm = confirm;
                 asked.request.kind = Kind::ConfigPush;
                 asked.request.content_type = Cow::Owned(content_type);

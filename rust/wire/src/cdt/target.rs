@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::settings::{Clock, Part, TargetStats};
-use super::subject::{answered_by, told};
+use super::subject::answered_by;
 use super::{Kind, Message, Received, Rejected, decode, encode};
 use crate::question::{Questions, Token};
 use crate::{
-    Connection, DropKind, DropReason, Dropped, ErrorKind, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId,
-    SocketEvent, Verdict, Weight,
+    Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId, SocketEvent,
+    Verdict, Weight,
 };
 
 /// What the store may be asked at a time.
@@ -242,10 +242,12 @@ impl Target {
         }
     }
 
-    fn drop(&mut self, reason: DropReason, incoming: Incoming<Listening>) {
+    /// Tells of a message that came to nothing; what is recorded of it.
+    fn drop(&mut self, reason: DropReason, incoming: Incoming<Listening>) -> Verdict {
         let dropped = Dropped { reason, peer: incoming.peer, frames: incoming.frames };
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(TargetEvent::Dropped(dropped));
+        reason.error().map_or_else(Verdict::default, Verdict::from)
     }
 
     /// Answers with a status and nothing else.
@@ -265,7 +267,7 @@ impl Target {
         if reply_to.is_empty() {
             return;
         }
-        let kind = if request.kind == Kind::ConfigPush { Kind::ConfigPushResponse } else { Kind::ConfigResponse };
+        let kind = request.kind.answered_with();
         let mut response = Message {
             kind,
             correlation_id: Cow::Borrowed(&request.correlation_id),
@@ -315,23 +317,21 @@ impl Target {
             Ok(request) => {
                 let request = request.into_owned();
                 if request.is_expired(self.clock.unix_ms(now), self.settings.part.clock_skew_ms) {
-                    self.drop(DropKind::Expired.into(), incoming);
+                    self.drop(DropKind::Expired.into(), incoming)
                 } else if kind == Kind::ConfigRequest && reply_to.is_empty() {
-                    self.drop(DropKind::NoReplyTo.into(), incoming);
+                    self.drop(DropKind::NoReplyTo.into(), incoming)
                 } else {
                     self.ask(now, request, reply_to);
+                    Verdict::default()
                 }
-                Verdict::default()
             }
             Err(Rejected { fault, field, remains }) => {
-                let error = fault.in_frame(2);
                 let reason = match field {
                     Some(field) => format!("{}: {field}", fault.kind),
                     None => fault.kind.to_string(),
                 };
                 self.refuse(now, &remains, &reply_to, 400, &reason);
-                self.drop(error.into(), incoming);
-                error.into()
+                self.drop(fault.in_frame(2).into(), incoming)
             }
         }
     }
@@ -350,7 +350,7 @@ impl Target {
             return self.refuse(now, &request, &reply_to, 400, "missing_field: content or configId");
         }
         let (correlation_id, config_id) = (request.correlation_id.to_string(), named());
-        let (app_version_name, endpoint_id) = (request.app_version_name.to_string(), request.endpoint_id.to_string());
+        let (app_version_name, endpoint_id) = request.endpoint();
         let content_type = request.content_type.to_string();
         match self.questions.ask(now, Asked { request, reply_to }) {
             Ok(token) if is_push => self.events.push_back(TargetEvent::Put {
@@ -435,19 +435,11 @@ impl Target {
 
     fn on_event(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Listening>) -> Verdict {
         let body = incoming.frames[2].clone();
-        let event = match decode(&body, kind, &self.settings.part.body) {
-            Ok(event) => event.into_owned(),
-            Err(Rejected { fault, .. }) => {
-                let error = fault.in_frame(2);
-                self.drop(error.into(), incoming);
-                return error.into();
-            }
-        };
         let part = &self.settings.part;
-        if event.is_expired(self.clock.unix_ms(now), part.clock_skew_ms) {
-            self.drop(DropKind::Expired.into(), incoming);
-            return Verdict::default();
-        }
+        let event = match part.read(self.clock.unix_ms(now), kind, &body) {
+            Ok(event) => event,
+            Err(reason) => return self.drop(reason, incoming),
+        };
         if incoming.socket == Listening::Events && kind == Kind::ConfigUpdated {
             self.events.push_back(TargetEvent::Updated {
                 app_version_name: event.app_version_name.to_string(),
@@ -460,11 +452,10 @@ impl Target {
             return Verdict::default();
         }
         if event.originator_replica_id == part.replica && !part.includes_own {
-            self.drop(DropKind::OwnEvent.into(), incoming);
-        } else {
-            self.stats.events += 1;
-            self.events.push_back(TargetEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
+            return self.drop(DropKind::OwnEvent.into(), incoming);
         }
+        self.stats.events += 1;
+        self.events.push_back(TargetEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
         Verdict::default()
     }
 
@@ -498,23 +489,14 @@ impl Machine for Target {
     type Verb = TargetVerb;
     type Stats = TargetStats;
 
-    /// A message: its subject is the peer, its frames are the reply subject, NATS's header block and the body.
+    /// See [`Part::kind`] for what its peer and its frames are.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Listening>) -> Verdict {
         self.stats.received += 1;
-        if incoming.frames.len() != 3 {
-            let error = ErrorKind::BadFrameCount;
-            self.drop(crate::Fault { kind: error, offset: 0 }.in_frame(incoming.frames.len()).into(), incoming);
-            return error.into();
-        }
-        let subject = incoming.peer.clone().unwrap_or_default();
-        let kind = str::from_utf8(&subject).ok().and_then(|subject| told(subject).kind);
-        let verdict = match kind {
-            Some(kind) if ASKED.contains(&kind) => self.on_request(now, kind, incoming),
-            Some(kind) if kind.is_event() => self.on_event(now, kind, incoming),
-            _ => {
-                self.drop(DropKind::UnknownType.into(), incoming);
-                Verdict::default()
-            }
+        let verdict = match Part::kind(&incoming) {
+            Ok(kind) if ASKED.contains(&kind) => self.on_request(now, kind, incoming),
+            Ok(kind) if kind.is_event() => self.on_event(now, kind, incoming),
+            Ok(_) => self.drop(DropKind::UnknownType.into(), incoming),
+            Err(reason) => self.drop(reason, incoming),
         };
         self.close_if_done(now);
         verdict
