@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod clock;
 mod columns;
 mod direction;
 mod disk;
@@ -41,6 +42,7 @@ mod thrift;
 mod verify;
 mod writer;
 
+pub use clock::RowClock;
 pub use columns::{MESSAGE_TOO_LARGE, Row};
 pub use direction::Direction;
 pub use error::{CaptureError, CaptureErrorKind};

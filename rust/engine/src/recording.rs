@@ -2,10 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
-use trunkline_capture::{CaptureError, LowSpace, Progress, Settings, Writer};
+use trunkline_capture::{CaptureError, LowSpace, Progress, RowClock, Settings, Writer};
 
 use crate::handle::Waker;
 use crate::tap::Trouble;
@@ -61,9 +60,7 @@ struct Engines {
 pub(crate) struct Pen {
     /// None once it has failed or is closed.
     pub(crate) writer: Option<Writer>,
-    /// The wall clock at `origin`; rows are stamped with monotonic time, which never goes back.
-    wall_ns: i64,
-    origin: Instant,
+    clock: RowClock,
     low_space: Option<LowSpace>,
     /// What is told once, by whoever comes upon it first.
     is_losing_told: bool,
@@ -73,11 +70,9 @@ pub(crate) struct Pen {
 
 impl Pen {
     fn new(writer: Writer) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             writer: Some(writer),
-            wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
-            origin: Instant::now(),
+            clock: RowClock::start(),
             low_space: None,
             is_losing_told: false,
             is_let_go_told: false,
@@ -86,7 +81,7 @@ impl Pen {
     }
 
     pub(crate) fn now_ns(&self) -> i64 {
-        self.wall_ns.saturating_add(i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX))
+        self.clock.now_ns()
     }
 
     /// Tells that rows are lost, unless that is known or nothing is recorded any more.

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_capture::{Direction, Row, Writer};
+use trunkline_capture::{Direction, Row, RowClock, Writer};
 use trunkline_wire::Framing;
 
 use crate::capture::named;
@@ -27,15 +27,10 @@ pub(crate) struct PyWriter {
     writer: Mutex<Option<Writer>>,
     news: Arc<(Mutex<()>, Condvar)>,
     framing: Framing,
-    wall_ns: i64,
-    origin: Instant,
+    clock: RowClock,
 }
 
 impl PyWriter {
-    fn now_ns(&self) -> i64 {
-        self.wall_ns.saturating_add(i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX))
-    }
-
     fn with<T>(&self, act: impl FnOnce(&mut Writer) -> T) -> PyResult<T> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         writer.as_mut().map(act).ok_or_else(|| ClosedError::new_err("this capture is closed"))
@@ -53,13 +48,11 @@ impl PyWriter {
         let news = Arc::<(Mutex<()>, Condvar)>::default();
         let told = Arc::clone(&news);
         let opened = py.detach(move || Writer::open(&directory, settings, move || told.1.notify_all()));
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self {
             writer: Mutex::new(Some(opened.map_err(|error| capture_error(&error))?)),
             news,
             framing,
-            wall_ns: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
-            origin: Instant::now(),
+            clock: RowClock::start(),
         })
     }
 
@@ -75,7 +68,7 @@ impl PyWriter {
     ) -> PyResult<bool> {
         let frames = frames("message", message)?;
         let direction = named("direction", direction, &Direction::ALL, Direction::name)?;
-        let received_at_ns = self.now_ns();
+        let received_at_ns = self.clock.now_ns();
         let (framing, peer) = (self.framing, None);
         // What is wrong with it is one of a list, whose members live for ever.
         let error = error.and_then(|slug| trunkline_wire::ErrorKind::ALL.iter().find(|kind| kind.slug() == slug));
