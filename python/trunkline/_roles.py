@@ -46,6 +46,17 @@ Received = TypeVar("Received")
 
 _DAY_S = 24 * 60 * 60
 
+# What says how a capture is written, whoever writes it.
+CAPTURE_OPTIONS = (
+    "segment_bytes",
+    "segment_s",
+    "keep_bytes",
+    "keep_days",
+    "capture_private",
+    "warn_free_bytes",
+    "critical_free_bytes",
+)
+
 # The largest message of a CURVE handshake: the client's second, with the longest routing id there is, 255 bytes.
 _CURVE_HANDSHAKE_BYTES = 547
 
@@ -130,8 +141,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         keep_alive.append(socket)
     if context is not None:
         keep_alive.append(context)
-    capture, keep_days = chosen["capture"], chosen["keep_days"]
-    segment_bytes, segment_s = chosen["segment_bytes"], chosen["segment_s"]
+    capture = chosen["capture"]
     return {
         **({} if curve is None else curve.options()),
         "bind": bind,
@@ -148,13 +158,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "max_message_bytes": chosen["max_message_bytes"],
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": chosen["capture_overflow"],
-        "segment_bytes": DEFAULTS["segment_bytes"] if segment_bytes is None else segment_bytes,
-        "segment_s": DEFAULTS["segment_s"] if segment_s is None else segment_s,
-        "keep_bytes": chosen["keep_bytes"],
-        "keep_s": None if keep_days is None else keep_days * _DAY_S,
-        "capture_private": chosen["capture_private"],
-        "warn_free_bytes": chosen["warn_free_bytes"],
-        "critical_free_bytes": chosen["critical_free_bytes"],
+        **capture_settings(chosen),
         "grace_s": grace_s,
         **more,
     }
@@ -187,6 +191,11 @@ def _need_right(chosen: RoleOptions) -> None:
         need_choice("transport", chosen["transport"], get_args(Transport))
     need_path("capture", chosen["capture"], may_be_none=True)
     need_choice("capture_overflow", chosen["capture_overflow"], get_args(CaptureOverflow))
+    need_capture_options(chosen)
+
+
+def need_capture_options(chosen: Mapping[str, Any]) -> None:
+    """Refuses those that say how a capture is written, where they are of another type or out of range."""
     need_number("segment_bytes", chosen["segment_bytes"], least=1, may_be_none=True)
     need_seconds("segment_s", chosen["segment_s"], may_be_none=True)
     need_number("keep_bytes", chosen["keep_bytes"], may_be_none=True)
@@ -194,6 +203,20 @@ def _need_right(chosen: RoleOptions) -> None:
     need_flag("capture_private", chosen["capture_private"])
     need_number("warn_free_bytes", chosen["warn_free_bytes"])
     need_number("critical_free_bytes", chosen["critical_free_bytes"])
+
+
+def capture_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """How a capture is written, as the native side takes it."""
+    segment_bytes, segment_s, keep_days = chosen["segment_bytes"], chosen["segment_s"], chosen["keep_days"]
+    return {
+        "segment_bytes": DEFAULTS["segment_bytes"] if segment_bytes is None else segment_bytes,
+        "segment_s": DEFAULTS["segment_s"] if segment_s is None else segment_s,
+        "keep_bytes": chosen["keep_bytes"],
+        "keep_s": None if keep_days is None else keep_days * _DAY_S,
+        "capture_private": chosen["capture_private"],
+        "warn_free_bytes": chosen["warn_free_bytes"],
+        "critical_free_bytes": chosen["critical_free_bytes"],
+    }
 
 
 def _refuse_beside_zeromq(chosen: RoleOptions, given: list[str]) -> None:

@@ -32,7 +32,7 @@ from trunkline._text import counted
 from trunkline.cdt import _portal
 from trunkline.cdt._connection import Connection, Deliver, Happened
 from trunkline.cdt._pump import Pump
-from trunkline.cdt._tap import Tap, need_capture_options
+from trunkline.cdt._tap import Tap, settings_of
 from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
 from trunkline.errors import (
     AuthenticationError,
@@ -141,7 +141,7 @@ class Part(Role):
         need_name("name", name)
         self._who, self._name = who, name
         self._chosen = _checked(options)
-        self._capture_options = need_capture_options(self._chosen["capture_options"])
+        self._capture_options = settings_of(self._chosen["capture_options"])
         self._tap: Tap | None = None
         self._options = {}
         self._replica_id = self._chosen["replica_id"] or secrets.token_hex(8)

@@ -7,42 +7,23 @@ import logging
 import os
 from typing import Any
 
-from trunkline._arguments import need_flag, need_number, need_seconds
 from trunkline._native.capture import Writer
 from trunkline._notices import Notices
+from trunkline._roles import CAPTURE_OPTIONS, capture_settings, need_capture_options
 from trunkline.options import DEFAULTS
 
-__all__ = ["Tap", "need_capture_options"]
-
-_KNOWN = frozenset(
-    {
-        "segment_bytes",
-        "segment_s",
-        "keep_bytes",
-        "keep_days",
-        "capture_private",
-        "warn_free_bytes",
-        "critical_free_bytes",
-    }
-)
-_DAY_S = 24 * 60 * 60
+__all__ = ["Tap", "settings_of"]
 
 
-def need_capture_options(given: dict[str, Any]) -> dict[str, Any]:
+def settings_of(given: dict[str, Any]) -> dict[str, Any]:
     """What says how a capture is written, as the writer takes it; refuses what says nothing of that."""
-    unknown = set(given) - _KNOWN
+    unknown = set(given) - set(CAPTURE_OPTIONS)
     if unknown:
-        message = f"capture_options has no {unknown.pop()!r}: it takes {', '.join(sorted(_KNOWN))}"
+        message = f"capture_options has no {unknown.pop()!r}: it takes {', '.join(sorted(CAPTURE_OPTIONS))}"
         raise TypeError(message)
-    defaults: dict[str, Any] = {name: DEFAULTS[name] for name in _KNOWN}  # type: ignore[literal-required]
-    chosen = {**defaults, **{name: value for name, value in given.items() if value is not None}}
-    need_number("segment_bytes", chosen["segment_bytes"], least=1)
-    need_seconds("segment_s", chosen["segment_s"])
-    need_number("keep_bytes", chosen["keep_bytes"], may_be_none=True)
-    need_seconds("keep_days", chosen["keep_days"], may_be_none=True, unit="days")
-    need_flag("capture_private", chosen["capture_private"])
-    keep_days = chosen.pop("keep_days")
-    return {**chosen, "keep_s": None if keep_days is None else keep_days * _DAY_S}
+    chosen = {**DEFAULTS, **{name: value for name, value in given.items() if value is not None}}
+    need_capture_options(chosen)
+    return capture_settings(chosen)
 
 
 class Tap:

@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trunkline.cdt._connection import Connection, Deliver, Happened
-from trunkline.cdt.store import Assignment, Config, Rollout, Stored, content_id, now_ms
+from trunkline.cdt.store import (
+    Assignment,
+    Config,
+    Rollout,
+    Stored,
+    conflict,
+    content_id,
+    missing,
+    now_ms,
+    outdated,
+)
 from trunkline.errors import ConfigError, LocalProtocolError, PeerLostError
 
 if TYPE_CHECKING:
@@ -103,14 +113,14 @@ class JetStreamStore:
         if if_current is not None:
             current, revision = await self._look(app_version_name, endpoint_id)
             if current != if_current:
-                raise _outdated(if_current, current)
+                raise outdated(if_current, current)
         is_new = True
         try:
             await self._configs.create(_key(app_version_name, endpoint_id, config.config_id), _packed(config))
         except KeyWrongLastSequenceError:
             is_new = False
             if await self.get(app_version_name, endpoint_id, config.config_id) != config:
-                raise ConfigError(409, f"another configuration has the id {config.config_id}") from None
+                raise conflict(config.config_id) from None
         self._remember(app_version_name, endpoint_id, config)
         await self._assign(app_version_name, endpoint_id, config, revision, if_current)
         return Stored(config, is_new)
@@ -143,7 +153,7 @@ class JetStreamStore:
         for _ in range(_TRIES):
             current, last = await self._look(app, endpoint)
             if revision is not None and last != revision:
-                raise _outdated(if_current or "", current)
+                raise outdated(if_current or "", current)
             if current == config.config_id:
                 return
             try:
@@ -186,7 +196,7 @@ class JetStreamStore:
         """See `Store.rollback`."""
         config = await self.get(app_version_name, endpoint_id, config_id)
         if config is None:
-            raise ConfigError(404, f"this endpoint never had {config_id}")
+            raise missing(config_id)
         await self._assign(app_version_name, endpoint_id, config, None, None)
         return config
 
@@ -243,10 +253,6 @@ class JetStreamStore:
     async def close(self) -> None:
         """See `Store.close`."""
         await self._connection.close()
-
-
-def _outdated(if_current: str, current: str | None) -> ConfigError:
-    return ConfigError(409, f"its configuration is {current or 'none'}, not {if_current}")
 
 
 def _packed(config: Config) -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, Unpack
 
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
-from trunkline._native.cdt import ConfigPushResponse, ConfigResponse
+from trunkline._native.cdt import ConfigResponse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
@@ -223,7 +223,7 @@ class Pulling(Part):
         )
         if how != "answered":
             raise self._failed(how, timeout_s)
-        answer = _good(response)
+        answer: ConfigResponse = _good(response)
         if self._room and config_id:
             self._cached[key] = answer
             if len(self._cached) > self._room:
@@ -258,7 +258,7 @@ class Pulling(Part):
             timeout_s=timeout_s,
         )
         if how == "answered":
-            return _stored(what)
+            return str(_good(what).config_id)
         if how == "applied":
             return str(what)
         if how == "sent":
@@ -299,16 +299,11 @@ class Pulling(Part):
         return SourceStats(**counts, expired=counts["dropped"].get("expired", 0))
 
 
-def _good(response: ConfigResponse) -> ConfigResponse:
+def _good(response: Any) -> Any:
+    """An answer that says that it is well."""
     if not 200 <= response.status_code < 300:
         raise ConfigError(response.status_code, response.reason_phrase or "")
     return response
-
-
-def _stored(response: ConfigPushResponse) -> str:
-    if not 200 <= response.status_code < 300:
-        raise ConfigError(response.status_code, response.reason_phrase or "")
-    return response.config_id
 
 
 class Watch:

@@ -153,15 +153,18 @@ class Store(Protocol):
         """Ends it."""
 
 
-def _conflict(config_id: str) -> ConfigError:
+def conflict(config_id: str) -> ConfigError:
+    """What a store says of an id that another configuration has."""
     return ConfigError(409, f"another configuration has the id {config_id}")
 
 
-def _missing(config_id: str) -> ConfigError:
+def missing(config_id: str) -> ConfigError:
+    """What it says of one that the endpoint never had."""
     return ConfigError(404, f"this endpoint never had {config_id}")
 
 
-def _outdated(if_current: str, current: str | None) -> ConfigError:
+def outdated(if_current: str, current: str | None) -> ConfigError:
+    """What it says where `if_current` is another one."""
     return ConfigError(409, f"its configuration is {current or 'none'}, not {if_current}")
 
 
@@ -193,11 +196,11 @@ class MemoryStore:
             history = self._history.get(endpoint, ())
             current = history[-1].config_id if history else None
             if if_current is not None and if_current != current:
-                raise _outdated(if_current, current)
+                raise outdated(if_current, current)
             configs = self._configs.setdefault(endpoint, {})
             known = configs.get(config.config_id)
             if known is not None and known != config:
-                raise _conflict(config.config_id)
+                raise conflict(config.config_id)
             if known is None:
                 configs[config.config_id] = config
                 self._count += 1
@@ -226,7 +229,7 @@ class MemoryStore:
         with self._lock:
             config = self.get(app_version_name, endpoint_id, config_id)
             if config is None:
-                raise _missing(config_id)
+                raise missing(config_id)
             self._assign((app_version_name, endpoint_id), config)
             return config
 
@@ -390,10 +393,10 @@ class SqliteStore:
             if if_current is not None:
                 current = self._current(writer, app_version_name, endpoint_id)
                 if current != if_current:
-                    raise _outdated(if_current, current)
+                    raise outdated(if_current, current)
             row = writer.execute(_GET_ONE, (app_version_name, endpoint_id, config.config_id)).fetchone()
             if row is not None and Config(*row) != config:
-                raise _conflict(config.config_id)
+                raise conflict(config.config_id)
             if row is None:
                 writer.execute(
                     "INSERT INTO configs VALUES (?, ?, ?, ?, ?)",
@@ -463,7 +466,7 @@ class SqliteStore:
         with self._transaction() as writer:
             row = writer.execute(_GET_ONE, (app_version_name, endpoint_id, config_id)).fetchone()
             if row is None:
-                raise _missing(config_id)
+                raise missing(config_id)
             self._assign(writer, app_version_name, endpoint_id, config_id)
         return Config(*row)
 

@@ -69,6 +69,14 @@ def _opened_store(store: Any) -> Any:
     return store
 
 
+def found(config: Config | None, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
+    """A configuration that was asked for."""
+    if config is None:
+        which = f"no configuration {config_id}" if config_id else "no configuration"
+        raise ConfigError(404, f"{endpoint_id} of {app_version_name} has {which}")
+    return config
+
+
 class Offering(Part):
     """What a target does apart from waiting."""
 
@@ -238,9 +246,12 @@ class Offering(Part):
             return
         finally:
             self._held -= size
+        self._confirm(token, app, endpoint, stored)
+
+    def _confirm(self, token: int, app: str, endpoint: str, stored: Stored) -> None:
         # Stored, told, confirmed: in this order, on one connection (CDT-38, CDT-39).
-        self._announce(app, endpoint, stored.config)
         config = stored.config
+        self._announce(app, endpoint, config)
         self._pump.ask(
             "stored",
             token=token,
@@ -324,10 +335,7 @@ class Offering(Part):
     async def _get(self, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         config: Config | None = await self._ask_store(self._store.get, app_version_name, endpoint_id, config_id or None)
-        if config is None:
-            which = f"no configuration {config_id}" if config_id else "no configuration"
-            raise ConfigError(404, f"{endpoint_id} of {app_version_name} has {which}")
-        return config
+        return found(config, app_version_name, endpoint_id, config_id)
 
     async def _rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)

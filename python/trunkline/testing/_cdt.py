@@ -11,7 +11,7 @@ from trunkline.cdt import source as _source
 from trunkline.cdt import target as _target
 from trunkline.cdt._parts import Event, need_names
 from trunkline.cdt.source import Confirm
-from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout
+from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Stored
 from trunkline.cdt.target import CONTENT_TYPE
 from trunkline.errors import ConfigError, LocalProtocolError
 from trunkline.testing._calls import Calls, Future
@@ -107,23 +107,13 @@ class Target(Member, _target.Offering):
         self, token: int, _: str, app: str, endpoint: str, config_id: str, content_type: str, content: bytes | None
     ) -> None:
         def take_in() -> None:
-            is_new = False
             if content is None:
-                config = self._store.rollback(app, endpoint, config_id)
+                stored = Stored(self._store.rollback(app, endpoint, config_id), is_new=False)
             else:
                 stored = self._store.put(
                     app, endpoint, content, content_type=content_type or CONTENT_TYPE, config_id=config_id
                 )
-                config, is_new = stored.config, stored.is_new
-            self._announce(app, endpoint, config)
-            self._native.ask(
-                "stored",
-                token=token,
-                config_id=config.config_id,
-                content_type=config.content_type,
-                content=config.content,
-                is_new=is_new,
-            )
+            self._confirm(token, app, endpoint, stored)
 
         self._try(token, take_in)
 
@@ -155,11 +145,7 @@ class Target(Member, _target.Offering):
     def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
         """The configuration of an endpoint; see `trunkline.cdt.Target.get`."""
         config: Config | None = self._store.get(app_version_name, endpoint_id, config_id)
-        if config is None:
-            raise ConfigError(
-                404, f"{endpoint_id} of {app_version_name} has no configuration {config_id or ''}".rstrip()
-            )
-        return config
+        return _target.found(config, app_version_name, endpoint_id, config_id)
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         """Gives an endpoint a configuration that it had once; see `trunkline.cdt.Target.rollback`."""
