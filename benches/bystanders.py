@@ -20,6 +20,8 @@ from typing import Any
 
 import zmq
 
+from benches.measure import free_endpoint
+
 PATIENCE_S = 60
 PATIENCE_MS = PATIENCE_S * 1000
 
@@ -78,6 +80,36 @@ def listening(*command: str, interval_s: float = 0.2) -> Iterator[Running]:
             running.end()
         finally:
             process.kill()
+
+
+class Restarted:
+    """`trunkline COMMAND` at one port, whatever is done to it."""
+
+    def __init__(self, *command: str) -> None:
+        self.endpoint = free_endpoint()
+        self._command = [sys.executable, "-m", "trunkline", *command, "--bind", self.endpoint, "--json"]
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "ready"
+        return process
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        self._process.send_signal(number)
+
+    def again(self) -> None:
+        """Kills it, and starts another."""
+        self.kill()
+        self._process = self._start()
+
+    def kill(self) -> None:
+        """Ends it at once; fails when it has ended by itself."""
+        assert self._process.poll() is None, f"{' '.join(self._command)} has ended"
+        self._process.kill()
+        self._process.communicate()
 
 
 @contextlib.contextmanager

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import random
 import signal
-import socket as sockets
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from benches.bystanders import PATIENCE_S
+from benches.bystanders import PATIENCE_S, Restarted
 from benches.mc0.peers import answers, noop, put, sub, unsub
 from trunkline import mc0
 
@@ -173,37 +169,10 @@ class Peer:
         self._reading.join(PATIENCE_S)
 
 
-class Bus:
-    """A middleware at one port, whatever is done to it."""
-
-    def __init__(self) -> None:
-        with sockets.create_server(("127.0.0.1", 0)) as probe:
-            self.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-        self._process = self._start()
-
-    def _start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "trunkline", "mc0", "middleware", "--bind", self.endpoint, "--json"]
-        # Whoever is stopped for a while loses nothing.
-        command += ["--client-queue-messages", "1000000", "--client-queue-bytes", str(1 << 30)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["event"] == "ready"
-        return process
-
-    def signal(self, number: signal.Signals) -> None:
-        """Sends it a signal."""
-        self._process.send_signal(number)
-
-    def again(self) -> None:
-        """Kills it, and starts another."""
-        self.kill()
-        self._process = self._start()
-
-    def kill(self) -> None:
-        """Ends it at once."""
-        assert self._process.poll() is None, "the middleware has ended"
-        self._process.kill()
-        self._process.communicate()
+def middleware() -> Restarted:
+    """A middleware."""
+    # Whoever is stopped for a while loses nothing.
+    return Restarted("mc0", "middleware", "--client-queue-messages", "1000000", "--client-queue-bytes", str(1 << 30))
 
 
 def submit(connector: mc0.Connector, over: threading.Event, submitted: list[Future[None]]) -> None:
@@ -219,7 +188,7 @@ def submit(connector: mc0.Connector, over: threading.Event, submitted: list[Futu
 def endings(seconds: float, seed: int = 1) -> Endings:
     """Kills and stops the bus and its subscribers for so long; fails on a fault."""
     chance, ended = random.Random(seed), Endings(seconds)
-    bus, over = Bus(), threading.Event()
+    bus, over = middleware(), threading.Event()
     submitted: list[Future[None]] = []
     gone: list[Peer] = []
     publishers = [Peer(publish, bus.endpoint, number) for number in range(2)]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +16,8 @@ from typing import Any
 
 import zmq
 
-from benches.bystanders import PATIENCE_S
+from benches.bystanders import PATIENCE_S, Restarted
 from benches.mc0.endings import Peer, dealer
-from benches.measure import free_endpoint
 from benches.mtl.peers import PING, PONG, ask, confirm, content, enter, leased, redeem, sequence_of
 from benches.mtl.rivals import DISK
 
@@ -120,38 +116,11 @@ class Keeping(Peer):
                 self.told.extend(self._mine.recv())
 
 
-class Durable:
-    """A server at one port with one store, whatever is done to it."""
-
-    def __init__(self, store: Path) -> None:
-        self.endpoint = free_endpoint()
-        self._store = store
-        self._process = self._start()
-
-    def _start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "trunkline", "mtl", "server", "--bind", self.endpoint, "--json", "--anonymous"]
-        command += ["--resource", "jobs", "--durable", str(self._store), "--max-queue", "10000000"]
-        # However often a content comes back, it is no dead letter.
-        command += ["--max-recycle", "1000000", "--ping-interval", "0.5", "--liveness", "3"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["event"] == "ready"
-        return process
-
-    def signal(self, number: signal.Signals) -> None:
-        """Sends it a signal."""
-        self._process.send_signal(number)
-
-    def again(self) -> None:
-        """Kills it, and starts another."""
-        self.kill()
-        self._process = self._start()
-
-    def kill(self) -> None:
-        """Ends it at once."""
-        assert self._process.poll() is None, "the server has ended"
-        self._process.kill()
-        self._process.communicate()
+def durable(store: Path) -> Restarted:
+    """A server with one store."""
+    queue = ["--anonymous", "--resource", "jobs", "--durable", str(store), "--max-queue", "10000000"]
+    # However often a content comes back, it is no dead letter.
+    return Restarted("mtl", "server", *queue, "--max-recycle", "1000000", "--ping-interval", "0.5", "--liveness", "3")
 
 
 def _until_empty(endpoint: str) -> None:
@@ -173,7 +142,7 @@ def endings(seconds: float, seed: int = 1) -> Endings:
     """Kills and stops the server, its writers and its readers for so long; fails on what is lost or comes twice unmarked."""
     chance, ended = random.Random(seed), Endings(seconds)
     folder = Path(tempfile.mkdtemp(dir=DISK))
-    server = Durable(folder / "store")
+    server = durable(folder / "store")
     made = 0
 
     def writer() -> Keeping:
