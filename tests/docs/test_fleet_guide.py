@@ -1,12 +1,9 @@
 """The commands that the guide to fleets prints, as a user types them: in a shell."""
 
-import contextlib
+import functools
 import os
 import re
-import shlex
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,29 +27,9 @@ def commands(port):
 
 
 @pytest.fixture
-def start(tmp_path, port):
-    """Starts a line of a shell; it is over with the test."""
-    running = []
-    trunkline = f'trunkline() {{ {shlex.quote(sys.executable)} -m trunkline "$@"; }}; '
-
-    def start(line):
-        process = subprocess.Popen(
-            ["bash", "-c", trunkline + line],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "NATS_URL": f"nats://127.0.0.1:{port}"},
-            start_new_session=True,
-        )
-        running.append(process)
-        return process
-
-    yield start
-    for process in running:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-        process.communicate()
+def start(shell, port):
+    """Starts a line of the guide, where NATS is at this port."""
+    return functools.partial(shell, NATS_URL=f"nats://127.0.0.1:{port}")
 
 
 def test_the_commands_do_what_the_guide_says(commands, start, tmp_path):

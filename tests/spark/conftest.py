@@ -1,3 +1,5 @@
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,25 @@ def recorded(tmp_path_factory):
     path = tmp_path_factory.mktemp("recorded")
     capture.import_(sorted(DATA.glob("*.jsonl.gz")), path)
     return str(path)
+
+
+@pytest.fixture
+def captured(tmp_path):
+    """Makes a capture of messages, each with a time, a protocol, a direction, a peer or none, and frames."""
+
+    def make(*messages):
+        lines = tmp_path / "messages.jsonl"
+        with lines.open("w") as file:
+            for at, protocol, direction, peer, frames in messages:
+                line = {"received_at_ns": at, "protocol": protocol, "direction": direction}
+                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
+                if peer is not None:
+                    line["peer"] = base64.b64encode(peer).decode()
+                file.write(json.dumps(line) + "\n")
+        capture.import_(lines, tmp_path / "capture")
+        return tmp_path / "capture"
+
+    return make
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """The report of a capture of queues."""
 
-import base64
-import json
 import re
 
 import pytest
 from test_report_topics import Text
 
 from peers.mtl import confirm, content, lease, reject, response
-from trunkline import capture, mtl, spark
+from trunkline import mtl, spark
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -17,19 +15,9 @@ AGAIN = mtl.encode_table({"redelivered": True})
 
 
 @pytest.fixture
-def captured(tmp_path):
-    def make(*messages):
-        lines = tmp_path / "messages.jsonl"
-        with lines.open("w") as file:
-            for at, direction, peer, frames in messages:
-                line = {"received_at_ns": at, "protocol": "mtl", "direction": direction}
-                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
-                line["peer"] = base64.b64encode(peer).decode()
-                file.write(json.dumps(line) + "\n")
-        capture.import_(lines, tmp_path / "capture")
-        return tmp_path / "capture"
-
-    return make
+def captured(captured):
+    """Makes a capture of messages of this protocol."""
+    return lambda *messages: captured(*((at, "mtl", *rest) for at, *rest in messages))
 
 
 def authorize(at, peer, status):

@@ -1,7 +1,5 @@
 """The report of a capture in which services were asked."""
 
-import base64
-import json
 import re
 from html.parser import HTMLParser
 
@@ -9,7 +7,7 @@ import msgpack
 import pytest
 import reference as wire
 
-from trunkline import capture, spark
+from trunkline import spark
 
 H = b"DGBX\x01"
 MS = 10**6
@@ -41,23 +39,6 @@ class Text(HTMLParser):
         self.words.append(data)
         if self.rows and self.rows[-1]:
             self.rows[-1][-1] += data.strip()
-
-
-@pytest.fixture
-def captured(tmp_path):
-    def make(*messages):
-        lines = tmp_path / "messages.jsonl"
-        with lines.open("w") as file:
-            for at, protocol, direction, peer, frames in messages:
-                line = {"received_at_ns": at, "protocol": protocol, "direction": direction}
-                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
-                if peer is not None:
-                    line["peer"] = base64.b64encode(peer).decode()
-                file.write(json.dumps(line) + "\n")
-        capture.import_(lines, tmp_path / "capture")
-        return tmp_path / "capture"
-
-    return make
 
 
 def at_broker(at, service, number, latency, worker=b"w"):

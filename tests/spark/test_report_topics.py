@@ -1,13 +1,11 @@
 """The report of a capture of a bus."""
 
-import base64
-import json
 import re
 from html.parser import HTMLParser
 
 import pytest
 
-from trunkline import capture, spark
+from trunkline import spark
 
 MS = 10**6
 
@@ -45,20 +43,9 @@ class Text(HTMLParser):
 
 
 @pytest.fixture
-def captured(tmp_path):
-    def make(*messages):
-        lines = tmp_path / "messages.jsonl"
-        with lines.open("w") as file:
-            for at, direction, peer, frames in messages:
-                line = {"received_at_ns": at, "protocol": "mc0", "direction": direction}
-                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
-                if peer is not None:
-                    line["peer"] = base64.b64encode(peer).decode()
-                file.write(json.dumps(line) + "\n")
-        capture.import_(lines, tmp_path / "capture")
-        return tmp_path / "capture"
-
-    return make
+def captured(captured):
+    """Makes a capture of messages of this protocol."""
+    return lambda *messages: captured(*((at, "mc0", *rest) for at, *rest in messages))
 
 
 def passed_on(at, topic, latency, *subscribers):
