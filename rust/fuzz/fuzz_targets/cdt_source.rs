@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use trunkline_fuzz::messages::cdt;
+use trunkline_fuzz::messages::{cdt, cdt_part};
 use trunkline_fuzz::{Calls, Input, drive};
-use trunkline_wire::cdt::{Confirm, Part, Pull, Push, Source, SourceEvent, SourceSettings, SourceVerb};
+use trunkline_wire::cdt::{Confirm, Pull, Push, Source, SourceEvent, SourceSettings, SourceVerb};
 use trunkline_wire::{CallId, Frames, Nanos};
 
 #[derive(Default)]
@@ -58,14 +58,7 @@ impl Calls<Source> for Any {
 
 fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
-    let (Some(how), Some(unix_ms), Some(resync)) = (input.byte(), input.number(), input.time()) else { return };
-    let part = Part {
-        unix_ms: unix_ms.cast_signed(),
-        shares_events: how & 1 != 0,
-        includes_own: how & 2 != 0,
-        clock_skew_ms: i64::from(how),
-        ..Part::default()
-    };
+    let (Some((_, part)), Some(resync)) = (cdt_part(&mut input), input.time()) else { return };
     let settings = SourceSettings { part, target: "cdp".to_owned(), resync, ..SourceSettings::default() };
     drive(Source::new(Nanos(0), settings, [7; 32]), Any::default(), input.0);
 });

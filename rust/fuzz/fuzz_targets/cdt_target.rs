@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use trunkline_fuzz::messages::cdt;
+use trunkline_fuzz::messages::{cdt, cdt_part};
 use trunkline_fuzz::{Calls, Input, drive};
-use trunkline_wire::cdt::{Answer, Config, Part, Target, TargetEvent, TargetSettings, TargetVerb};
+use trunkline_wire::cdt::{Answer, Config, Target, TargetEvent, TargetSettings, TargetVerb};
 use trunkline_wire::question::Token;
 use trunkline_wire::{Frames, Nanos};
 
@@ -59,15 +59,7 @@ impl Calls<Target> for Any {
 
 fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
-    let (Some(how), Some(unix_ms)) = (input.byte(), input.number()) else { return };
-    let Some(patience) = input.time() else { return };
-    let part = Part {
-        unix_ms: unix_ms.cast_signed(),
-        shares_events: how & 1 != 0,
-        includes_own: how & 2 != 0,
-        clock_skew_ms: i64::from(how),
-        ..Part::default()
-    };
+    let (Some((how, part)), Some(patience)) = (cdt_part(&mut input), input.time()) else { return };
     let settings = TargetSettings { part, shares_requests: how & 4 != 0, includes_content: how & 8 != 0, patience };
     drive(Target::new(Nanos(0), settings), Any::default(), input.0);
 });

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use trunkline_wire::Frames;
-use trunkline_wire::cdt::{Message, Settings, encode as encode_cdt, subject};
+use trunkline_wire::cdt::{Message, Part, Settings, encode as encode_cdt, subject};
 use trunkline_wire::cdtp::{MessageType, Variant, encode_batch, encode_header};
 use trunkline_wire::chirp::{Datagram, Id, Kind, Service};
 use trunkline_wire::dcp::{MessageType as Type, Width, encode_header as encode_dcp, encode_reply, encode_request};
@@ -180,6 +180,19 @@ pub fn chirp(input: &mut Input<'_>) -> Option<Frames> {
         bytes.truncate(usize::from(input.byte()?) % bytes.len());
     }
     Some([Bytes::from(bytes)].into_iter().collect())
+}
+
+/// How a role of CDT takes part, and the byte that says so.
+pub fn cdt_part(input: &mut Input<'_>) -> Option<(u8, Part)> {
+    let (how, unix_ms) = (input.byte()?, input.number()?);
+    let part = Part {
+        unix_ms: unix_ms.cast_signed(),
+        shares_events: how & 1 != 0,
+        includes_own: how & 2 != 0,
+        clock_skew_ms: i64::from(how),
+        ..Part::default()
+    };
+    Some((how, part))
 }
 
 /// A message of CDT and the subject it comes on, with one of these correlation ids or another; one in a while is none.
