@@ -11,6 +11,7 @@ import pytest
 import zmq
 
 from peers import cdtp as wire
+from peers.waiting import until
 from trunkline import capture, cdtp
 
 ANY = "tcp://127.0.0.1:*"
@@ -56,6 +57,7 @@ def test_a_run_that_never_ends_holds_back_a_tenth(recording, tmp_path, caplog):
     for _ in range(20):
         publish([wire.header_s(), NOISE])
     assert taken(tmp_path / "capture") < 330_000
+    until(lambda: told(caplog, "a run has not ended for so long that its rows are deleted"))
     (record,) = told(caplog, "a run has not ended for so long that its rows are deleted")
     assert (record.name, record.levelno) == ("trunkline.cdtp", logging.WARNING)
     (run,) = capture.open(tmp_path / "capture").runs()
@@ -98,7 +100,9 @@ def test_a_stranger_with_many_names_keeps_nobody_out(recording, tmp_path, caplog
     runs = opened.runs()
     assert [(run.messages, run.condition) for run in runs if run.sender == "Det"] == [(10, "GOOD")]
     assert (len(runs), opened.let_go, opened.unfollowed) == (1001, 1, 1)
-    assert len(told(caplog, "more senders than runs are followed of: the longest silent are let go")) == 1
+    let_go = "more senders than runs are followed of: the longest silent are let go"
+    until(lambda: told(caplog, let_go))
+    assert len(told(caplog, let_go)) == 1
     said = subprocess.run(
         [sys.executable, "-m", "trunkline", "capture", "runs", tmp_path / "capture", "--json"],
         check=True,

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from peers import nats
+from peers.waiting import until
 from trunkline import ClosedError, ConfigError, LocalProtocolError, PeerLostError, cdt
 
 REQUESTS = "kaa.v1.service.cdp.cmx2cdp.ConfigRequest"
@@ -428,7 +429,7 @@ async def test_logs_what_others_trace_by(server, bare, caplog):
     async with cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source:
         await bare.publish(NEW, event(correlationId="trace-1"))
         await source.receive(timeout_s=10)
-    assert "ConfigNewAvailable of trace-1" in caplog.text
+    until(lambda: "ConfigNewAvailable of trace-1" in caplog.text)
 
 
 @pytest.mark.req("CDT-50")

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from peers import nats
+from peers.waiting import until
 from trunkline import AuthenticationError, ClosedError, ConfigError, LocalProtocolError, PeerLostError, cdt
 
 REQUESTS = "kaa.v1.service.cdp.cmx2cdp.ConfigRequest"
@@ -468,8 +469,8 @@ async def test_logs_what_others_trace_by(server, bare, caplog):
     async with cdt.AsyncTarget("cdp", servers=server.url):
         await asked(bare, REQUESTS, nats.request(correlationId="trace-1"))
         await asked(bare, PUSHES, nats.request(correlationId="trace-2", content={"bytes": ""}, contentType="t"))
-    assert "ConfigRequest of trace-1" in caplog.text
-    assert "ConfigPush of trace-2" in caplog.text
+    until(lambda: "ConfigRequest of trace-1" in caplog.text)
+    until(lambda: "ConfigPush of trace-2" in caplog.text)
 
 
 async def test_finishes_what_it_has_begun_and_refuses_what_it_has_not(server, bare):
