@@ -14,6 +14,21 @@ from trunkline.errors import CaptureError
 
 FILES = [wire.DATA / f"{release}.jsonl.gz" for release in wire.RELEASES]
 
+# As `capture cat --json` prints a row.
+PRINTED = {
+    "received_at_ns": 1,
+    "protocol": "cdtp",
+    "endpoint": None,
+    "peer": None,
+    "direction": "in",
+    "topic": None,
+    "reply_to": None,
+    "envelope": [],
+    "header": None,
+    "payload": [],
+    "error": None,
+}
+
 
 def line(frames, **fields):
     return json.dumps({"received_at_ns": 7, "frames": [b64encode(frame).decode() for frame in frames], **fields}) + "\n"
@@ -83,6 +98,10 @@ def test_plain_lines_and_what_they_say(tmp_path):
         ('{"received_at_ns": 9223372036854775808, "frames": []}\n', "no recorded message"),
         ('{"received_at_ns": "now", "frames": []}\n', "no recorded message"),
         ('{"received_at_ns": 1, "frames": [], "protocol": "udp"}\n', "no protocol of a capture"),
+        ('{"received_at_ns": 1, "payload": []}\n', "lacks header"),
+        (json.dumps({**PRINTED, "error": "all is lost"}) + "\n", "no error of a capture"),
+        (json.dumps({**PRINTED, "payload": [{"hex": ""}]}) + "\n", "lacks base64"),
+        (json.dumps({**PRINTED, "payload": 7}) + "\n", "no recorded message"),
         ("[" * 100_000 + "\n", "no recorded message"),
     ],
 )

@@ -127,6 +127,33 @@ def test_cat_into_a_pipe_that_closes(start, run, tmp_path):
     command.process.stdout = None
 
 
+def test_import_takes_what_cat_prints(run, recorded, tmp_path):
+    rows = [
+        {
+            "received_at_ns": 1,
+            "protocol": "cdt",
+            "topic": "a.b",
+            "reply_to": "c",
+            "direction": "out",
+            "frames": ["e30="],
+        },
+        {"received_at_ns": 2, "protocol": "dcp", "peer": "AGE=", "frames": ["", "REdCWAE=", "AQ==", "/w=="]},
+        {"received_at_ns": 3, "protocol": "dcp", "peer": "YQ==", "frames": ["eA=="]},
+    ]
+    (tmp_path / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("capture", "import", "more.jsonl", "--capture", recorded)
+    printed, _ = run("capture", "cat", recorded, "--json")
+    (tmp_path / "printed.jsonl").write_text('{"event": "ready"}\n' + printed)
+    run("capture", "import", "printed.jsonl", "--capture", "again")
+    again, _ = run("capture", "cat", "again", "--json")
+
+    def said(text):
+        return [dict(json.loads(line), capture_id=None, segment=0) for line in text.splitlines()]
+
+    assert said(again) == said(printed)
+    assert len(said(again)) == 7
+
+
 def test_replay_is_bit_exact(start, recorded, pull):
     command = start("capture", "replay", recorded, "--connect", pull.endpoint, "--json")
     assert command.ready()["role"] == "capture.replay"

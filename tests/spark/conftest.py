@@ -41,11 +41,12 @@ def recorded(tmp_path_factory):
 def captured(tmp_path):
     """Makes a capture of messages, each with a time, a protocol, a direction, a peer or none, and frames."""
 
-    def make(*messages):
+    def make(*messages, topics=None):
         lines = tmp_path / "messages.jsonl"
         with lines.open("w") as file:
-            for at, protocol, direction, peer, frames in messages:
+            for number, (at, protocol, direction, peer, frames) in enumerate(messages):
                 line = {"received_at_ns": at, "protocol": protocol, "direction": direction}
+                line["topic"] = topics and topics[number]
                 line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
                 if peer is not None:
                     line["peer"] = base64.b64encode(peer).decode()

@@ -64,8 +64,11 @@ class Import:
         direction: str = "in",
         endpoint: str | None = None,
         peer: bytes | None = None,
+        topic: str | None = None,
+        reply_to: str | None = None,
+        error: str | None = None,
     ) -> None:
-        """Adds a message. What is wrong with it, if anything, is found out here."""
+        """Adds a message. What is wrong with its bytes is found out here; `error` is what else was, as that it was cut."""
 
     def commit(self) -> int:
         """Moves the rows in, durable and visible; gives how many."""

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
 from trunkline._native import capture as _native
 from trunkline.errors import CaptureError
@@ -34,8 +35,9 @@ def import_(
     """Brings recorded messages into a capture, all of them or, when anything goes wrong, none.
 
     Each line of a file is a JSON object: ``received_at_ns``, ``frames`` in base64, and where known ``endpoint``,
-    ``protocol``, ``direction`` ("in" or "out") and ``peer``, the routing id of a ROUTER's peer in base64. A line has at
-    most 64 MiB.
+    ``protocol``, ``direction`` ("in" or "out"), ``topic`` and ``reply_to`` of CDT, the subjects of NATS, and ``peer``, the
+    routing id of a ROUTER's peer in base64. A line that has ``payload`` and no ``frames`` is one that ``trunkline capture cat
+    --json`` has printed; those that are no rows are left out. A line has at most 64 MiB.
 
     Args:
         files: JSON lines, plain or gzipped: one file or several.
@@ -72,17 +74,42 @@ def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
             continue
         try:
             row = json.loads(line)
-            importing.append(
-                row["received_at_ns"],
-                [base64.b64decode(frame, validate=True) for frame in row["frames"]],
-                protocol=row.get("protocol", protocol),
-                direction=row.get("direction", "in"),
-                endpoint=row.get("endpoint"),
-                peer=None if row.get("peer") is None else base64.b64decode(row["peer"], validate=True),
-            )
+            if row.get("event", "row") == "row":
+                importing.append(
+                    row["received_at_ns"], **(_printed(row) if "payload" in row else _written(row, protocol))
+                )
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             message = f"{file}, line {number}: no recorded message ({_reason(error)})"
             raise CaptureError(message) from error
+
+
+def _written(row: dict[str, Any], protocol: str) -> dict[str, Any]:
+    """What a line of our own says of a message."""
+    return {
+        "message": [base64.b64decode(frame, validate=True) for frame in row["frames"]],
+        "protocol": row.get("protocol", protocol),
+        "direction": row.get("direction", "in"),
+        "endpoint": row.get("endpoint"),
+        "peer": None if row.get("peer") is None else base64.b64decode(row["peer"], validate=True),
+        "topic": row.get("topic"),
+        "reply_to": row.get("reply_to"),
+    }
+
+
+def _printed(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row that was printed says of a message."""
+    header = () if row["header"] is None else (row["header"],)
+    same = ("protocol", "direction", "endpoint", "topic", "reply_to", "error")
+    return {
+        "message": [_bytes(frame) for frame in (*row["envelope"], *header, *row["payload"])],
+        "peer": None if row["peer"] is None else _bytes(row["peer"]),
+        **{name: row[name] for name in same},
+    }
+
+
+def _bytes(printed: str | dict[str, str]) -> bytes:
+    """Bytes that were printed: as text where they are text, else in base64."""
+    return printed.encode() if isinstance(printed, str) else base64.b64decode(printed["base64"], validate=True)
 
 
 def _lines(file: Path) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from trunkline.spark.columns import need_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ROLLOUT_COLUMNS", "rollout"]
+__all__ = ["ROLLOUT_COLUMNS", "rollout", "ways"]
 
 # What the way of a configuration is told from, of what `decode` gives.
 ROLLOUT_COLUMNS = (
@@ -21,6 +21,9 @@ ROLLOUT_COLUMNS = (
     "config_id",
     "status_code",
 )
+
+# The steps of a way, and what the messages of each are called.
+_STEPS = {"available": "announcements", "pulled": "pulls", "applied": "reports"}
 
 
 @needs_extra
@@ -46,33 +49,37 @@ def rollout(decoded: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     need_columns(decoded, ROLLOUT_COLUMNS, "a rollout takes what `decode` makes of")
-    is_good = F.col("status_code").between(200, 299)
-    steps = {
-        "available": F.col("type") == "ConfigNewAvailable",
-        "pulled": (F.col("type") == "ConfigResponse") & is_good,
-        "applied": F.col("type") == "ConfigUpdated",
-    }
-    counts = {"available": "announcements", "pulled": "pulls", "applied": "reports"}
-    is_any = steps["available"] | steps["pulled"] | steps["applied"]
-    found = (
-        decoded.where(is_any)
-        .groupBy("app_version_name", "endpoint_id", "config_id")
-        .agg(
-            *(F.min(F.when(is_it, F.col("received_at_ns"))).alias(f"{name}_ns") for name, is_it in steps.items()),
-            *(F.count_if(is_it).alias(counts[name]) for name, is_it in steps.items()),
-        )
-    )
-    took = F.col("applied_ns") - F.col("available_ns")
-    return found.select(
+    return ways(decoded).select(
         "app_version_name",
         "endpoint_id",
         "config_id",
-        *(_moment(f"{name}_ns").alias(f"{name}_at") for name in steps),
-        F.when(took >= 0, took).alias("time_to_applied_ns"),
-        *counts.values(),
+        *(_moment(f"{name}_ns").alias(f"{name}_at") for name in _STEPS),
+        "time_to_applied_ns",
+        *_STEPS.values(),
+    )
+
+
+def ways(decoded: DataFrame) -> DataFrame:
+    """The way of each configuration to each endpoint, a row for each: of each step the first and the last time, and how often."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    received_at = F.col("received_at_ns")
+    steps = {
+        "available": F.col("type") == "ConfigNewAvailable",
+        "pulled": (F.col("type") == "ConfigResponse") & F.col("status_code").between(200, 299),
+        "applied": F.col("type") == "ConfigUpdated",
+    }
+    took = F.col("applied_ns") - F.col("available_ns")
+    return (
+        decoded.where(steps["available"] | steps["pulled"] | steps["applied"])
+        .groupBy("app_version_name", "endpoint_id", "config_id")
+        .agg(
+            *(F.min(F.when(is_it, received_at)).alias(f"{name}_ns") for name, is_it in steps.items()),
+            *(F.max(F.when(is_it, received_at)).alias(f"last_{name}_ns") for name, is_it in steps.items()),
+            *(F.count_if(is_it).alias(_STEPS[name]) for name, is_it in steps.items()),
+        )
+        .withColumn("time_to_applied_ns", F.when(took >= 0, took))
     )
 
 

@@ -16,7 +16,7 @@ use trunkline_capture::{
     Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord,
     is_capture as is_capture_directory, recover as recover_capture, schema as capture_schema, verify as verify_capture,
 };
-use trunkline_wire::Framing;
+use trunkline_wire::{ErrorKind, Framing};
 
 use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
@@ -254,8 +254,11 @@ impl PyImport {
         Ok(Self(Mutex::new(Some(import))))
     }
 
-    /// Adds a message. What is wrong with it, if anything, is found out here.
-    #[pyo3(signature = (received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None, peer = None))]
+    /// Adds a message. What is wrong with its bytes is found out here; `error` is what else was, as that it was cut.
+    #[pyo3(signature = (
+        received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None, peer = None, topic = None,
+        reply_to = None, error = None
+    ))]
     #[allow(clippy::too_many_arguments)] // Python's
     fn append(
         &self,
@@ -266,6 +269,9 @@ impl PyImport {
         direction: &str,
         endpoint: Option<&str>,
         peer: Option<&[u8]>,
+        topic: Option<&str>,
+        reply_to: Option<&str>,
+        error: Option<&str>,
     ) -> PyResult<()> {
         let frames = frames("message", message)?;
         let row = Row {
@@ -274,16 +280,19 @@ impl PyImport {
             endpoint,
             peer,
             direction: named("direction", direction, &Direction::ALL, Direction::name)?,
-            topic: None,
-            reply_to: None,
+            topic,
+            reply_to,
             frames: &frames,
-            error: None,
+            error: error
+                .map(|slug| named("error", slug, ErrorKind::ALL, ErrorKind::slug))
+                .transpose()?
+                .map(ErrorKind::slug),
         };
         py.detach(|| {
             let mut import = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(import) = import.as_mut() else { return Err(closed()) };
-            let error = row.framing.fault(row.frames).map(|error| error.kind.slug());
-            import.append(&Row { error, ..row }).map_err(|error| capture_error(&error))
+            let found = row.framing.fault(row.frames).map(|error| error.kind.slug());
+            import.append(&Row { error: found.or(row.error), ..row }).map_err(|error| capture_error(&error))
         })
     }
 

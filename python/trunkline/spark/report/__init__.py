@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
-from trunkline.spark.report import cdtp, dcp, mc0, mtl
+from trunkline.spark.report import cdt, cdtp, dcp, mc0, mtl
+from trunkline.spark.report.cdt import CdtSection, LaggingEndpoint, RefusedPull, VersionReport
 from trunkline.spark.report.cdtp import CdtpSection, RunReport
 from trunkline.spark.report.cdtp_counts import SenderReport
 from trunkline.spark.report.dcp import DcpSection, ServiceReport
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "CdtSection",
     "CdtpSection",
     "DcpSection",
+    "LaggingEndpoint",
     "Mc0Section",
     "MtlSection",
     "RefusalReport",
     "RefusedLogin",
+    "RefusedPull",
     "Report",
     "ResourceReport",
     "RunReport",
@@ -37,11 +41,12 @@ __all__ = [
     "SenderReport",
     "ServiceReport",
     "TopicReport",
+    "VersionReport",
     "report",
 ]
 
 # Counts the section of each protocol, in the order they have on the page.
-_SECTIONS = (cdtp.count, dcp.count, mc0.count, mtl.count)
+_SECTIONS = (cdtp.count, dcp.count, mc0.count, mtl.count, cdt.count)
 
 
 @needs_extra
@@ -51,7 +56,8 @@ def report(
     """Writes a page with tables and plots of what was recorded: of CDTP rates, payload sizes, gaps and errors; of DCP
     the requests of each service, with percentiles of their latency; of mc0 the topics, with what passed through them and
     how long that took, and what was refused; of MTL the resources, with what waited in each and how long it took to
-    confirm, and the logins that were refused.
+    confirm, and the logins that were refused; of CDT the versions of configurations, with how far each has come and how long
+    that took, the endpoints that lag, and the answers that were errors.
 
     Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
     alone: it needs no network. It replaces an older one once it is complete.

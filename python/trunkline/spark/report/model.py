@@ -108,7 +108,7 @@ class Report:
         first_received_at_ns: When the first was received, in nanoseconds since 1970; None without one.
         last_received_at_ns: When the last was.
         sections: What there is to say of each protocol, by its name, as ``"cdtp"``: a `CdtpSection`, a `DcpSection`,
-            a `Mc0Section`, a `MtlSection`.
+            a `Mc0Section`, a `MtlSection`, a `CdtSection`.
     """
 
     path: Path
