@@ -1,0 +1,141 @@
+"""The units start what there is, listen to signals as they say, and the container file takes what there is."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UNITS = ROOT / "packaging" / "systemd"
+SERVICES = sorted(UNITS.glob("*.service"))
+PROGRAM = "/opt/trunkline/bin/trunkline"
+
+
+def settings(unit):
+    return dict(re.findall(r"^([A-Z]\w+)=(.*)$", unit.read_text(), re.MULTILINE))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts what a unit does, with its state in a folder of the test; a port of its own takes the place of the unit's."""
+    running = []
+
+    def start(name):
+        unit = settings(UNITS / f"{name}.service")
+        options = unit["Environment"].strip('"').removeprefix("OPTIONS=").replace("%i", "packaging")
+        options = re.sub(r"(tcp://127\.0\.0\.1:)\d+", rf"\g<1>{free_port()}", options)
+        line = unit["ExecStart"].replace("$OPTIONS", options).replace("${STATE_DIRECTORY}", str(tmp_path))
+        words = shlex.split(line.replace("/etc/trunkline", str(tmp_path)))
+        assert words[0] == PROGRAM
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trunkline", *words[1:]], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        running.append(process)
+        assert "Ctrl-C stops" in process.stderr.readline()
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_takes_the_units(tmp_path):
+    units = tmp_path / "units"
+    shutil.copytree(UNITS, units)
+    for unit in list(units.glob("*.service")):
+        text = unit.read_text().replace(PROGRAM, "/bin/true")  # verify looks whether it is there
+        for name in {unit.name, unit.name.replace("@", "@lab")}:
+            unit.with_name(name).write_text(text)
+    names = sorted(map(str, units.glob("*.service")))
+    assert len(names) == len(SERVICES) + 1
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *names],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["trunkline-cdtp-record@", "trunkline-dcp-broker"])
+def test_a_role_of_a_unit_ends_in_order(start, name):
+    process = start(name)
+    process.terminate()
+    assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "text"),
+    [
+        ("trunkline-mc0-middleware", "policy.toml", '[[allow]]\nclient = "*"\n'),
+        ("trunkline-mtl-server", "users.toml", "[users.daq1]\n"),
+    ],
+)
+def test_what_a_unit_reloads_is_read_again(start, tmp_path, name, file, text):
+    assert settings(UNITS / f"{name}.service")["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    (tmp_path / file).write_text(text)
+    process = start(name)
+    (tmp_path / file).write_text("no TOML")
+    process.send_signal(signal.SIGHUP)
+    assert "stay as they were" in process.stderr.readline()
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(timeout=30) == 0
+
+
+def test_a_target_waits_for_its_server(tmp_path):
+    unit = settings(UNITS / "trunkline-cdt-target.service")
+    options = unit["Environment"].strip('"').removeprefix("OPTIONS=").replace("4222", str(port := free_port()))
+    line = unit["ExecStart"].replace("$OPTIONS", options).replace("${STATE_DIRECTORY}", str(tmp_path))
+    nats, target = (
+        subprocess.Popen(
+            [sys.executable, "-m", "trunkline", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        for words in (["nats", "--port", str(port)], shlex.split(line)[1:])
+    )
+    try:
+        while "Ctrl-C stops" not in (said := target.stderr.readline()):
+            assert said
+        assert (tmp_path / "configs.db").exists()
+        target.terminate()
+        assert target.wait(timeout=30) == 0
+    finally:
+        for process in (nats, target):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def test_units_have_more_time_to_end_than_they_take():
+    shared = settings(UNITS / "trunkline-.service.d" / "10-hardening.conf")
+    for unit in SERVICES:
+        (drain,) = re.findall(r"--drain-seconds (\d+)", unit.read_text())
+        assert int(drain) < int(shared["TimeoutStopSec"].removesuffix("s"))
+
+
+def test_the_container_takes_what_there_is():
+    text = (ROOT / "packaging" / "Containerfile").read_text()
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for word in line.split()]
+    assert all((ROOT / name).exists() for name in copied)
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
+    assert set(workspace) <= set(copied)
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras.split(",")) <= set(known)
