@@ -1,24 +1,52 @@
-"""What mkdocs does beside its own: links from the pages into the repository lead there, or are none.
+"""What mkdocs does beside its own: pages that are made from the code, and links from the pages into the repository.
 
 On a page as it lies in the repository such a link is relative. The site has no sources: where `repo_url` says who has
-them the link goes there, else the name of the test stays, and its file with it.
+them the link goes there. Else the words stay, with the file where they do not name it; a button goes.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Any
 
-INTO_REPOSITORY = re.compile(r"\[(`[^`]+`)\]\(\.\./\.\./((?:tests|rust)/[^)]+)\)")
+import commands
+from mkdocs.structure.files import File
+
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)(\{[^}]*\})?")
 
 
-def on_page_markdown(markdown: str, config: Any, **_: Any) -> str:
+def on_config(config: Any, **_: Any) -> Any:
+    """Called by mkdocs first: gives each group of commands its place in the navigation."""
+    for entry in config.nav:
+        if "Commands" in entry:
+            entry["Commands"] = ["commands/index.md", *sorted(commands.files())]
+    return config
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Called by mkdocs when it has found the pages: adds those that are made from the code."""
+    for place, text in commands.files().items():
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Called by mkdocs with each page before it is rendered."""
+    if page.file.src_uri == "commands/index.md":
+        markdown = commands.overview(markdown)
+    folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
     def link(found: re.Match[str]) -> str:
-        name, place = found.groups()
+        words, target, button = found.groups(default="")
+        place, number, line = target.partition("#")
+        place = posixpath.normpath(posixpath.join(folder, place))
+        if place.startswith("docs/"):
+            return found[0]
         if config.repo_url:
-            return f"[{name}]({config.repo_url.rstrip('/')}/blob/HEAD/{place})"
-        return f"{name} ({place.partition('#')[0]})"
+            return f"[{words}]({config.repo_url.rstrip('/')}/blob/HEAD/{place}{number}{line}){button}"
+        if button:
+            return ""
+        return f"{words} ({place})" if words.startswith("`") and words.strip("`") != place else words
 
-    return INTO_REPOSITORY.sub(link, markdown)
+    return _LINK.sub(link, markdown)

@@ -10,7 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SPARK = [pytest.mark.spark, pytest.mark.timeout(600)]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    ROOT / "docs" / "install.md",
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^\s*>>> ", re.MULTILINE)
 PACKAGE = ROOT / "python" / "trunkline"
