@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 import commands
+import options
 from mkdocs.structure.files import File
 
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)(\{[^}]*\})?")
@@ -35,6 +36,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Called by mkdocs with each page before it is rendered."""
     if page.file.src_uri == "commands/index.md":
         markdown = commands.overview(markdown)
+    if page.file.src_uri == "reference/options.md":
+        introduction, heading, types = markdown.partition("## Types")
+        markdown = f"{introduction}{options.tables()}\n{heading}{types}"
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
     def link(found: re.Match[str]) -> str:
