@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tools.options import PROTOCOLS, roles, tables
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
