@@ -1,4 +1,5 @@
 import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -86,14 +87,16 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path):
     assert lines[-1].endswith("1 bad_header, 1 missing_payload")
     assert cdtp.run_count == 3
     assert [(run.sender, run.ordinal, run.messages, run.missed, run.condition) for run in cdtp.runs] == [
-        ("a", 1, 3, 2, "INCOMPLETE"),
         ("c", 0, 2, 3, "INCOMPLETE|ABORTED"),
+        ("a", 1, 3, 2, "INCOMPLETE"),
         ("a", 2, 0, 0, "GOOD"),
     ]
+    assert cdtp.conditions == {"GOOD": 1, "INCOMPLETE": 1, "INCOMPLETE|ABORTED": 1}
     page = Page(report.path.read_text())
-    assert page.loads == []
-    assert {"senders", "runs", "rate", "sizes", "gaps", "errors"} <= set(page.names)
-    assert len(re.findall("<svg", report.path.read_text())) == 4
+    # Our own script, and nothing that is elsewhere.
+    assert page.loads == ["script"]
+    assert {"senders", "runs", "rate", "volume", "timeline", "sizes", "gaps", "errors"} <= set(page.names)
+    assert len(re.findall("<svg", report.path.read_text())) == 6
     assert [file.name for file in tmp_path.iterdir() if "report" in file.name] == ["report.html"]
 
 
@@ -105,8 +108,11 @@ def test_names_from_the_network_are_only_text(captured, tmp_path):
     cdtp = report.section(spark.CdtpSection)
     assert {sender.sender for sender in cdtp.senders} == {name[:200] for name in names}
     text = report.path.read_text()
-    assert "<script" not in text
-    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text.partition("<style")[0]
+    assert text.count("<script") == 1
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{known}'; img-src data:"
+    assert policy in text.partition("<style")[0]
     assert not {"\x1b", "\u202e"} & set(text + cdtp.table())
     assert "$\\frac{1}{2}$" in "".join(Page(text).words)
 
@@ -121,7 +127,7 @@ def test_senders_without_number_are_folded(captured, tmp_path):
     assert (others.sender, others.others, others.messages, others.missing) == (None, 20, 60, 0)
     assert "20 more senders" in cdtp.table()
     assert (len(cdtp.runs), cdtp.run_count) == (200, 220)
-    assert "20 earlier runs are not listed" in report.path.read_text()
+    assert "Not listed: 20 INCOMPLETE and ABORTED." in report.path.read_text()
 
 
 def test_a_report_of_nothing(session, tmp_path):

@@ -81,6 +81,7 @@ def test_a_report_of_a_fleet(fleet, tmp_path):
         "ConfigResponse": 16,
         "ConfigUpdated": 12,
     }
+    assert cdt.latencies == {76: 1, 80: 10}
     text = report.path.read_text()
     assert "<b>" not in text
     assert "<i>" not in text
@@ -93,10 +94,11 @@ def test_a_report_of_a_fleet(fleet, tmp_path):
         "lagging",
         "cdt-rates",
         "applied",
+        "applied-spread",
         "errors",
         "refused-pulls",
     ]
-    assert len(re.findall("<svg", text)) == 3
+    assert len(re.findall("<svg", text)) == 4
 
 
 @pytest.mark.usefixtures("session")

@@ -71,14 +71,24 @@ def test_a_report_of_services(captured, tmp_path):
     assert (none.service, none.requests, none.replies, none.unanswered, none.p50_ns) == (b"none", 2, 0, 2, None)
     assert (odd.service, odd.title, odd.max_ns) == (b"<b>\xff", "<b>\\xff", 7 * MS)
     assert report.malformed == dcp.malformed == {"bad_type": 3}
+    assert [sum(dcp.rates[at].values()) for at in (0, 1, 2)] == [100, 2, 1]
+    # From 1 to 100 ms, a request a millisecond: a class of a tenth of a decade more of them each.
+    assert (dcp.latencies[0][60], dcp.latencies[0][79], dcp.latencies[0][80]) == (1, 20, 1)
+    assert (sum(dcp.latencies[0].values()), dcp.latencies[2]) == (100, {68: 1})
     assert (dcp.service_count, report.section(spark.CdtpSection).senders, report.rows) == (3, (), 409)
     text = report.path.read_text()
     assert "<b>" not in text
     assert ["echo", "broker", "100", "100", "0", "0", "50 ms", "90 ms", "99 ms", "100 ms"] in Text(text).rows
     # Nothing of CDTP, which nobody spoke.
-    assert not re.search('id="(senders|runs|rate|sizes|gaps)"', text)
-    assert re.findall(r'<h2 id="(\w+)"', text) == ["services", "latencies", "errors"]
-    assert len(re.findall("<svg", text)) == 2
+    assert not re.search('id="(senders|runs|rate|volume|timeline|sizes|gaps)"', text)
+    assert re.findall(r'<h2 id="([\w-]+)"', text) == [
+        "services",
+        "request-rates",
+        "latencies",
+        "latencies-spread",
+        "errors",
+    ]
+    assert len(re.findall("<svg", text)) == 4
 
 
 @pytest.mark.usefixtures("session")
@@ -97,8 +107,10 @@ def test_both_protocols_have_their_sections(captured, tmp_path):
         ("client", 1, 2 * MS),
     ]
     assert sum(report.malformed.values()) == 2
-    names = re.findall(r'<h2 id="(\w+)"', report.path.read_text())
-    assert names == ["senders", "services", "rate", "sizes", "gaps", "latencies", "errors", "runs"]
+    names = re.findall(r'<h2 id="([\w-]+)"', report.path.read_text())
+    dcp = ["request-rates", "latencies", "latencies-spread"]
+    cdtp = ["rate", "volume", "timeline", "sizes", "gaps"]
+    assert names == ["senders", "services", *cdtp, *dcp, "errors", "runs"]
 
 
 @pytest.mark.usefixtures("session")

@@ -86,6 +86,9 @@ def test_a_report_of_topics(captured, tmp_path):
     assert (mc0.refusals[0].first_received_at_ns, mc0.refusals[0].last_received_at_ns) == (2 * MS, 8 * MS)
     assert mc0.refused == 5
     assert sum(mc0.rates[0].values()) == 100
+    # Two subscribers each: at one millisecond, and at a hundred.
+    assert list(mc0.latencies) == [0]
+    assert (mc0.latencies[0][60], mc0.latencies[0][80], sum(mc0.latencies[0].values())) == (2, 2, 200)
     text = report.path.read_text()
     assert "<b>" not in text
     assert "<i>" not in text
@@ -94,8 +97,15 @@ def test_a_report_of_topics(captured, tmp_path):
     assert columns in page.rows
     assert ["disconnected: <i>", "\\x00slow", "2"] in [row[:3] for row in page.rows]
     # Nothing of CDTP and DCP, which nobody spoke.
-    assert re.findall(r'<h2 id="([\w-]+)"', text) == ["topics", "topic-rates", "ways", "errors", "refusals"]
-    assert len(re.findall("<svg", text)) == 3
+    assert re.findall(r'<h2 id="([\w-]+)"', text) == [
+        "topics",
+        "topic-rates",
+        "ways",
+        "ways-spread",
+        "errors",
+        "refusals",
+    ]
+    assert len(re.findall("<svg", text)) == 4
 
 
 @pytest.mark.usefixtures("session")

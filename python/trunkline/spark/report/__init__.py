@@ -13,8 +13,9 @@ from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
 from trunkline.spark.report import cdt, cdtp, dcp, mc0, mtl
 from trunkline.spark.report.cdt import CdtSection, LaggingEndpoint, RefusedPull, VersionReport
-from trunkline.spark.report.cdtp import CdtpSection, RunReport
+from trunkline.spark.report.cdtp import CdtpSection
 from trunkline.spark.report.cdtp_counts import SenderReport
+from trunkline.spark.report.cdtp_runs import RunReport
 from trunkline.spark.report.dcp import DcpSection, ServiceReport
 from trunkline.spark.report.html import page
 from trunkline.spark.report.mc0 import Mc0Section, RefusalReport, TopicReport

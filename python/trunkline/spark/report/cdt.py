@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import latency, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping
-from trunkline.spark.report.html import figure, key, line, table
-from trunkline.spark.report.model import NAME, Section, Tile, Total, largest_first
+from trunkline.spark.report import counting
+from trunkline.spark.report.html import figure, legend, line, table
+from trunkline.spark.report.model import NAME, Clock, Section, Tile, Total, largest_first
 from trunkline.spark.rollout import ROLLOUT_COLUMNS, ways
 
 if TYPE_CHECKING:
@@ -171,8 +171,10 @@ class CdtSection(Section):
         refused: The 100 statuses and reasons with most answers that were none.
         refused_count: How many such answers there are in all.
         errors: Messages that do not decode, by kind of error.
-        bucket_ns: What time is divided into.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
         rates: Messages by kind and bucket; a kind is its place in the order of `KINDS`.
+        latencies: Configurations that endpoints applied, by class of the time to applied: n is from 10^(n/10) ns on.
         last_received_at_ns: When the last row of the capture was received: the moment that lags are counted to.
     """
 
@@ -188,8 +190,10 @@ class CdtSection(Section):
     refused_count: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
+    first_ns: int = 0
     rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     last_received_at_ns: int = 0
+    latencies: Mapping[int, int] = field(default_factory=dict)
 
     KINDS: ClassVar = KINDS
     COLUMNS: ClassVar = (
@@ -249,21 +253,26 @@ class CdtSection(Section):
         """Messages over time, and times to applied."""
         if not self.rates:
             return ()
-        from trunkline.spark.report import over_time, plots
+        from trunkline.spark.report import latencies, over_time
 
-        spoken = [(at, name) for at, name in enumerate(KINDS) if at in self.rates]
-        legend = "".join(f"<span>{key(at)}{escape(name)}</span>" for at, name in spoken)
-        rates = over_time.rates(self.rates, self.bucket_ns, "Messages a second over time, a line for each kind")
+        names = {at: name for at, name in enumerate(KINDS) if at in self.rates}
+        clock = Clock(self.first_ns, self.bucket_ns)
+        rates = over_time.rates(self.rates, clock, names, "Messages a second over time, a line for each kind")
         shown = [version for version in self.versions if version.max_ns is not None]
-        rows = [(each.title, [getattr(each, f"{name}_ns") for name in TIMES]) for each in shown[:PLOTTED]]
-        caption = "Percentiles of the time from announced to applied" + (
-            f", of the {PLOTTED} newest versions" if len(shown) > PLOTTED else ""
-        )
-        dots = "".join(f"<span>{key(at)}{name}</span>" for at, name in enumerate(TIMES))
-        drawn = plots.latencies(rows, "Time to applied, a row for each version with its percentiles")
         return (
-            figure("cdt-rates", "Messages over time", "Messages a second of each kind", rates, legend, ""),
-            figure("applied", "Time to applied", caption, drawn, dots, "Nothing announced was reported as applied."),
+            figure("cdt-rates", "Messages over time", "Messages a second of each kind", rates, legend(names), ""),
+            *latencies.figures(
+                "applied",
+                "Time to applied",
+                "the time from announced to applied",
+                rows=[(each.title, [getattr(each, f"{name}_ns") for name in TIMES]) for each in shown[:PLOTTED]],
+                marks=TIMES,
+                chosen=f", of the {PLOTTED} newest versions" if len(shown) > PLOTTED else "",
+                spread={0: self.latencies} if self.latencies else {},
+                names={0: "all versions"},
+                unit="endpoints",
+                none="Nothing announced was reported as applied.",
+            ),
         )
 
     def details(self) -> str:
@@ -301,11 +310,13 @@ def count(rows: DataFrame, total: Total) -> CdtSection:
         try:
             versions, version_count = _versions(fleet)
             lagging, lagging_count, endpoints = _lagging(fleet)
+            took = counting.spread(fleet.withColumnRenamed("time_to_applied_ns", "latency_ns"), F.lit(0))
         finally:
             fleet.unpersist()
         refused, refused_count, pulls = _refused(messages)
         errors = messages.where("error IS NOT NULL").groupBy("error").count().collect()
-        rates = _rates(messages, total)
+        kind = F.coalesce(*(F.when(F.col("type") == name, at) for at, name in enumerate(KINDS)))
+        rates = counting.rates(messages.where(F.col("type").isin(*KINDS)), kind, total.clock)
     finally:
         messages.unpersist()
     return CdtSection(
@@ -319,8 +330,10 @@ def count(rows: DataFrame, total: Total) -> CdtSection:
         refused_count=refused_count,
         errors=largest_first({row["error"]: row["count"] for row in errors}),
         bucket_ns=total.bucket_ns,
+        first_ns=total.clock.first_ns,
         rates=rates,
         last_received_at_ns=total.last_ns or 0,
+        latencies=took.get(0, {}),
     )
 
 
@@ -418,15 +431,3 @@ def _refused(messages: DataFrame) -> tuple[tuple[RefusedPull, ...], int, int]:
     finally:
         counted.unpersist()
     return tuple(RefusedPull(**row.asDict()) for row in largest), number or 0, answers.where(is_good).count()
-
-
-def _rates(messages: DataFrame, total: Total) -> dict[int, dict[int, int]]:
-    """Messages by kind and bucket."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    bucket = F.floor((F.col("received_at_ns") - (total.first_ns or 0)) / total.bucket_ns).cast("int")
-    counted = messages.where(F.col("type").isin(*KINDS)).groupBy("type", bucket.alias("bucket")).count()
-    rates: dict[int, dict[int, int]] = {}
-    for kind, place, number in counted.collect():
-        rates.setdefault(KINDS.index(kind), {})[place] = number
-    return rates

@@ -4,81 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import amount, moment, readable, span
-from trunkline.spark.report import cdtp_counts
+from trunkline.spark.report import cdtp_counts, cdtp_runs
 from trunkline.spark.report.cdtp_counts import Counts, SenderReport
-from trunkline.spark.report.html import figure, key, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Section, Tile, Total
-from trunkline.spark.runs import runs
+from trunkline.spark.report.cdtp_runs import RunCounts, RunReport
+from trunkline.spark.report.html import figure, key, legend, line, table
+from trunkline.spark.report.model import COLOURS, OTHERS, Section, Tile, Total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CdtpSection", "RunReport", "count"]
+__all__ = ["CdtpSection", "count"]
 
-# How many runs are listed.
-RUNS = 200
+# How many senders have a row in the plot of runs.
+TIMELINE = 24
 
 _NOTES = (
     "Missing are sequence numbers that were skipped between the begin of a run and the highest seen since; messages "
     "with header S have none. A malformed message does not say who sent it: it stands with the one sender of its "
-    "endpoint, or by itself."
+    "endpoint, or by itself. Over time, the records of a CDTP2 message that holds several count evenly from its sender's "
+    "previous message to this one, and not all of them when it came."
 )
-
-_RUN_NOTES = (
-    "A run goes from one BOR of a sender to the next. INCOMPLETE: numbers were skipped, or data came outside BOR and EOR; "
-    "ABORTED: there is no EOR. All other conditions are what the sender says of itself."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport:
-    """What was recorded of one run; see `trunkline.capture.Run`, whose words these are.
-
-    Attributes:
-        sender: The sender's name, cut at 200 characters.
-        ordinal: Which of the sender's BORs began it; 0 for what came before the first.
-        run_id: What the sender calls it, cut likewise; None if it does not say.
-        condition: What is the matter, as Constellation names it.
-        messages: DAT messages.
-        bytes: Bytes of all frames.
-        missed: Sequence numbers that were skipped.
-        duplicates: Messages whose number had been there.
-        out_of_order: Messages that came late.
-        first_received_at_ns: When the first was received, in nanoseconds since 1970.
-        last_received_at_ns: When the last was.
-    """
-
-    sender: str
-    ordinal: int
-    run_id: str | None
-    condition: str
-    messages: int
-    bytes: int
-    missed: int
-    duplicates: int
-    out_of_order: int
-    first_received_at_ns: int
-    last_received_at_ns: int
-
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `CdtpSection.RUN_COLUMNS`."""
-        return (
-            readable(self.sender),
-            readable(self.run_id or ""),
-            self.condition.replace("|", ", "),
-            f"{self.ordinal:,}",
-            f"{self.messages:,}",
-            amount(self.bytes),
-            f"{self.missed:,}",
-            f"{self.duplicates:,}",
-            f"{self.out_of_order:,}",
-            moment(self.first_received_at_ns),
-            span(self.last_received_at_ns - self.first_received_at_ns),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +34,13 @@ class CdtpSection(Section):
 
     Attributes:
         counts: What was counted.
-        runs: The latest 200 runs, in the order they began.
-        run_count: How many there are in all.
+        run_counts: What was counted of runs.
     """
 
     protocol: ClassVar[str] = "cdtp"
 
     counts: Counts
-    runs: tuple[RunReport, ...] = ()
-    run_count: int = 0
+    run_counts: RunCounts
 
     COLUMNS: ClassVar = (
         "sender",
@@ -108,24 +53,27 @@ class CdtpSection(Section):
         "missing",
         "malformed",
     )
-    RUN_COLUMNS: ClassVar = (
-        "sender",
-        "run id",
-        "condition",
-        "run",
-        "messages",
-        "bytes",
-        "missed",
-        "again",
-        "late",
-        "first (UTC)",
-        "took",
-    )
+    RUN_COLUMNS: ClassVar = RunCounts.COLUMNS
 
     @property
     def senders(self) -> tuple[SenderReport, ...]:
         """A row for each sender, the one with most messages first."""
         return self.counts.senders
+
+    @property
+    def runs(self) -> tuple[RunReport, ...]:
+        """200 runs: those that are not GOOD first, then the others, of each the latest first."""
+        return self.run_counts.listed
+
+    @property
+    def run_count(self) -> int:
+        """How many runs there are in all."""
+        return sum(self.conditions.values())
+
+    @property
+    def conditions(self) -> Mapping[str, int]:
+        """How many runs there are of each condition, the one with most first."""
+        return self.run_counts.conditions
 
     @property
     def malformed(self) -> Mapping[str, int]:
@@ -165,10 +113,11 @@ class CdtpSection(Section):
         return (Tile("Messages", f"{self.messages:,}"),)
 
     def tiles(self) -> Sequence[Tile]:
-        """Senders, runs, and what is missing."""
+        """Senders, runs, and what is not as it should be."""
         return (
             Tile("Senders", f"{self._known:,}"),
             Tile("Runs", f"{self.run_count:,}"),
+            Tile("Bad runs", f"{self.run_counts.bad:,}", not self.run_counts.bad),
             Tile("Missing", f"{self.missing:,}", not self.missing),
         )
 
@@ -189,38 +138,31 @@ class CdtpSection(Section):
 
     def details(self) -> str:
         """The runs, nothing where there are none."""
-        if not self.runs:
-            return ""
-        left = {"sender", "run id", "condition"}
-        rows = []
-        for run in self.runs:
-            tones = {"condition": run.condition != "GOOD", "missed": bool(run.missed)}
-            rows.append(line(run.cells(), self.RUN_COLUMNS, left, {name for name in tones if tones[name]}))
-        more = self.run_count - len(self.runs)
-        notes = _RUN_NOTES + (f" {more:,} earlier runs are not listed." if more else "")
-        return table("runs", "Runs", self.RUN_COLUMNS, left, rows, notes)
+        return self.run_counts.table()
 
     def figures(self) -> Sequence[str]:
-        """Rates, sizes of payloads, and gaps."""
+        """Rates, sizes of payloads, gaps, and when runs were."""
         from trunkline.spark.report import cdtp_plots, over_time
 
+        counts, clock = self.counts, self.counts.clock
         names = {at: sender.title for at, sender in enumerate(self.senders[:COLOURS]) if sender.sender is not None}
         if self._known > len(names):
             names[OTHERS] = f"{self._known - len(names):,} more"
-        legend = "".join(
-            f"<span>{key(COLOURS if at == OTHERS else at)}{escape(name)}</span>" for at, name in names.items()
-        )
-        bucket_ns = self.counts.bucket_ns
-        rates = over_time.rates(self.counts.rates, bucket_ns, "Messages a second over time, a line for each sender")
-        sizes = cdtp_plots.sizes(self.counts, names)
-        missing = "Sequence numbers that were skipped, over time"
-        gaps = over_time.stacks(self.counts.gaps, bucket_ns, "missing", missing)
+        with_gaps = {at: name for at, name in names.items() if any(counts.gaps.get(at, {}).values())}
+        sizes = cdtp_plots.sizes(counts, names)
+        rates = over_time.rates(counts.rates, clock, names, "Messages a second over time, a line for each sender")
+        volumes = over_time.volumes(counts.volumes, clock, names, "Bytes a second over time, a line for each sender")
+        gaps = over_time.stacks(counts.gaps, clock, names, "missing", "Sequence numbers that were skipped, over time")
         return (
-            figure("rate", "Rate over time", "Messages a second of each sender", rates, legend, ""),
+            figure("rate", "Rate over time", "Messages a second of each sender", rates, legend(names), ""),
+            figure(
+                "volume", "Bytes over time", "Bytes a second of each sender, frames whole", volumes, legend(names), ""
+            ),
+            self._timeline(),
             figure(
                 "sizes",
                 "Payload sizes",
-                "Share of each sender's messages by the bytes of their payload",
+                "Percent of each sender's messages by the bytes of their payload",
                 sizes,
                 "",
                 "No message has a size.",
@@ -230,31 +172,29 @@ class CdtpSection(Section):
                 "Gaps",
                 "Sequence numbers that were skipped, by when the message after the gap came",
                 gaps,
-                legend,
+                legend(with_gaps),
                 "No sequence number is missing.",
             ),
         )
+
+    def _timeline(self) -> str:
+        from trunkline.spark.report.timeline import timeline
+
+        drawn = self.run_counts.drawn
+        bars = timeline(drawn, _plotted(self.counts), self.counts.clock)
+        caption = "A bar a run from its first message to its last; one that is not GOOD is red and taller."
+        if len(drawn) < self.run_count:
+            caption += f" Of the {TIMELINE} senders with most messages: {len(drawn):,} of {self.run_count:,} runs, the bad ones first."
+        return figure("timeline", "Runs over time", caption, bars, "", "There are no runs.")
 
 
 def count(rows: DataFrame, total: Total) -> CdtpSection:
     """Counts what these rows of a capture hold."""
     counts = cdtp_counts.count(rows, total)
-    latest, run_count = _latest_runs(rows)
-    return CdtpSection(counts, latest, run_count)
+    plotted = _plotted(counts)
+    return CdtpSection(counts, cdtp_runs.count(rows, plotted) if plotted else RunCounts())
 
 
-def _latest_runs(rows: DataFrame) -> tuple[tuple[RunReport, ...], int]:
-    """The runs that began last, in the order they began, and how many there are in all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    found = runs(rows).drop("capture_id", "config", "metadata", "bor_seq", "eor_seq", "condition_code")
-    for name in ("sender", "run_id"):
-        found = found.withColumn(name, F.left(name, F.lit(NAME)))
-    found = found.persist()
-    try:
-        order = ("first_received_at_ns", "sender", "ordinal")
-        latest = found.orderBy(*(F.desc(name) for name in order)).limit(RUNS).collect()
-        number = len(latest) if len(latest) < RUNS else found.count()
-    finally:
-        found.unpersist()
-    return tuple(RunReport(**row.asDict()) for row in reversed(latest)), number
+def _plotted(counts: Counts) -> list[str]:
+    """The senders that have a row in the plot of runs."""
+    return [sender.sender for sender in counts.senders if sender.sender is not None][:TIMELINE]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from trunkline._text import amount, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping, need_columns
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Total, largest_first
+from trunkline.spark.report.cdtp_batches import spread
+from trunkline.spark.report.counting import bucket
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Total, largest_first
 from trunkline.spark.runs import skipped
 
 if TYPE_CHECKING:
@@ -83,33 +85,38 @@ class Counts:
     Attributes:
         senders: A row a sender, the one with most messages first.
         errors: What does not decode, by kind.
-        bucket_ns: What time is divided into.
+        clock: What time is divided into.
         rates: Messages by sender and bucket. A sender is its index in `senders`; those without a colour are `OTHERS`.
+            The records of a CDTP2 message with several count evenly over the time since its sender's previous one.
+        volumes: Bytes of all their frames, likewise.
         sizes: Messages by sender and the number of binary digits of their payload's bytes.
         gaps: Sequence numbers that were skipped, by sender and bucket.
     """
 
     senders: tuple[SenderReport, ...]
     errors: Mapping[str, int]
-    bucket_ns: int
-    rates: Mapping[int, Mapping[int, int]]
+    clock: Clock
+    rates: Mapping[int, Mapping[int, float]]
+    volumes: Mapping[int, Mapping[int, float]]
     sizes: Mapping[int, Mapping[int, int]]
     gaps: Mapping[int, Mapping[int, int]]
+
+    @property
+    def bucket_ns(self) -> int:
+        """How long a bucket is, in nanoseconds."""
+        return self.clock.bucket_ns
 
 
 def count(rows: DataFrame, total: Total) -> Counts:
     """Counts what these rows of a capture hold."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     need_columns(rows, _NEEDED, "a report takes")
 
-    def bucket(moment: str) -> Column:
-        return F.floor((F.col(moment) - (total.first_ns or 0)) / total.bucket_ns).cast("int").alias("bucket")
-
+    clock = total.clock
+    when = bucket("received_at_ns", clock).alias("bucket")
     # It is small, and a session may well make hundreds of partitions of it.
-    parts = _parts(rows, bucket("received_at_ns")).coalesce(4).persist()
+    parts = _parts(rows, when).coalesce(4).persist()
     try:
-        return _gather(parts, _gaps(rows, bucket("received_at_ns")), total.bucket_ns)
+        return _gather(parts, _batches(rows, clock), _gaps(rows, when), clock)
     finally:
         parts.unpersist()
 
@@ -122,7 +129,7 @@ def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> D
     return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
 
 
-def _parts(rows: DataFrame, bucket: Column) -> DataFrame:
+def _parts(rows: DataFrame, when: Column) -> DataFrame:
     """The messages, counted by all that the report tells apart."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
@@ -132,7 +139,7 @@ def _parts(rows: DataFrame, bucket: Column) -> DataFrame:
     good = F.col("variant").isNotNull()
     size = F.when(F.col("payload_bytes") == 0, 0).otherwise(F.length(F.bin("payload_bytes")))
     parts = messages.groupBy(
-        "endpoint", "sender", "variant", F.when(~good, F.col("error")).alias("kind"), bucket, size.alias("size")
+        "endpoint", "sender", "variant", F.when(~good, F.col("error")).alias("kind"), when, size.alias("size")
     ).agg(
         F.count("*").alias("messages"),
         F.sum(F.when(F.col("record") == 0, F.col("n_bytes"))).alias("bytes"),
@@ -144,7 +151,7 @@ def _parts(rows: DataFrame, bucket: Column) -> DataFrame:
     return parts.withColumn("owner", F.coalesce("sender", F.when(only_one, F.min("sender").over(endpoint))))
 
 
-def _gaps(rows: DataFrame, bucket: Column) -> DataFrame:
+def _gaps(rows: DataFrame, when: Column) -> DataFrame:
     """The sequence numbers that were skipped, by sender and bucket.
 
     Each number is held against the highest one before it since the begin of the run, as a receiver does (CDTP-21).
@@ -154,10 +161,16 @@ def _gaps(rows: DataFrame, bucket: Column) -> DataFrame:
     only = ("record", "sender", "type", "sequence")
     messages = _decoded(rows, ("capture_id", "seq", "endpoint", "received_at_ns"), only)
     missed = skipped(messages, ("capture_id", "endpoint", "sender"), ("sender", "received_at_ns"))
-    return missed.groupBy("sender", bucket).agg(F.sum("missed").alias("skipped"))
+    return missed.groupBy("sender", when).agg(F.sum("missed").alias("skipped"))
 
 
-def _gather(parts: DataFrame, gaps: DataFrame, bucket_ns: int) -> Counts:
+def _batches(rows: DataFrame, clock: Clock) -> DataFrame:
+    """What came of senders of CDTP2, by sender and bucket."""
+    kept = ("capture_id", "seq", "endpoint", "received_at_ns", "n_bytes")
+    return spread(_decoded(rows, kept, ("variant", "sender")).where("variant = '2'"), clock)
+
+
+def _gather(parts: DataFrame, batches: DataFrame, gaps: DataFrame, clock: Clock) -> Counts:
     """Brings the counts here, with the senders there is no room for folded into one."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -179,18 +192,23 @@ def _gather(parts: DataFrame, gaps: DataFrame, bucket_ns: int) -> Counts:
         *(F.grouping(key).alias(f"without_{key}") for key in ("at", "bucket")),
         F.sum("messages").alias("messages"),
         F.sum(F.when(F.col("kind").isNull(), F.col("messages"))).alias("good"),
+        *(
+            F.sum(F.when(F.col("variant") != "2", F.col(name))).alias(f"single_{name}")
+            for name in ("messages", "bytes")
+        ),
         F.sum("bytes").alias("bytes"),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
         F.sort_array(F.collect_set("variant")).alias("variants"),
     )
     missed: dict[int, dict[int, int]] = defaultdict(dict)
-    for at, bucket, number in (
+    for at, when, number in (
         gaps.groupBy(place("sender", SENDERS).alias("at"), "bucket").agg(F.sum("skipped")).collect()
     ):
-        missed[at][bucket] = number
+        missed[at][when] = number
     by_sender: dict[int | None, list[Row]] = defaultdict(list)
-    rates: dict[int, dict[int, int]] = defaultdict(dict)
+    rates: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    volumes: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     sizes: dict[int, dict[int, int]] = defaultdict(dict)
     errors: dict[str, int] = defaultdict(int)
     for row in counted.collect():
@@ -198,15 +216,22 @@ def _gather(parts: DataFrame, gaps: DataFrame, bucket_ns: int) -> Counts:
             by_sender[row["at"]].append(row)
             if row["kind"] is not None:
                 errors[row["kind"]] += row["messages"]
-        elif row["good"] is not None and not row["without_bucket"]:
-            rates[row["colour"]][row["bucket"]] = row["good"]
+        elif row["single_messages"] is not None and not row["without_bucket"]:
+            rates[row["colour"]][row["bucket"]] += row["single_messages"]
+            volumes[row["colour"]][row["bucket"]] += row["single_bytes"]
         elif row["good"] is not None and row["size"] is not None:
             sizes[row["colour"]][row["size"]] = row["good"]
+    if any("2" in row["variants"] for rows in by_sender.values() for row in rows):
+        coloured = batches.groupBy(place("sender", COLOURS).alias("at"), "bucket")
+        for at, when, messages, volume in coloured.agg(F.sum("messages"), F.sum("bytes")).collect():
+            rates[at][when] += messages
+            volumes[at][when] += volume
     return Counts(
         senders=_senders(by_sender, names, known, missed),
         errors=largest_first(errors),
-        bucket_ns=bucket_ns,
+        clock=clock,
         rates=rates,
+        volumes=volumes,
         sizes=sizes,
         gaps=_fold(missed),
     )
@@ -216,8 +241,8 @@ def _fold(rows: Mapping[int, Mapping[int, int]]) -> dict[int, dict[int, int]]:
     """The senders that have no colour of their own, put together."""
     folded: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for at, buckets in rows.items():
-        for bucket, number in buckets.items():
-            folded[at if at < COLOURS else OTHERS][bucket] += number
+        for when, number in buckets.items():
+            folded[at if at < COLOURS else OTHERS][when] += number
     return folded
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 from trunkline._text import latency, readable
 from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping
-from trunkline.spark.report.html import figure, key, line, table
-from trunkline.spark.report.model import NAME, Section, Tile, Total, largest_first
+from trunkline.spark.report import counting
+from trunkline.spark.report.html import figure, key, legend, line, table
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total, largest_first
 from trunkline.spark.requests import pair_requests
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row
 
 __all__ = ["DcpSection", "ServiceReport", "count"]
 
@@ -88,6 +89,10 @@ class DcpSection(Section):
         services: The 200 services with most requests, as each role saw them.
         service_count: How many there are in all.
         errors: Messages that do not decode, by kind of error.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
+        rates: Requests by service and bucket. A service is its index in `services`; those without a colour are one.
+        latencies: Replies by service and class of their latency: n is from 10^(n/10) ns on.
     """
 
     protocol: ClassVar[str] = "dcp"
@@ -95,6 +100,10 @@ class DcpSection(Section):
     services: tuple[ServiceReport, ...] = ()
     service_count: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
+    bucket_ns: int = 1
+    first_ns: int = 0
+    rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     COLUMNS: ClassVar = (
         "service",
@@ -136,33 +145,56 @@ class DcpSection(Section):
             return ""
         left = {"service", "seen by"}
         rows = [
-            line(service.cells(), self.COLUMNS, left, {"unanswered"} if service.unanswered > 0 else ())
-            for service in self.services
+            line(
+                service.cells(),
+                self.COLUMNS,
+                left,
+                {"unanswered"} if service.unanswered > 0 else (),
+                key(min(at, COLOURS)),
+            )
+            for at, service in enumerate(self.services)
         ]
         more = self.service_count - len(self.services)
         notes = _NOTES + (f" {more:,} services with fewer requests are not listed." if more else "")
         return table("services", "Services", self.COLUMNS, left, rows, notes)
 
     def figures(self) -> Sequence[str]:
-        """Latencies."""
+        """Requests over time, and latencies."""
         if not self.services:
             return ()
-        from trunkline.spark.report.plots import latencies
+        from trunkline.spark.report import latencies, over_time
 
-        legend = "".join(f"<span>{key(at)}{name}</span>" for at, name in enumerate(LATENCIES))
-        caption = "Percentiles of the time from request to reply" + (
-            f", of the {PLOTTED} services with most requests" if len(self.services) > PLOTTED else ""
+        names = {at: service.title for at, service in enumerate(self.services[:COLOURS])}
+        if self.service_count > len(names):
+            names[OTHERS] = f"{self.service_count - len(names):,} more"
+        clock = Clock(self.first_ns, self.bucket_ns)
+        rates = over_time.rates(
+            self.rates, clock, names, "Requests a second over time, a line for each service", "requests"
         )
-        rows = [
-            (service.title, [getattr(service, f"{name}_ns") for name in LATENCIES])
-            for service in self.services[:PLOTTED]
-            if service.max_ns is not None
-        ]
-        drawn = latencies(rows, "Latency of replies, a row for each service with its percentiles")
-        return (figure("latencies", "Latency", caption, drawn, legend, "No request was replied to."),)
+        return (
+            figure(
+                "request-rates", "Requests over time", "Requests a second of each service", rates, legend(names), ""
+            ),
+            *latencies.figures(
+                "latencies",
+                "Latency",
+                "the time from request to reply",
+                rows=[
+                    (service.title, [getattr(service, f"{name}_ns") for name in LATENCIES])
+                    for service in self.services[:PLOTTED]
+                    if service.max_ns is not None
+                ],
+                marks=LATENCIES,
+                chosen=f", of the {PLOTTED} services with most requests" if len(self.services) > PLOTTED else "",
+                spread=self.latencies,
+                names=names,
+                unit="requests",
+                none="No request was replied to.",
+            ),
+        )
 
 
-def count(rows: DataFrame, _: Total) -> DcpSection:
+def count(rows: DataFrame, total: Total) -> DcpSection:
     """Counts the requests in these rows of a capture."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -171,10 +203,37 @@ def count(rows: DataFrame, _: Total) -> DcpSection:
     spoken = rows.where(F.col("protocol") == "dcp")
     if spoken.isEmpty():
         return DcpSection()
+    service = F.substring("service", 1, NAME).alias("service")
+    requests = pair_requests(spoken).select(service, "seen_by", "outcome", "latency_ns", "requested_at_ns").persist()
+    try:
+        found, number = _largest(requests)
+        at = _place(found[:COLOURS])
+        rates = counting.rates(requests, at, total.clock, "requested_at_ns")
+        latencies = counting.spread(requests, at)
+    finally:
+        requests.unpersist()
+    decoded = decode_keeping(spoken, Decoder("dcp"), (), ("error",))
+    errors = {
+        row["error"]: row["count"] for row in decoded.where("error IS NOT NULL").groupBy("error").count().collect()
+    }
+    return DcpSection(
+        services=found,
+        service_count=number,
+        errors=largest_first(errors),
+        bucket_ns=total.bucket_ns,
+        first_ns=total.clock.first_ns,
+        rates=rates,
+        latencies=latencies,
+    )
+
+
+def _largest(requests: DataFrame) -> tuple[tuple[ServiceReport, ...], int]:
+    """The services with most requests, and how many there are in all."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     latency = F.percentile_approx("latency_ns", [0.5, 0.9, 0.99], 10_000)
     services = (
-        pair_requests(spoken)
-        .groupBy(F.substring("service", 1, NAME).alias("service"), "seen_by")
+        requests.groupBy("service", "seen_by")
         .agg(
             F.count("*").alias("requests"),
             F.count_if(F.col("outcome") == "reply").alias("replies"),
@@ -189,11 +248,17 @@ def count(rows: DataFrame, _: Total) -> DcpSection:
         number = len(largest) if len(largest) < SERVICES else services.count()
     finally:
         services.unpersist()
-    decoded = decode_keeping(spoken, Decoder("dcp"), (), ("error",))
-    errors = {
-        row["error"]: row["count"] for row in decoded.where("error IS NOT NULL").groupBy("error").count().collect()
-    }
-    return DcpSection(tuple(map(_service, largest)), number, largest_first(errors))
+    return tuple(map(_service, largest)), number
+
+
+def _place(coloured: Sequence[ServiceReport]) -> Column:
+    """The index of a service as a role saw it, `OTHERS` for one without a colour."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def is_of(service: ServiceReport) -> Column:
+        return (F.col("service") == service.service) & (F.col("seen_by") == service.seen_by)
+
+    return F.coalesce(*(F.when(is_of(service), at) for at, service in enumerate(coloured)), F.lit(OTHERS))
 
 
 def _service(row: Row) -> ServiceReport:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import hashlib
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -10,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from trunkline._native import __version__
 from trunkline._text import amount, moment, readable, span
-from trunkline.spark.report.model import Tile
+from trunkline.spark.report.model import COLOURS, OTHERS, Tile
 
 if TYPE_CHECKING:
     from trunkline.spark.report.model import Report
 
-__all__ = ["figure", "key", "line", "page", "table"]
+__all__ = ["figure", "key", "legend", "line", "page", "table"]
 
 _PAGE = Path(__file__).with_name("page.html")
+_SCRIPT = Path(__file__).with_name("hover.js")
 
 
 def page(report: Report, name: str | None) -> str:
@@ -29,6 +32,7 @@ def page(report: Report, name: str | None) -> str:
     figures = [drawn for section in sections for drawn in section.figures()]
     caption = "Messages that do not decode, by kind"
     figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message decodes."))
+    script = "\n" + _SCRIPT.read_text("utf-8")
     return Template(_PAGE.read_text("utf-8")).substitute(
         title=escape("Recorded messages" if name is None else f"Recorded in {readable(name)}"),
         subtitle=escape(_period(report)),
@@ -37,6 +41,9 @@ def page(report: Report, name: str | None) -> str:
         plots="\n".join(figures),
         details="".join(section.details() for section in sections),
         version=escape(__version__),
+        script=script,
+        # The one script that a browser will run here, whatever names from the network are made of.
+        script_hash=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -62,11 +69,21 @@ def _tile(tile: Tile) -> str:
     return f'<div class="card"><dt>{tile.title}</dt><dd{tone}>{escape(tile.value)}</dd></div>'
 
 
-def table(key: str, title: str, columns: Sequence[str], left: Collection[str], rows: Iterable[str], notes: str) -> str:
-    """A table with its title and what there is to know of its columns, of which `left` are not numbers."""
+def table(
+    key: str,
+    title: str,
+    columns: Sequence[str],
+    left: Collection[str],
+    rows: Iterable[str],
+    notes: str,
+    lead: str = "",
+) -> str:
+    """A table with its title and what there is to know of its columns, of which `left` are not numbers; `lead`, which is
+    HTML, comes first.
+    """
     heads = "".join(f'<th scope="col"{_class(left=column in left)}>{escape(column)}</th>' for column in columns)
     return (
-        f'<section class="card" aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>'
+        f'<section class="card" aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>{lead}'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>"
         + "\n".join(rows)
@@ -80,11 +97,16 @@ def line(
     left: Collection[str] = (),
     bad: Collection[str] = (),
     mark: str = "",
+    more: str = "",
 ) -> str:
-    """A row of a table: the cells of `columns`, of which `left` are not numbers, and `bad` not what one wants."""
+    """A row of a table: the cells of `columns`, of which `left` are not numbers, and `bad` not what one wants. A click on
+    the first one opens `more`, which is HTML.
+    """
     title, *others = cells
+    head = mark + escape(title)
+    head = f"<details><summary>{head}</summary>{more}</details>" if more else head
     return (
-        f'<tr><th scope="row">{mark}{escape(title)}</th>'
+        f'<tr><th scope="row">{head}</th>'
         + "".join(
             f"<td{_class(left=column in left, bad=column in bad)}>{_cell(cell)}</td>"
             for column, cell in zip(columns[1:], others, strict=True)
@@ -108,11 +130,15 @@ def key(colour: int) -> str:
     return f'<i style="background: var(--s{colour})"></i>'
 
 
+def legend(names: Mapping[int, str]) -> str:
+    """What has which colour in a plot, by its place."""
+    return "".join(f"<span>{key(COLOURS if at == OTHERS else at)}{escape(name)}</span>" for at, name in names.items())
+
+
 def figure(key: str, title: str, caption: str, svg: str | None, legend: str, none: str) -> str:
-    """A plot with its title, which is its accessible name too; words where there is nothing to plot."""
-    drawn = f'<p class="none">{escape(none or "Nothing was recorded.")}</p>' if svg is None else svg
-    legend = f'<div class="legend">{legend}</div>' if svg is not None and legend else ""
-    return (
-        f'<figure class="card" aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>'
-        f"<figcaption><p>{escape(caption)}</p></figcaption>{legend}{drawn}</figure>"
-    )
+    """A plot with its title, which is its accessible name too; a line of words where there is nothing to plot."""
+    heading = f'aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>'
+    if svg is None:
+        return f'<figure class="card none" {heading}<p>{escape(none or "Nothing was recorded.")}</p></figure>'
+    legend = f'<div class="legend">{legend}</div>' if legend else ""
+    return f'<figure class="card" {heading}<figcaption><p>{escape(caption)}</p></figcaption>{legend}{svg}</figure>'

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import amount, latency, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping
-from trunkline.spark.report.html import figure, key, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Section, Tile, Total, largest_first
+from trunkline.spark.report import counting
+from trunkline.spark.report.html import figure, key, legend, line, table
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total, largest_first
 from trunkline.spark.topics import TOPIC_COLUMNS, count_topics, passing, timed
 
 if TYPE_CHECKING:
@@ -150,8 +150,10 @@ class Mc0Section(Section):
         refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
         refused: How many ERRORs there are in all.
         errors: Messages that do not decode, by kind of error.
-        bucket_ns: What time is divided into.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
         rates: Messages by topic and bucket. A topic is its index in `topics`; those without a colour are one.
+        latencies: Deliveries by topic and class of the time through the middleware: n is from 10^(n/10) ns on.
     """
 
     protocol: ClassVar[str] = "mc0"
@@ -164,7 +166,9 @@ class Mc0Section(Section):
     refused: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
+    first_ns: int = 0
     rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     COLUMNS: ClassVar = (
         "topic",
@@ -217,26 +221,31 @@ class Mc0Section(Section):
         """Rates and latencies."""
         if not self.topics:
             return ()
-        from trunkline.spark.report import over_time, plots
+        from trunkline.spark.report import latencies, over_time
 
-        names = [topic.title for topic in self.topics[:COLOURS]]
+        names = {at: topic.title for at, topic in enumerate(self.topics[:COLOURS])}
         if self.topic_count > len(names):
-            names.append(f"{self.topic_count - len(names):,} more")
-        legend = "".join(f"<span>{key(at)}{escape(name)}</span>" for at, name in enumerate(names))
-        rates = over_time.rates(self.rates, self.bucket_ns, "Messages a second over time, a line for each topic")
-        rows = [
-            (topic.title, [getattr(topic, f"{name}_ns") for name in LATENCIES])
-            for topic in self.topics[:PLOTTED]
-            if topic.max_ns is not None
-        ]
-        caption = "Percentiles of the time from PUT to MESSAGE" + (
-            f", of the {PLOTTED} topics with most messages" if len(self.topics) > PLOTTED else ""
-        )
-        dots = "".join(f"<span>{key(at)}{name}</span>" for at, name in enumerate(LATENCIES))
-        drawn = plots.latencies(rows, "Time from PUT to MESSAGE, a row for each topic with its percentiles")
+            names[OTHERS] = f"{self.topic_count - len(names):,} more"
+        clock = Clock(self.first_ns, self.bucket_ns)
+        rates = over_time.rates(self.rates, clock, names, "Messages a second over time, a line for each topic")
         return (
-            figure("topic-rates", "Topics over time", "Messages a second of each topic", rates, legend, ""),
-            figure("ways", "Through the middleware", caption, drawn, dots, "No way through a middleware is known."),
+            figure("topic-rates", "Topics over time", "Messages a second of each topic", rates, legend(names), ""),
+            *latencies.figures(
+                "ways",
+                "Through the middleware",
+                "the time from PUT to MESSAGE",
+                rows=[
+                    (topic.title, [getattr(topic, f"{name}_ns") for name in LATENCIES])
+                    for topic in self.topics[:PLOTTED]
+                    if topic.max_ns is not None
+                ],
+                marks=LATENCIES,
+                chosen=f", of the {PLOTTED} topics with most messages" if len(self.topics) > PLOTTED else "",
+                spread=self.latencies,
+                names=names,
+                unit="deliveries",
+                none="No way through a middleware is known.",
+            ),
         )
 
     def details(self) -> str:
@@ -261,8 +270,16 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
     said = ("verb", "topic", "headers", "text", "body_frames", "body_bytes", "error")
     kept = tuple(name for name in TOPIC_COLUMNS if name not in said)
     decoded = decode_keeping(spoken, Decoder("mc0"), kept, (*kept, *said))
-    passed = passing(decoded)
-    found, (number, puts, deliveries) = _largest(passed)
+    passed = (
+        timed(passing(decoded)).withColumn("topic", F.left("topic", F.lit(NAME))).drop("capture_id", "seq").persist()
+    )
+    try:
+        found, (number, puts, deliveries) = _largest(passed)
+        at = _place(found[:COLOURS])
+        once = passed.where("is_put OR seen_by = 'connector'")
+        rates, latencies = counting.rates(once, at, total.clock), counting.spread(passed, at)
+    finally:
+        passed.unpersist()
     refusals, refused = _refusals(decoded)
     errors = decoded.where("error IS NOT NULL").groupBy("error").count().collect()
     return Mc0Section(
@@ -274,7 +291,9 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
         refused=refused,
         errors=largest_first({row["error"]: row["count"] for row in errors}),
         bucket_ns=total.bucket_ns,
-        rates=_rates(passed, found[:COLOURS], total),
+        first_ns=total.clock.first_ns,
+        rates=rates,
+        latencies=latencies,
     )
 
 
@@ -282,7 +301,7 @@ def _largest(passed: DataFrame) -> tuple[tuple[TopicReport, ...], tuple[int, int
     """The topics with most messages; and how many topics, PUTs and MESSAGEs there are in all."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    counted = count_topics(timed(passed).withColumn("topic", F.left("topic", F.lit(NAME)))).persist()
+    counted = count_topics(passed).persist()
     try:
         order = (F.desc(F.col("puts") + F.col("deliveries")), "topic", "seen_by")
         largest = counted.orderBy(*order).limit(TOPICS).collect()
@@ -292,21 +311,15 @@ def _largest(passed: DataFrame) -> tuple[tuple[TopicReport, ...], tuple[int, int
     return tuple(TopicReport(**row.asDict()) for row in largest), (number, puts or 0, deliveries or 0)
 
 
-def _rates(passed: DataFrame, coloured: Sequence[TopicReport], total: Total) -> dict[int, dict[int, int]]:
-    """Messages by topic and bucket, those without a colour together."""
+def _place(coloured: Sequence[TopicReport]) -> Column:
+    """The index of a topic, `OTHERS` for one without a colour."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def is_of(topic: TopicReport) -> Column:
-        return (F.left("topic", F.lit(NAME)) == topic.topic) & (F.col("seen_by") == topic.seen_by)
+        return (F.col("topic") == topic.topic) & (F.col("seen_by") == topic.seen_by)
 
     places = (F.when(is_of(topic), at) for at, topic in enumerate(coloured))
-    bucket = F.floor((F.col("received_at_ns") - (total.first_ns or 0)) / total.bucket_ns).cast("int")
-    once = passed.where("is_put OR seen_by = 'connector'")
-    counted = once.groupBy(F.coalesce(*places, F.lit(OTHERS)).alias("at"), bucket.alias("bucket")).count()
-    rates: dict[int, dict[int, int]] = {}
-    for at, place, number in counted.collect():
-        rates.setdefault(at, {})[place] = number
-    return rates
+    return F.coalesce(*places, F.lit(OTHERS))
 
 
 def _refusals(decoded: DataFrame) -> tuple[tuple[RefusalReport, ...], int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
-__all__ = ["BUCKETS", "COLOURS", "NAME", "OTHERS", "Report", "Section", "Tile", "Total", "largest_first"]
+__all__ = ["BUCKETS", "COLOURS", "NAME", "OTHERS", "Clock", "Report", "Section", "Tile", "Total", "largest_first"]
 
 # How finely time is divided.
 BUCKETS = 120
@@ -32,6 +32,13 @@ class Tile(NamedTuple):
     good: bool | None = None
 
 
+class Clock(NamedTuple):
+    """What time is divided into: `BUCKETS` of `bucket_ns` nanoseconds each, from `first_ns` since 1970 on."""
+
+    first_ns: int
+    bucket_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Total:
     """What was recorded, of all protocols.
@@ -52,6 +59,11 @@ class Total:
     def bucket_ns(self) -> int:
         """What time is divided into."""
         return max(1, -(-((self.last_ns or 0) - (self.first_ns or 0) + 1) // BUCKETS))
+
+    @property
+    def clock(self) -> Clock:
+        """The same, with when it begins."""
+        return Clock(self.first_ns or 0, self.bucket_ns)
 
 
 class Section(ABC):

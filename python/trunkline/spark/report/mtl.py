@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import amount, latency, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.contents import CONTENT_COLUMNS, settled
-from trunkline.spark.report.html import figure, key, line, table
-from trunkline.spark.report.model import BUCKETS, COLOURS, NAME, Section, Tile, Total, largest_first
+from trunkline.spark.report import counting
+from trunkline.spark.report.html import figure, key, legend, line, table
+from trunkline.spark.report.model import BUCKETS, COLOURS, NAME, OTHERS, Clock, Section, Tile, Total, largest_first
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -135,8 +135,11 @@ class MtlSection(Section):
         logins: The 100 peers with most refused logins.
         logins_refused: How many steps of logins were refused in all.
         errors: Messages that do not decode, by kind of error.
-        bucket_ns: What time is divided into.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
         depths: What waits at the end of each bucket, by resource: its index in `resources`; of those with a colour.
+        latencies: Contents that readers confirmed by resource, or `OTHERS`, and class of the time to confirm: n is from
+            10^(n/10) ns on.
         ages_s: How old the oldest is of what waits then, in seconds, likewise.
     """
 
@@ -153,8 +156,10 @@ class MtlSection(Section):
     logins_refused: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
+    first_ns: int = 0
     depths: Mapping[int, Sequence[float]] = field(default_factory=dict)
     ages_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     COLUMNS: ClassVar = (
         "resource",
@@ -208,30 +213,35 @@ class MtlSection(Section):
         """What waits, how long it has, and times to confirm."""
         if not self.resources:
             return ()
-        from trunkline.spark.report import over_time, plots
+        from trunkline.spark.report import latencies, over_time
 
-        names = [resource.title for resource in self.resources[:COLOURS]]
-        legend = "".join(f"<span>{key(at)}{escape(name)}</span>" for at, name in enumerate(names))
+        names = {at: resource.title for at, resource in enumerate(self.resources[:COLOURS])}
+        clock = Clock(self.first_ns, self.bucket_ns)
         depths = over_time.levels(
-            self.depths, self.bucket_ns, "contents", "Contents that wait over time, a line for each resource"
+            self.depths, clock, names, "contents", "Contents that wait over time, a line for each resource"
         )
         ages = over_time.levels(
-            self.ages_s, self.bucket_ns, "seconds", "Age of what has waited longest over time, a line for each resource"
+            self.ages_s, clock, names, "seconds", "Age of what has waited longest over time, a line for each resource"
         )
-        rows = [
-            (resource.title, [getattr(resource, f"{name}_ns") for name in TIMES])
-            for resource in self.resources[:PLOTTED]
-            if resource.max_ns is not None
-        ]
-        caption = "Percentiles of the time from content to Confirm" + (
-            f", of the {PLOTTED} resources with most contents" if len(self.resources) > PLOTTED else ""
-        )
-        dots = "".join(f"<span>{key(at)}{name}</span>" for at, name in enumerate(TIMES))
-        drawn = plots.latencies(rows, "Time from content to Confirm, a row for each resource with its percentiles")
         return (
-            figure("depths", "What waits", "Contents in each resource, in hand or not", depths, legend, ""),
-            figure("ages", "How long it waits", "Age of the oldest content in each resource", ages, legend, ""),
-            figure("confirms", "Time to confirm", caption, drawn, dots, "No reader confirmed anything."),
+            figure("depths", "What waits", "Contents in each resource, in hand or not", depths, legend(names), ""),
+            figure("ages", "How long it waits", "Age of the oldest content in each resource", ages, legend(names), ""),
+            *latencies.figures(
+                "confirms",
+                "Time to confirm",
+                "the time from content to Confirm",
+                rows=[
+                    (resource.title, [getattr(resource, f"{name}_ns") for name in TIMES])
+                    for resource in self.resources[:PLOTTED]
+                    if resource.max_ns is not None
+                ],
+                marks=TIMES,
+                chosen=f", of the {PLOTTED} resources with most contents" if len(self.resources) > PLOTTED else "",
+                spread=self.latencies,
+                names=names | {OTHERS: "all others"},
+                unit="contents",
+                none="No reader confirmed anything.",
+            ),
         )
 
     def details(self) -> str:
@@ -263,6 +273,9 @@ def count(rows: DataFrame, total: Total) -> MtlSection:
     try:
         found, totals = _resources(contents)
         depths, ages = _over_time(contents, found[:COLOURS], total)
+        read = contents.where("NOT comes AND fate = 'confirmed'")
+        places = (F.when(F.col("resource") == one.resource, at) for at, one in enumerate(found[:COLOURS]))
+        spread = counting.spread(read, F.coalesce(*places, F.lit(OTHERS)))
     finally:
         contents.unpersist()
     logins, refused = _logins(decoded)
@@ -275,8 +288,10 @@ def count(rows: DataFrame, total: Total) -> MtlSection:
         logins_refused=refused,
         errors=largest_first({row["error"]: row["count"] for row in errors}),
         bucket_ns=total.bucket_ns,
+        first_ns=total.clock.first_ns,
         depths=depths,
         ages_s=ages,
+        latencies=spread,
     )
 
 

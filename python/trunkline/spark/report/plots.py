@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import io
-import math
+import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from trunkline._text import latency, short
-from trunkline.spark.report.model import COLOURS
+from trunkline._text import short
+from trunkline.spark.report.model import COLOURS, Clock
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = ["INK", "LINE", "STYLE", "colour", "counted", "cut", "errors", "latencies", "plot", "svg"]
+__all__ = [
+    "BAD",
+    "CARD",
+    "GOOD",
+    "INK",
+    "LINE",
+    "STYLE",
+    "Tips",
+    "Values",
+    "colour",
+    "counted",
+    "cut",
+    "errors",
+    "plot",
+    "svg",
+]
 
 # What matplotlib is told, and what the page calls it: its variables know of light and dark.
 _COLOURS = {f"#fd00f{number}": f"var(--s{number})" for number in range(COLOURS + 1)} | {
@@ -28,8 +45,10 @@ _COLOURS = {f"#fd00f{number}": f"var(--s{number})" for number in range(COLOURS +
     "#fd0101": "var(--soft)",
     "#fd0102": "var(--line)",
     "#fd0103": "var(--bad)",
+    "#fd0104": "var(--good)",
+    "#fd0105": "var(--card)",
 }
-INK, _SOFT, LINE, _BAD = list(_COLOURS)[-4:]
+INK, _SOFT, LINE, BAD, GOOD, CARD = list(_COLOURS)[-6:]
 
 STYLE: dict[Any, Any] = {
     "axes.edgecolor": LINE,
@@ -58,6 +77,32 @@ STYLE: dict[Any, Any] = {
 }
 
 
+class Values(NamedTuple):
+    """What the page shows of a plot over time where one points at it: a line each has its name, colour and values."""
+
+    clock: Clock
+    unit: str
+    rows: Sequence[tuple[str, int, Sequence[float]]]
+
+
+class Tips:
+    """What a browser shows of the parts of a plot where one points at them."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def add(self, artist: Artist, text: str) -> None:
+        """Has this part tell this."""
+        artist.set_gid(f"tip{len(self._texts)}")
+        self._texts.append(text)
+
+    def put(self, text: str) -> str:
+        """The plot with all that was added."""
+        return re.sub(
+            r'<g id="tip(\d+)">', lambda found: f"<g><title>{escape(self._texts[int(found[1])])}</title>", text
+        )
+
+
 def errors(kinds: Mapping[str, int]) -> str | None:
     """Messages that do not decode, a bar a kind."""
     if not kinds:
@@ -66,7 +111,7 @@ def errors(kinds: Mapping[str, int]) -> str | None:
     size = (6.4, max(1.4, 0.6 + 0.36 * len(totals)))
     with mpl.rc_context({**STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
         figure, axes = plot()
-        bars = axes.barh([kind for kind, _ in totals], [number for _, number in totals], height=0.62, color=_BAD)
+        bars = axes.barh([kind for kind, _ in totals], [number for _, number in totals], height=0.62, color=BAD)
         axes.bar_label(bars, [f"{number:,}" for _, number in totals], padding=5, color=INK)
         axes.invert_yaxis()
         axes.margins(x=0.12)
@@ -74,34 +119,6 @@ def errors(kinds: Mapping[str, int]) -> str | None:
         counted(axes.xaxis)
         axes.tick_params(axis="y", labelcolor=INK)
         return svg(figure, "Messages that do not decode, by kind of error")
-
-
-def latencies(rows: Sequence[tuple[str, Sequence[int]]], title: str) -> str | None:
-    """How long something took, a row a name with a dot a percentile, each in the colour of its place."""
-    if not rows:
-        return None
-    # What two clocks, or one that was set, make of a time may be nothing, which has no place on the axis.
-    shown = [(name, [max(time, 1) for time in times]) for name, times in rows]
-    size = (6.4, max(1.4, 0.8 + 0.34 * len(shown)))
-    with mpl.rc_context({**STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
-        figure, axes = plot()
-        for row, (_, times) in enumerate(shown):
-            axes.plot(times, [row] * len(times), color=LINE, linewidth=5, solid_capstyle="round", zorder=1)
-            # The largest first, so that where they are one the median is seen.
-            for at, time in reversed(list(enumerate(times))):
-                axes.plot(time, row, "o", color=colour(at), markersize=8)
-        axes.set_yticks(range(len(shown)), [cut(name) for name, _ in shown])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
-        axes.tick_params(axis="y", labelcolor=INK)
-        axes.set_xscale("log")
-        every = [time for _, times in shown for time in times]
-        decades = math.log10(max(every) / min(every))
-        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda nanoseconds, _: latency(nanoseconds)))
-        axes.margins(x=0.08)
-        axes.set_xlabel("latency")
-        return svg(figure, title)
 
 
 def plot() -> tuple[Figure, Axes]:
@@ -128,7 +145,7 @@ def cut(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}"
 
 
-def svg(figure: Figure, title: str) -> str:
+def svg(figure: Figure, title: str, *, tips: Tips | None = None, values: Values | None = None) -> str:
     """The plot as an element of a page; the title is its accessible name."""
     file = io.StringIO()
     with warnings.catch_warnings():
@@ -142,10 +159,31 @@ def svg(figure: Figure, title: str) -> str:
         text = text.replace(told, called)
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", text)
+    # More digits than anybody sees are half of the page.
+    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), text)
+    text = tips.put(text) if tips else text
     # Several plots share the page, and only some names are referred to.
     used = set(re.findall(r"#([\w.-]+)", text))
     text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
     view = re.search(r'viewBox="[^"]*"', text)
     assert view is not None
-    opening = f'<svg role="img" aria-label="{title}" xmlns:xlink="http://www.w3.org/1999/xlink" {view[0]} xmlns="http://www.w3.org/2000/svg">'
-    return re.sub(r"<svg[^>]*>", opening + f"<title>{title}</title>", text, count=1)
+    data = "" if values is None else f' data-values="{escape(_told(figure, values))}"'
+    opening = f'<svg role="img" aria-label="{title}"{data} xmlns:xlink="http://www.w3.org/1999/xlink" {view[0]} xmlns="http://www.w3.org/2000/svg">'
+    # A title of the whole would be shown over each part that has none.
+    return re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
+
+
+def _told(figure: Figure, values: Values) -> str:
+    """What `hover.js` is told of a drawn plot: where its axis begins and ends, as shares of the width, and its lines."""
+    across = figure.axes[0].get_position()
+    told = {
+        "axis": [round(across.x0, 4), round(across.x1, 4)],
+        "first_ms": values.clock.first_ns / 1e6,
+        "bucket_ms": values.clock.bucket_ns / 1e6,
+        "unit": values.unit,
+        "rows": [
+            {"name": name, "colour": colour, "values": [float(f"{value:.4g}") for value in line]}
+            for name, colour, line in values.rows
+        ],
+    }
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,201 @@
+"""The runs of senders of CDTP: how many there are of each condition, and those worth a look first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from trunkline._text import amount, moment, readable, span
+from trunkline.spark.report.html import line, table
+from trunkline.spark.report.model import NAME, largest_first
+from trunkline.spark.runs import runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["RunBar", "RunCounts", "RunReport", "count"]
+
+# How many runs are listed, and how many drawn.
+RUNS = 200
+BARS = 1000
+
+# Where the JSON of a configuration or of metadata is cut.
+SAID = 2000
+
+_NOTES = (
+    "Runs that are not GOOD come first, then the others, the latest at the top of each. A run goes from one BOR of a sender "
+    "to the next. INCOMPLETE: numbers were skipped, or data came outside BOR and EOR; ABORTED: there is no EOR. All other "
+    "conditions are what the sender says of itself. A click on a sender's name opens the configuration of the run, from "
+    f"its BOR, and the metadata of its EOR, the first {SAID:,} characters of each."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What was recorded of one run; see `trunkline.capture.Run`, whose words these are.
+
+    Attributes:
+        sender: The sender's name, cut at 200 characters.
+        ordinal: Which of the sender's BORs began it; 0 for what came before the first.
+        run_id: What the sender calls it, cut likewise; None if it does not say.
+        condition: What is the matter, as Constellation names it.
+        messages: DAT messages.
+        bytes: Bytes of all frames.
+        missed: Sequence numbers that were skipped.
+        duplicates: Messages whose number had been there.
+        out_of_order: Messages that came late.
+        first_received_at_ns: When the first was received, in nanoseconds since 1970.
+        last_received_at_ns: When the last was.
+        config: The configuration in its BOR as JSON, cut at 2000 characters; None if there is none.
+        metadata: The metadata in its EOR, likewise.
+    """
+
+    sender: str
+    ordinal: int
+    run_id: str | None
+    condition: str
+    messages: int
+    bytes: int
+    missed: int
+    duplicates: int
+    out_of_order: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+    config: str | None = None
+    metadata: str | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `CdtpSection.RUN_COLUMNS`."""
+        return (
+            readable(self.sender),
+            readable(self.run_id or ""),
+            self.condition.replace("|", ", "),
+            f"{self.ordinal:,}",
+            f"{self.messages:,}",
+            amount(self.bytes),
+            f"{self.missed:,}",
+            f"{self.duplicates:,}",
+            f"{self.out_of_order:,}",
+            moment(self.first_received_at_ns),
+            span(self.last_received_at_ns - self.first_received_at_ns),
+        )
+
+    def details(self) -> str:
+        """What the sender says of it, as HTML; nothing where it says nothing."""
+        said = {"configuration": self.config, "metadata": self.metadata}
+        known = {name: text for name, text in said.items() if text not in {None, "{}"}}
+        found = "".join(f"<dt>{name}</dt><dd>{escape(_lines(text))}</dd>" for name, text in known.items())
+        return found and f"<dl>{found}</dl>"
+
+
+class RunBar(NamedTuple):
+    """When a run was, for the plot of runs over time; the words are those of `RunReport`."""
+
+    sender: str
+    ordinal: int
+    run_id: str | None
+    condition: str
+    first_received_at_ns: int
+    last_received_at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """What was recorded of runs.
+
+    Attributes:
+        listed: 200 runs: those that are not GOOD first, then the others, of each the latest first.
+        conditions: How many runs there are of each condition, the one with most first.
+        drawn: 1000 runs of senders that have a row in the plot, chosen and in the same order.
+    """
+
+    COLUMNS: ClassVar = (
+        "sender",
+        "run id",
+        "condition",
+        "run",
+        "messages",
+        "bytes",
+        "missed",
+        "again",
+        "late",
+        "first (UTC)",
+        "took",
+    )
+
+    listed: tuple[RunReport, ...] = ()
+    conditions: Mapping[str, int] = field(default_factory=dict)
+    drawn: tuple[RunBar, ...] = ()
+
+    @property
+    def bad(self) -> int:
+        """How many runs are not GOOD."""
+        return sum(number for condition, number in self.conditions.items() if condition != "GOOD")
+
+    def table(self) -> str:
+        """The runs as HTML, nothing where there are none."""
+        if not self.listed:
+            return ""
+        left = {"sender", "run id", "condition"}
+        rows = []
+        for run in self.listed:
+            bad = {"condition"} if run.condition != "GOOD" else set()
+            bad |= {"missed"} if run.missed else set()
+            rows.append(line(run.cells(), self.COLUMNS, left, bad, more=run.details()))
+        tones = ("", ' class="bad"')
+        counts = " · ".join(
+            f"<span{tones[condition != 'GOOD']}>{escape(_words(condition))} {number:,}</span>"
+            for condition, number in self.conditions.items()
+        )
+        notes = _NOTES + self._not_listed()
+        return table("runs", "Runs", self.COLUMNS, left, rows, notes, f'<p class="conditions">{counts}</p>')
+
+    def _not_listed(self) -> str:
+        """How many runs of which condition the table has no room for."""
+        left = dict(self.conditions)
+        for run in self.listed:
+            left[run.condition] -= 1
+        parts = [f"{number:,} {_words(condition)}" for condition, number in left.items() if number]
+        return f" Not listed: {' · '.join(parts)}." if parts else ""
+
+
+def count(rows: DataFrame, plotted: Sequence[str]) -> RunCounts:
+    """Counts the runs in these rows of a capture; those of the senders `plotted` are to be drawn."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    names = {name: F.left(name, F.lit(NAME)) for name in ("sender", "run_id")}
+    said = {name: F.left(F.to_json(name), F.lit(SAID)) for name in ("config", "metadata")}
+    found = runs(rows).withColumns(names | said).select(*RunReport.__dataclass_fields__).persist()
+    order = (F.col("condition") == "GOOD", F.desc("first_received_at_ns"), "sender", F.desc("ordinal"))
+    try:
+        conditions = {row["condition"]: row["count"] for row in found.groupBy("condition").count().collect()}
+        listed = found.orderBy(*order).limit(RUNS).collect()
+        known = found.where(F.col("sender").isin(*plotted)).select(*RunBar._fields)
+        drawn = known.orderBy(*order).limit(BARS).collect()
+    finally:
+        found.unpersist()
+    return RunCounts(
+        tuple(RunReport(**row.asDict()) for row in listed),
+        largest_first(conditions),
+        tuple(RunBar(**row.asDict()) for row in drawn),
+    )
+
+
+def _words(condition: str) -> str:
+    return condition.replace("|", " and ")
+
+
+def _lines(said: str) -> str:
+    """What a sender says in JSON, a line a key; as it is where it was cut."""
+    try:
+        known = json.loads(said)
+    except (ValueError, RecursionError):
+        return readable(said) + "…"
+    return "\n".join(f"{readable(key)}: {_value(value)}" for key, value in known.items())
+
+
+def _value(value: object) -> str:
+    return readable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

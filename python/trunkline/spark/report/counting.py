@@ -1,0 +1,45 @@
+"""What is counted in Spark of every protocol: how much there was when, and how much took how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from trunkline.spark.report.model import Clock
+
+__all__ = ["DECADE", "bucket", "rates", "spread"]
+
+# Classes of times a decade, so that 1, 2 and 5 of a unit are where one begins.
+DECADE = 10
+
+
+def bucket(moment: str, clock: Clock) -> Column:
+    """Which part of the time a moment is in, by the name of its column, in nanoseconds since 1970."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return F.floor((F.col(moment) - clock.first_ns) / clock.bucket_ns).cast("int")
+
+
+def rates(rows: DataFrame, at: Column, clock: Clock, moment: str = "received_at_ns") -> dict[int, dict[int, int]]:
+    """How many rows there are by what they are of, and bucket."""
+    return _count(rows, at, bucket(moment, clock))
+
+
+def spread(rows: DataFrame, at: Column) -> dict[int, dict[int, int]]:
+    """How many there are of the times in the column `latency_ns`, by what they are of and by class.
+
+    A class n is from 10^(n/10) nanoseconds to the next one. What is shorter, as two clocks may make it, is in the first.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    which = F.floor(F.log10(F.greatest("latency_ns", F.lit(1))) * DECADE).cast("int")
+    return _count(rows.where("latency_ns IS NOT NULL"), at, which)
+
+
+def _count(rows: DataFrame, at: Column, place: Column) -> dict[int, dict[int, int]]:
+    found: dict[int, dict[int, int]] = {}
+    for whose, where, number in rows.groupBy(at.alias("at"), place.alias("place")).count().collect():
+        found.setdefault(whose, {})[where] = number
+    return found

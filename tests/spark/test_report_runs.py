@@ -1,0 +1,120 @@
+"""Runs in a report: the bad ones first, what each was configured with, and when it was."""
+
+import base64
+import html
+import json
+import re
+
+import msgpack
+import pytest
+import reference as wire
+
+from trunkline import capture, spark
+
+S = 10**9
+START = 1_795_251_125 * S  # 2026-11-21 08:52:05
+
+
+@pytest.fixture
+def captured(tmp_path):
+    """Makes a capture of messages, each with a time and two frames."""
+
+    def make(*messages):
+        lines = tmp_path / "messages.jsonl"
+        with lines.open("w") as file:
+            for at, *frames in messages:
+                packed = [base64.b64encode(frame).decode() for frame in frames]
+                file.write(json.dumps({"received_at_ns": START + at, "endpoint": "e", "frames": packed}) + "\n")
+        capture.import_(lines, tmp_path / "capture")
+        return tmp_path / "capture"
+
+    return make
+
+
+def run(at, sender, *numbers, config=None, metadata=None, ends=True):
+    """A run that begins at this second and goes on for one, of data with these sequence numbers."""
+    yield at * S, wire.b(0, sender=sender, kind=1), msgpack.packb(config or {})
+    for number in numbers:
+        yield at * S + S // 2, wire.b(number, sender=sender), b"x"
+    if ends:
+        yield (at + 1) * S, wire.b(numbers[-1] + 1, sender=sender, kind=2), msgpack.packb(metadata or {})
+
+
+@pytest.mark.usefixtures("session")
+def test_bad_runs_are_listed_first_and_all_are_counted(captured, tmp_path):
+    rows = [*run(0, "bad", 1, 3), *run(2, "bad", 1, ends=False)]
+    rows += [row for at in range(4, 214) for row in run(at, "good", 1)]
+    rows += [*run(300, "bad", 2)]
+    report = spark.report(captured(*rows), tmp_path / "report.html")
+    cdtp = report.section(spark.CdtpSection)
+    assert cdtp.conditions == {"GOOD": 210, "INCOMPLETE": 2, "ABORTED": 1}
+    assert (cdtp.run_count, len(cdtp.runs)) == (213, 200)
+    assert [(run.condition, run.ordinal) for run in cdtp.runs[:4]] == [
+        ("INCOMPLETE", 3),
+        ("ABORTED", 2),
+        ("INCOMPLETE", 1),
+        ("GOOD", 210),
+    ]
+    assert [run.ordinal for run in cdtp.runs[3:]] == list(range(210, 13, -1))
+    text = report.path.read_text()
+    counts = re.sub("<[^>]*>", "", text.partition('class="conditions">')[2].partition("</p>")[0])
+    assert counts == "GOOD 210 · INCOMPLETE 2 · ABORTED 1"
+    assert "Not listed: 13 GOOD." in text
+    assert re.search(r"<dt>Bad runs</dt><dd class=\"bad\">3<", text)
+
+
+@pytest.mark.usefixtures("session")
+def test_a_run_shows_what_it_was_configured_with(captured, tmp_path):
+    config = {"threshold": 12.5, "<b>mask": [1, 2], "site": {"crate": "\u202eevil"}}
+    rows = [*run(0, "a", 1, config=config, metadata={"run_id": "<i>one"}), *run(2, "b", 1, config={"all": "ä<" * 2000})]
+    report = spark.report(captured(*rows), tmp_path / "report.html")
+    b, a = report.section(spark.CdtpSection).runs
+    assert json.loads(a.config) == config
+    assert json.loads(a.metadata) == {"run_id": "<i>one"}
+    assert (len(b.config), b.metadata) == (2000, "{}")
+    text = report.path.read_text()
+    said = re.findall(r"<details><summary>(.)</summary><dl>(.*?)</dl></details>", text, re.DOTALL)
+    cut = html.escape(b.config)
+    assert said == [
+        ("b", f"<dt>configuration</dt><dd>{cut}…</dd>"),
+        (
+            "a",
+            (
+                "<dt>configuration</dt><dd>&lt;b&gt;mask: [1, 2]\nsite: {&quot;crate&quot;: &quot;\\u202eevil&quot;}\n"
+                "threshold: 12.5</dd><dt>metadata</dt><dd>run_id: &lt;i&gt;one</dd>"
+            ),
+        ),
+    ]
+
+
+@pytest.mark.usefixtures("session")
+def test_runs_are_drawn_by_when_they_were(captured, tmp_path):
+    rows = [*run(0, "a<b>", 1, 2), *run(10, "a<b>", 1, 5), *run(12, "b", 1, metadata={"run_id": "<i>"})]
+    report = spark.report(captured(*rows), tmp_path / "report.html")
+    section = report.section(spark.CdtpSection)
+    assert [(bar.sender, bar.ordinal, bar.first_received_at_ns - START) for bar in section.run_counts.drawn] == [
+        ("a<b>", 2, 10 * S),
+        ("b", 1, 12 * S),
+        ("a<b>", 1, 0),
+    ]
+    plot = report.path.read_text().partition('id="timeline"')[2].partition("</figure>")[0]
+    bars = re.findall(r'<g><title>([^<]*)</title>\s*<path d="M ([\d.]+) [^"]*"[^>]*var\(--(\w+)\)', plot)
+    assert {(title, tone) for title, _, tone in bars} == {
+        ("a&lt;b&gt;, run 1: GOOD, from 2026-11-21 08:52:05.000, 1.0 s", "good"),
+        ("a&lt;b&gt;, run 2: INCOMPLETE, from 2026-11-21 08:52:15.000, 1.0 s", "bad"),
+        ("b, run 1 (&lt;i&gt;): GOOD, from 2026-11-21 08:52:17.000, 1.0 s", "good"),
+    }
+    begins = {title[-30:]: float(left) for title, left, _ in bars}
+    first, second, third = (begins[title] for title in sorted(begins))
+    # Two seconds take a fifth of what ten do.
+    assert (third - second) / (second - first) == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.usefixtures("session")
+def test_of_many_senders_some_have_a_row(captured, tmp_path):
+    rows = [row for at in range(30) for row in run(at, f"s{at:02}", *range(1, 40 - at))]
+    report = spark.report(captured(*rows), tmp_path / "report.html")
+    assert {bar.sender for bar in report.section(spark.CdtpSection).run_counts.drawn} == {
+        f"s{at:02}" for at in range(24)
+    }
+    assert "Of the 24 senders with most messages: 24 of 30 runs, the bad ones first." in report.path.read_text()

@@ -1,0 +1,122 @@
+"""What a report says of time: rates that know batches, bytes a second, and a clock on the axis."""
+
+import base64
+import json
+import re
+from html import unescape
+
+import pytest
+import reference as wire
+
+from trunkline import capture, spark
+from trunkline.spark.report import over_time
+from trunkline.spark.report.model import Clock
+
+S = 10**9
+DAY = 86_400 * S
+START = 1_795_251_120 * S  # 2026-11-21 08:52:00
+
+
+@pytest.fixture
+def captured(tmp_path):
+    """Makes a capture of messages of CDTP, each with a time and frames."""
+
+    def make(*messages):
+        lines = tmp_path / "messages.jsonl"
+        with lines.open("w") as file:
+            for at, *frames in messages:
+                packed = [base64.b64encode(frame).decode() for frame in frames]
+                file.write(json.dumps({"received_at_ns": START + at, "endpoint": "e", "frames": packed}) + "\n")
+        capture.import_(lines, tmp_path / "capture")
+        return tmp_path / "capture"
+
+    return make
+
+
+def figure(text, key):
+    return text.partition(f'<h2 id="{key}"')[2].partition("</figure>")[0]
+
+
+def told(text, key):
+    """What the script of the page is told of a plot."""
+    return json.loads(unescape(re.search(r'data-values="([^"]*)"', figure(text, key))[1]))
+
+
+@pytest.mark.usefixtures("session")
+def test_records_that_came_together_are_spread(captured, tmp_path):
+    records = [[number, {}, [b"x" * 90]] for number in range(100)]
+    # A hundred records ten seconds apart, and a sender that sends one each second.
+    batches = [(at * S, wire.two(*records, sender="batches")) for at in range(0, 121, 10)]
+    singles = [(at * S, wire.b(at, sender="singles"), b"x" * 1000) for at in range(121)]
+    report = spark.report(captured(*batches, *singles), tmp_path / "report.html")
+    counts = report.section(spark.CdtpSection).counts
+    assert [sender.sender for sender in report.section(spark.CdtpSection).senders] == ["batches", "singles"]
+    rates, volumes = counts.rates[0], counts.volumes[0]
+    assert sum(rates.values()) == pytest.approx(1300)
+    assert sum(volumes.values()) == pytest.approx(report.section(spark.CdtpSection).senders[0].bytes)
+    # All but the first hundred, of which nobody knows since when they were.
+    steady = [rates[bucket] / counts.bucket_ns * S for bucket in range(1, 119)]
+    assert steady == [pytest.approx(10, rel=0.01)] * 118
+    assert rates[0] > 100
+    # What is not sent together counts when it came.
+    assert set(counts.rates[1].values()) <= {1, 2}
+
+
+@pytest.mark.usefixtures("session")
+def test_single_records_and_those_of_one_moment_are_not_spread(captured, tmp_path):
+    one, two = ([[at, {}, [b"x"]] for at in range(number)] for number in (1, 2))
+    path = captured((0, wire.two(*one)), (60 * S, wire.two(*one)), (119 * S, wire.two(*two)), (119 * S, wire.two(*two)))
+    rates = spark.report(path, tmp_path / "report.html").section(spark.CdtpSection).counts.rates[0]
+    assert (rates[0], sum(rates.values())) == (1, pytest.approx(6))
+    # The second single one counts as it came, and with it begins what is spread until the end.
+    assert rates[60] == pytest.approx(1, abs=0.05)
+    assert set(range(1, 60)).isdisjoint(rates)
+    # The last two came in the moment of those before them.
+    assert max(rates, key=rates.get) == 119
+    assert rates[119] > 2
+
+
+@pytest.mark.usefixtures("session")
+def test_bytes_a_second_and_the_values_beside_a_plot(captured, tmp_path):
+    rows = [(at * S // 2, wire.b(at, sender="a<'\"&"), b"x" * 2_000_000) for at in range(13)]
+    report = spark.report(captured(*rows), tmp_path / "report.html")
+    text = report.path.read_text()
+    rate, volume = told(text, "rate"), told(text, "volume")
+    (line,) = volume["rows"]
+    assert (line["name"], line["colour"], volume["unit"], rate["unit"]) == ("a<'\"&", 0, "MB/s", "messages/s")
+    seconds = volume["bucket_ms"] / 1000
+    sent = report.section(spark.CdtpSection).senders[0].bytes / 1e6
+    assert sum(line["values"]) * seconds == pytest.approx(sent, rel=0.01)
+    assert sum(rate["rows"][0]["values"]) * seconds == pytest.approx(13, rel=0.01)
+    assert volume["first_ms"] == START / 1e6
+    left, right = volume["axis"]
+    assert 0 < left < 0.3
+    assert 0.9 < right <= 1
+
+
+@pytest.mark.parametrize(
+    ("length_ns", "label", "marks"),
+    [
+        (100, "UTC, 2026-11-21", ["08:52:00.00000000", "08:52:00.00000005", "08:52:00.00000010"]),
+        (S // 10, "UTC, 2026-11-21", ["08:52:00.00", "08:52:00.05", "08:52:00.10"]),
+        (50 * S, "UTC, 2026-11-21", ["08:52:00", "08:52:10", "08:52:20", "08:52:30", "08:52:40", "08:52:50"]),
+        (3600 * S, "UTC, 2026-11-21", ["09:00", "09:10", "09:20", "09:30", "09:40", "09:50"]),
+        (DAY, "UTC, 2026-11-21 to 2026-11-22", ["11-21 12:00", "11-21 18:00", "11-22 00:00", "11-22 06:00"]),
+        (
+            10 * DAY,
+            "UTC, 2026-11-21 to 2026-12-01",
+            ["2026-11-23", "2026-11-25", "2026-11-27", "2026-11-29", "2026-12-01"],
+        ),
+        (
+            1000 * DAY,
+            "UTC, 2026-11-21 to 2029-08-17",
+            ["2026-12-13", "2027-07-01", "2028-01-17", "2028-08-04", "2029-02-20"],
+        ),
+    ],
+)
+def test_the_axis_is_a_clock(length_ns, label, marks):
+    clock = Clock(START, -(-length_ns // 120))
+    plot = over_time.rates({0: {0: 1}}, clock, {0: "a"}, "title")
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", plot)
+    assert label in words
+    assert [word for word in words if re.search(r"\d[:-]\d", word) and word != label] == marks
