@@ -89,6 +89,10 @@ def test_cat_prints_rows(run, recorded):
     rows = [json.loads(line) for line in out.splitlines()]
     assert len(rows) == 4
     assert rows[0].pop("capture_id")
+    (message,) = rows[0].pop("messages")
+    assert (message["sender"], message["tags"], message["payload_sizes"]) == ("D.one", {}, [1, 2])
+    assert message["payload"] == ["a", {"base64": "AP8="}]
+    assert rows[1]["messages"] == []
     assert rows[0] == {
         "event": "row",
         "segment": 0,
@@ -107,6 +111,7 @@ def test_cat_prints_rows(run, recorded):
         "n_frames": 3,
         "n_bytes": sum(map(len, MESSAGES[0])),
         "error": None,
+        "received_at": "2023-11-14T22:13:20.000000000Z",
     }
     assert (rows[1]["header"], rows[1]["error"]) == ("nonsense", "bad_header")
 

@@ -47,14 +47,16 @@ def examples(help_text):
 def test_every_command_has_an_example_that_it_takes(run, command):
     out, err = run(*command, "--help")
     assert err == ""
-    (example,) = examples(out)
-    words = shlex.split(example.rpartition("|")[2])
-    assert words[: len(command) + 1] == ["trunkline", *command]
-    # Parsed to the end, and stopped before it runs.
-    code = "import sys; from typer.core import TyperCommand; TyperCommand.invoke = lambda *_: print('parsed')\n"
-    code += "from trunkline.__main__ import main; main()"
-    ran = subprocess.run([sys.executable, "-c", code, *words[1:]], check=True, capture_output=True, text=True)
-    assert ran.stdout == "parsed\n"
+    found = examples(out)
+    assert found
+    for example in found:
+        words = shlex.split(example.rpartition("|")[2])
+        assert words[: len(command) + 1] == ["trunkline", *command]
+        # Parsed to the end, and stopped before it runs.
+        code = "import sys; from typer.core import TyperCommand; TyperCommand.invoke = lambda *_: print('parsed')\n"
+        code += "from trunkline.__main__ import main; main()"
+        ran = subprocess.run([sys.executable, "-c", code, *words[1:]], check=True, capture_output=True, text=True)
+        assert ran.stdout == "parsed\n"
 
 
 def test_the_examples_of_cdtp_work_together(start, run):

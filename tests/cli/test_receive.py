@@ -12,7 +12,7 @@ import zmq
 
 from peers.commands import batch, release, spec
 
-MESSAGE_FIELDS = ["event", "sender", "variant", "timestamp_ns", "type", "sequence", "tags", "payload_sizes"]
+MESSAGE_FIELDS = ["event", "sender", "variant", "timestamp_ns", "type", "sequence", "tags", "payload_sizes", "payload"]
 
 
 def test_each_message_is_a_line(start, push):
@@ -40,11 +40,12 @@ def test_each_message_is_a_line(start, push):
         "sequence": None,
         "tags": {"run": 7},
         "payload_sizes": [3, 0],
+        "payload": ["abc", ""],
     }
     second, third, fourth = (command.event("message") for _ in range(3))
-    assert [second[field] for field in MESSAGE_FIELDS[1:]] == ["D.two", "B", None, "DAT", 3, {"flag": True}, []]
-    assert [third[field] for field in MESSAGE_FIELDS[1:]] == ["D.three", "2", None, "DAT", 1, {}, [2]]
-    assert [fourth[field] for field in MESSAGE_FIELDS[1:]] == ["D.three", "2", None, "DAT", 2, {"k": None}, []]
+    assert [second[field] for field in MESSAGE_FIELDS[1:]] == ["D.two", "B", None, "DAT", 3, {"flag": True}, [], []]
+    assert [third[field] for field in MESSAGE_FIELDS[1:]] == ["D.three", "2", None, "DAT", 1, {}, [2], ["12"]]
+    assert [fourth[field] for field in MESSAGE_FIELDS[1:]] == ["D.three", "2", None, "DAT", 2, {"k": None}, [], []]
     stopped = command.event("stopped")
     assert stopped["reason"] == "count"
     assert command.end() == ("", "")
@@ -135,7 +136,7 @@ def test_people_read_a_line_a_message_and_the_rest_on_stderr(run, push):
         "1",
         feed=(push, [release("Détecteur", 0, 4, b"abc", b"d", tags={"run": 7})]),
     )
-    assert out == 'Détecteur DAT 4 {"run": 7} 2 frames, 4 B\n'
+    assert out == 'Détecteur DAT 4 {"run": 7} 2 frames, 4 B: abc | d\n'
     assert err.splitlines()[0] == f"trunkline: receiving from {push.endpoint}; Ctrl-C stops"
     assert "stopped (count): received 1; accepted 1" in err
 
@@ -181,7 +182,7 @@ def test_messages_without_records_do_not_count(start, push, bad):
 def test_names_and_tags_do_not_reach_the_terminal_as_they_are(run, push):
     message = spec("D\x1b[2J\n", tags={"\x9b\u202e": "\x7f"})
     out, _ = run("cdtp", "receive", "--connect", push.endpoint, "--count", "1", feed=(push, [message]))
-    assert out == 'D\\x1b[2J\\n {"\\x9b\\u202e": "\\x7f"} 1 frame, 7 B\n'
+    assert out == 'D\\x1b[2J\\n {"\\x9b\\u202e": "\\x7f"} 1 frame, 7 B: payload\n'
 
 
 def test_idle_runs_from_the_last_message(start, push):

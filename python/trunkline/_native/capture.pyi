@@ -25,11 +25,13 @@ class Capture:
     def runs(self) -> tuple[list[dict[str, Any]], int, int]:
         """The runs in the order they began, how often a sender was let go, and how many messages were not followed."""
 
-    def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """A pyarrow reader of all rows, or of some of their columns."""
+    def reader(
+        self, columns: Sequence[str] | None = None, selection: dict[str, Any] | None = None
+    ) -> pa.RecordBatchReader:
+        """A pyarrow reader of rows, or of some of their columns."""
 
-    def rows(self) -> RowIterator:
-        """All rows, each as a dict of its columns."""
+    def rows(self, selection: dict[str, Any] | None = None) -> RowIterator:
+        """Rows, each as a dict of its columns."""
 
     def messages(self) -> MessageIterator:
         """All rows, each as ``(protocol, error, frames)``."""

@@ -72,6 +72,30 @@ class Message:
         """
 
     @property
+    def config(self) -> dict[str, Any] | None:
+        """The configuration in a BOR, whatever the header: the payload of A and B, the tags of CDTP2's record 1; else None (CDTP-13, CDTP-21).
+
+        Raises:
+            DecodeError: It is more than 1,000,000 objects, of the kind `too_many_objects`.
+        """
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The metadata in an EOR, likewise."""
+
+    def array(self, dtype: Any = None) -> Any:
+        """The payload as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: What the numbers are, as NumPy takes it; the tag ``dtype`` if None, bytes without that.
+
+        Raises:
+            LocalProtocolError: NumPy is not installed.
+            TypeError: There is no such type.
+            ValueError: The payload is no whole number of them.
+        """
+
+    @property
     def payload(self) -> tuple[bytes, ...]:
         """The payload frames."""
 

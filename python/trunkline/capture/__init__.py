@@ -26,6 +26,7 @@ from trunkline.capture.reading import (
 )
 from trunkline.capture.recovery import Problem, Recovery, Verification, recover, verify
 from trunkline.capture.replay import replay
+from trunkline.capture.selecting import Selection
 
 __all__ = [
     "AnyMessage",
@@ -34,6 +35,7 @@ __all__ = [
     "Problem",
     "Recovery",
     "Run",
+    "Selection",
     "Verification",
     "import_",
     "open",

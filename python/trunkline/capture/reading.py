@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from trunkline._arguments import need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
 from trunkline._native import cdt, cdtp, dcp, mc0, mtl
+from trunkline.capture.selecting import Selection
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -154,9 +156,19 @@ class Capture:
             else:
                 yield from messages
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows, oldest first, each a dict of its columns; needs no pyarrow."""
-        return self._native.rows()
+    def rows(self, selection: Selection | None = None, *, first_seq: int = 0) -> Iterator[dict[str, Any]]:
+        """The rows, oldest first, each a dict of its columns; needs no pyarrow.
+
+        Args:
+            selection: Which of them; all if None.
+            first_seq: The number of the first one that is wanted.
+
+        Raises:
+            LocalProtocolError: There is no such run.
+        """
+        selected = (selection or Selection()).of(self, first_seq)
+        rows = self._native.rows(selected.native)
+        return rows if selected.is_told_by_rows else filter(selected.has, rows)
 
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""
@@ -185,45 +197,80 @@ class Capture:
 
     @overload
     def decode(
-        self, protocol: Literal["cdtp"] = "cdtp", *, mode: Mode = ..., **options: Unpack[CdtpOptions]
+        self,
+        protocol: Literal["cdtp"] = "cdtp",
+        *,
+        mode: Mode = ...,
+        selection: Selection | None = ...,
+        **options: Unpack[CdtpOptions],
     ) -> pa.RecordBatchReader: ...
 
     @overload
     def decode(
-        self, protocol: Literal["dcp"], *, mode: Mode = ..., **options: Unpack[DcpOptions]
+        self,
+        protocol: Literal["dcp"],
+        *,
+        mode: Mode = ...,
+        selection: Selection | None = ...,
+        **options: Unpack[DcpOptions],
     ) -> pa.RecordBatchReader: ...
 
     @overload
     def decode(
-        self, protocol: Literal["mc0"], *, mode: Mode = ..., **options: Unpack[Mc0Options]
+        self,
+        protocol: Literal["mc0"],
+        *,
+        mode: Mode = ...,
+        selection: Selection | None = ...,
+        **options: Unpack[Mc0Options],
     ) -> pa.RecordBatchReader: ...
 
     @overload
     def decode(
-        self, protocol: Literal["mtl"], *, mode: Mode = ..., **options: Unpack[MtlOptions]
+        self,
+        protocol: Literal["mtl"],
+        *,
+        mode: Mode = ...,
+        selection: Selection | None = ...,
+        **options: Unpack[MtlOptions],
     ) -> pa.RecordBatchReader: ...
 
     @overload
     def decode(
-        self, protocol: Literal["cdt"], *, mode: Mode = ..., **options: Unpack[CdtOptions]
+        self,
+        protocol: Literal["cdt"],
+        *,
+        mode: Mode = ...,
+        selection: Selection | None = ...,
+        **options: Unpack[CdtOptions],
     ) -> pa.RecordBatchReader: ...
 
     @overload
-    def decode(self, protocol: str, *, mode: Mode = ..., **options: Any) -> pa.RecordBatchReader: ...
+    def decode(
+        self, protocol: str, *, mode: Mode = ..., selection: Selection | None = ..., **options: Any
+    ) -> pa.RecordBatchReader: ...
 
-    def decode(self, protocol: str = "cdtp", *, mode: Mode = "PERMISSIVE", **options: Any) -> pa.RecordBatchReader:
+    def decode(
+        self,
+        protocol: str = "cdtp",
+        *,
+        mode: Mode = "PERMISSIVE",
+        selection: Selection | None = None,
+        **options: Any,
+    ) -> pa.RecordBatchReader:
         """The messages as a stream of record batches, one row a message, as `trunkline.spark.decode` makes them.
 
         Args:
             protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
             mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
                 raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
+            selection: Which messages; all of that protocol if None.
             options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Unless
                 they are said, tags, properties and JSON are a column of JSON text each. Payloads are not read from disk unless `payload` asks for them.
 
         Raises:
-            LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, or the protocol has
-                no such option.
+            LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, the protocol has no
+                such option, or the selection is of another.
         """
         pyarrow = _need_pyarrow()
         from trunkline import columns
@@ -234,13 +281,14 @@ class Capture:
         decoder = columns.Decoder(protocol, mode=mode, **options)
         decoded = decoder.row_schema()
         frames = list(columns.needed(decoder, set(decoded.names)))
-        reader = self._native.reader([*decoder.protocol.kept, "protocol", *frames])
+        selected = dataclasses.replace(selection or Selection(), protocol=protocol).of(self)
+        reader = self._native.reader([*decoder.protocol.kept, "protocol", *frames], selected.native)
         kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
         schema = pyarrow.schema([*kept, *decoded])
         spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in _batches(reader))
         batches = columns.rows_of(decoder, kept.names, frames, None)(spoken)
         typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
-        return pyarrow.RecordBatchReader.from_batches(schema, typed)
+        return pyarrow.RecordBatchReader.from_batches(schema, map(selected.filter(protocol), typed))
 
     def read_all(self) -> pa.Table:
         """All rows as one table.

@@ -13,6 +13,7 @@ from trunkline import cdtp
 from trunkline._arguments import need_callable, need_path, need_seconds
 from trunkline._native import protocols
 from trunkline.capture import reading
+from trunkline.capture.selecting import Selection
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import RoleOptions, spelled_out
 
@@ -32,6 +33,7 @@ def replay(
     linger_s: float = 5.0,
     on_ready: Callable[[tuple[str, ...]], object] | None = None,
     on_progress: Callable[[int], object] | None = None,
+    selection: Selection | None = None,
     **options: Unpack[RoleOptions],
 ) -> int:
     """Sends what was received into a capture again, bit for bit and in order, what does not decode too.
@@ -46,6 +48,7 @@ def replay(
         linger_s: How long what the transport holds in the end may take.
         on_ready: Called with the endpoints it listens on, before anything is sent.
         on_progress: Called now and then with the messages sent so far.
+        selection: Which messages; all that were received if None.
         **options: Those of the sender, each in `trunkline.RoleOptions`; ``bind=`` or ``connect=`` at least.
 
     Returns:
@@ -69,17 +72,20 @@ def replay(
     info = opened.info()
     one_way = {protocol.name for protocol in protocols() if protocol.one_way}
     others = {name: count for name, count in info.protocols.items() if name not in one_way}
-    if others:
+    if others and (selection is None or selection.spoken not in one_way):
         found = ", ".join(f"{count} messages of {name}" for name, count in sorted(others.items()))
         can = ", ".join(name.upper() for name in sorted(one_way))
         message = (
             f"only {can} can be replayed: another protocol's messages answer each other. The capture holds {found}"
         )
         raise LocalProtocolError(message)
-    with _Sender(info.directions.get("in", 0), linger_s=linger_s, **options) as sender:
+    wanted = info.directions.get("in", 0)
+    if selection is not None:
+        wanted = sum(row["direction"] == "in" for row in opened.rows(selection))
+    with _Sender(wanted, linger_s=linger_s, **options) as sender:
         if on_ready is not None:
             on_ready(sender.endpoints)
-        return _Replay(sender, timeout_s, on_progress).run(opened.rows(), rate)
+        return _Replay(sender, timeout_s, on_progress).run(opened.rows(selection), rate)
 
 
 class _Sender(cdtp.Sender):

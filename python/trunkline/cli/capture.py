@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from trunkline import errors
-from trunkline._native import decode as decode_frames
 from trunkline._text import amount, readable
+from trunkline.cli.cat import Cat, moment
+from trunkline.cli.content import Content
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.options import DECODABLE, DEFAULT, CaptureTags, Json, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
+from trunkline.cli.selecting import Selecting
 from trunkline.cli.whole import whole
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def info(directory: Directory, *, as_json: Json = False) -> None:
     output.line(f"messages  {found.messages:,}" + _listed(found.protocols))
     output.line(f"bytes     {amount(found.bytes)}")
     if first is not None and last is not None:
-        output.line(f"received  {_moment(first)} to {_moment(last)}, {(last - first) / 1e9:.3f} s")
+        output.line(f"received  {moment(first)} to {moment(last)}, {(last - first) / 1e9:.3f} s")
     output.line(f"errors    {sum(found.errors.values()):,}" + _listed(found.errors))
 
 
@@ -90,36 +91,42 @@ def _run_cells(run: Run) -> tuple[str, ...]:
         f"{run.messages:,}",
         amount(run.bytes),
         *(f"{count:,}" for count in counts),
-        _moment(first),
+        moment(first),
         f"{(last - first) / 1e9:.3f}",
     )
 
 
-@app.command(epilog=example("trunkline capture cat run7 --json --limit 3"))
+@app.command(
+    epilog=example(
+        "trunkline capture cat run7 --sender Detector.one --type BOR",
+        "trunkline capture cat run7 --since 2h --format '{received_at} {sender} {payload}'",
+    )
+)
+@grouped
 def cat(
     directory: Directory,
     *,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Print so many rows.")] = None,
+    selecting: Selecting,
+    head: Annotated[
+        int | None, typer.Option("--head", "--limit", min=0, metavar="N", help="Print so many rows, the oldest.")
+    ] = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="Print the latest N rows.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is recorded meanwhile.")] = False,
+    content: Content,
     as_json: Json = False,
 ) -> None:
-    """Prints the rows, oldest first."""
-    from trunkline import capture
-
+    """Prints what was recorded, oldest first: a line a message, with --json an object a row."""
+    if follow and head is not None:
+        message = "--follow and --head exclude each other."
+        raise typer.BadParameter(message)
     output = Output(json=as_json)
-    for count, row in enumerate(capture.open(directory).rows()):
-        if count == limit:
-            break
-        if output.json:
-            output.event("row", **row)
-        else:
-            what = readable(f"error {row['error']}" if row["error"] else _speaker(row))
-            size = f"{row['n_frames']} frames, {amount(row['n_bytes'])}"
-            output.line(
-                f"{row['seq']:>8} {_moment(row['received_at_ns'])} {readable(row['endpoint'] or '-')} {what} {size}"
-            )
+    cat = Cat(directory, selecting.selection(), content.printer(output))
+    for row in cat.rows(head, tail, follow=follow):
+        cat.show(row)
 
 
 @app.command(epilog=example("trunkline capture decode run7 run7.parquet --tags run=bigint"))
+@grouped
 def decode(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
@@ -131,13 +138,16 @@ def decode(
         ),
     ] = None,
     tags: CaptureTags = None,
+    payload: Annotated[bool, typer.Option("--payload", help="Payloads as a column, too.")] = False,
+    selecting: Selecting,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.parquet if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
-    options = decoding_options(tags)
+    options = decoding_options(tags) | ({"payload": True} if payload else {})
     if protocol is not None:
         need_decodable(protocol, options)
+    selection = selecting.selection(protocol)
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -146,7 +156,7 @@ def decode(
     if protocol is None:
         protocol = _protocol_of(found.protocols, output)
         need_decodable(protocol, options)
-    reader = opened.decode(protocol, **options)
+    reader = opened.decode(protocol, selection=selection, **options)
     from pyarrow import parquet
 
     rows = 0
@@ -199,12 +209,13 @@ def replay(
     rate: Annotated[
         str, typer.Option("--rate", metavar="real|max|N", help="In the recorded time, at once, or N messages a second.")
     ] = "max",
+    selecting: Selecting,
     sockets: Sockets,
     as_json: Json = False,
 ) -> None:
     """Sends what was received again, bit for bit; waits for a receiver, and until it has everything."""
     endpoints.check()
-    speed, made = _rate(rate), sockets.keywords()
+    speed, made, selection = _rate(rate), sockets.keywords(), selecting.selection()
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -214,6 +225,7 @@ def replay(
             rate=speed,
             on_ready=lambda bound: output.ready("capture.replay", endpoints.real(bound), "replaying to"),
             on_progress=progress.at,
+            selection=selection,
             **made,
             **endpoints.keywords(),
         )
@@ -288,17 +300,3 @@ def verify(directory: Directory, *, as_json: Json = False) -> None:
 
 def _listed(counts: Any) -> str:
     return f" ({', '.join(f'{count:,} {readable(name)}' for name, count in counts.items())})" if counts else ""
-
-
-def _moment(ns: int) -> str:
-    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S") + f".{ns % 10**9 // 1000:06}"
-
-
-def _speaker(row: dict[str, Any]) -> str:
-    """Who says it where a message tells, else the protocol."""
-    header = [] if row["header"] is None else [row["header"]]
-    try:
-        messages = decode_frames(row["protocol"], [*row["envelope"], *header, *row["payload"]], row["topic"])
-    except errors.DecodeError as error:
-        return f"error {error.kind}"
-    return next((str(message.sender) for message in messages or () if hasattr(message, "sender")), row["protocol"])

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trunkline import errors
-from trunkline._text import amount, counted, readable
+from trunkline._text import counted
+from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.ending import CUT_OFF, Stopped, Stopping
 from trunkline.cli.groups import Endpoints, Segments, Sockets, Source, grouped
 from trunkline.cli.lines import lines
@@ -32,7 +33,8 @@ from trunkline.cli.options import (
     example,
     span,
 )
-from trunkline.cli.output import Output, Reason, plain
+from trunkline.cli.output import Output, Reason
+from trunkline.cli.streaming import Lines
 
 if TYPE_CHECKING:
     from trunkline.cdtp import Message, Receiver, Recorder, Sender
@@ -205,6 +207,7 @@ def receive(
         ending_after("messages are printed: one of CDTP2 counts once a record, bad ones not at all"),
     ] = None,
     idle: Idle = None,
+    content: Content,
     sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
@@ -212,15 +215,16 @@ def receive(
 ) -> None:
     """Prints messages as they come."""
     source.check()
+    output = Output(json=as_json)
+    printer = content.printer(output)
     made = sockets.keywords()
     from trunkline import cdtp
 
-    output = Output(json=as_json)
     pace = Pace(lambda: output.stats(receiver.stats), stats_interval, idle)
     with Stopping() as stopping, cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver:
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
-        printing = _Printing(receiver, output)
+        printing = _Printing(receiver, printer)
         reason = printing.run(count, stopping, drain_seconds, pace)
         receiver.close()
         output.stopped(reason, receiver.stats, f"{counted(printing.printed, 'message')} printed")
@@ -229,56 +233,53 @@ def receive(
 class _Printing:
     """Messages on their way to standard output."""
 
-    def __init__(self, receiver: Receiver, output: Output) -> None:
+    def __init__(self, receiver: Receiver, printer: Printer) -> None:
         self._receiver = receiver
-        self._output = output
+        self._printer = printer
+        self._lines = Lines(printer.limit) if printer.output.json else None
         self.printed = 0
 
     def run(self, count: int | None, stopping: Stopping, drain_s: float, pace: Pace) -> Reason:
-        while count is None or self.printed < count:
-            if stopping.overdue(drain_s):
-                return "signal"
-            try:
-                message = self._receiver.receive(timeout_s=pace.wait_s())
-            except errors.TimeoutError:
-                # What is not printed comes in as well.
-                pace.saw_progress(self._receiver.stats.received)
-                if pace.idle:
-                    return "idle"
-            except errors.ClosedError:
-                if not stopping.stopped:
-                    raise
-                return "signal"
-            else:
-                pace.saw()
-                _print(message, self._output)
-                self.printed += 1
-            pace.look_up()
+        with self._printer.output.holding():
+            while count is None or self.printed < count:
+                if stopping.overdue(drain_s):
+                    return "signal"
+                try:
+                    message = self._next(pace)
+                except errors.TimeoutError:
+                    # What is not printed comes in as well.
+                    pace.saw_progress(self._receiver.stats.received)
+                    if pace.idle:
+                        return "idle"
+                except errors.ClosedError:
+                    if not stopping.stopped:
+                        raise
+                    return "signal"
+                else:
+                    pace.saw()
+                    self._print(message)
+                    self.printed += 1
+                pace.look_up()
         return "count"
 
+    def _print(self, message: Message) -> None:
+        line = None
+        if self._lines is not None:
+            # What has more tags than there is room for takes a closer look.
+            with suppress(errors.DecodeError):
+                line = self._lines.of(message)
+        if line is None:
+            self._printer.event(Said.of(message))
+        else:
+            self._printer.output.line(line)
 
-def _print(message: Message, output: Output) -> None:
-    tags: dict[str, Any] | None = None
-    with suppress(errors.DecodeError):
-        # More than there is room for are left out.
-        tags = message.tags
-    sizes = [len(frame) for frame in message.payload]
-    if output.json:
-        output.event(
-            "message",
-            sender=message.sender,
-            variant=message.variant,
-            timestamp_ns=message.timestamp_ns,
-            type=message.type,
-            sequence=message.sequence,
-            tags=tags,
-            payload_sizes=sizes,
-        )
-        return
-    kind = "" if message.type is None else f" {message.type} {message.sequence}"
-    words = "too many tags" if tags is None else readable(json.dumps(plain(tags), ensure_ascii=False))
-    frames = "1 frame" if len(sizes) == 1 else f"{len(sizes)} frames"
-    output.line(f"{readable(message.sender)}{kind} {words} {frames}, {amount(sum(sizes))}")
+    def _next(self, pace: Pace) -> Message:
+        """The next message. Before anybody waits for it, all that came earlier is printed."""
+        try:
+            return self._receiver.receive(timeout_s=0)
+        except errors.TimeoutError:
+            self._printer.output.flush()
+            return self._receiver.receive(timeout_s=pace.wait_s())
 
 
 @app.command(

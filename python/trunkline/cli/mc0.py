@@ -15,6 +15,7 @@ import typer
 
 from trunkline import errors
 from trunkline._text import counted
+from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
@@ -62,6 +63,7 @@ def subscribe(
     ] = 10_000,
     count: Annotated[int | None, ending_after("messages are printed")] = None,
     idle: Idle = None,
+    content: Content,
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
@@ -69,18 +71,19 @@ def subscribe(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Prints the messages of topics as they come."""
+    """Prints the messages of topics as they come: their bodies, if nobody says otherwise."""
+    output = Output(json=as_json)
+    printer = content.printer(output)
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0
 
-    output = Output(json=as_json)
     pace = Pace(lambda: output.stats(connector.stats), stats_interval, idle)
     reason: Reason = "signal"
     with (
         Stopping() as stopping,
         mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
-        printing = Printing(connector.receive, functools.partial(_show, output), count)
+        printing = Printing(connector.receive, functools.partial(_show, printer), count)
         try:
             with stopping.interrupting():
                 connector.subscribe(*topics, timeout_s=idle)
@@ -95,11 +98,14 @@ def subscribe(
         output.stopped(reason, connector.stats, f"{counted(printing.printed, 'message')} printed")
 
 
-def _show(output: Output, message: Message) -> None:
-    if output.json:
-        output.event("message", topic=message.topic, headers=message.headers, body=message.body)
+def _show(printer: Printer, message: Message) -> None:
+    if printer.output.json:
+        body = printer.payload(message.body)["payload"]
+        printer.output.event("message", topic=message.topic, headers=message.headers, body=body)
+    elif printer.is_plain:
+        printer.output.raw(b"".join(message.body))
     else:
-        output.raw(b"".join(message.body))
+        printer.show(Said.of(message))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import typer
 
 from trunkline import errors
 from trunkline._text import counted
+from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
@@ -29,7 +30,8 @@ from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from trunkline.mtl import Content, Writer
+    from trunkline import mtl
+    from trunkline.mtl import Writer
     from trunkline.mtl.client import Confirm
 
 __all__ = ["CALL", "RECEIVE", "SEND", "call", "receive", "send"]
@@ -261,6 +263,7 @@ def receive(
         int | None, typer.Option("--count", min=0, metavar="N", help="End after so many contents are printed.")
     ] = None,
     idle: Idle = None,
+    content: Content,
     ping_interval: PingInterval = 2.5,
     liveness: Liveness = 3,
     sockets: DialingSockets,
@@ -269,12 +272,16 @@ def receive(
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
-    """Prints the contents of resources as they come, and confirms each once it is printed."""
+    """Prints the contents of resources as they come, and confirms each once it is printed.
+
+    Bodies are printed, if nobody says otherwise.
+    """
+    output = Output(json=as_json)
+    printer = content.printer(output)
     confirmed = _confirm(confirm)
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
     from trunkline import mtl
 
-    output = Output(json=as_json)
     reason: Reason = "signal"
     with (
         Stopping() as stopping,
@@ -284,7 +291,7 @@ def receive(
         ) as reader,
     ):
         pace = Pace(lambda: output.stats(reader.stats), stats_interval, idle)
-        printing = Printing(reader.receive, functools.partial(_show, output), count)
+        printing = Printing(reader.receive, functools.partial(_show, printer), count)
         try:
             with stopping.interrupting():
                 for resource in dict.fromkeys(resources):
@@ -298,19 +305,21 @@ def receive(
         output.stopped(reason, reader.stats, f"{counted(printing.printed, 'content')} printed")
 
 
-def _show(output: Output, content: Content) -> None:
+def _show(printer: Printer, content: mtl.Content) -> None:
     """Prints a content, and confirms it then."""
-    if output.json:
-        output.event(
-            "content",
-            resource=content.resource,
-            sequence=content.sequence,
-            properties=dict(_told(content.properties)),
-            redelivered=content.redelivered,
-            body=content.body,
-        )
+    properties = dict(_told(content.properties))
+    fields = {
+        "resource": content.resource,
+        "sequence": content.sequence,
+        "properties": properties,
+        "redelivered": content.redelivered,
+    }
+    if printer.output.json:
+        printer.output.event("content", **fields, body=printer.payload([content.body])["payload"][0])
+    elif printer.is_plain:
+        printer.output.raw(content.body)
     else:
-        output.raw(content.body)
+        printer.show(Said(f"content {content.sequence}", content.resource, fields, properties, [content.body]))
     content.confirm()
 
 

@@ -8,15 +8,22 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 from trunkline._text import readable
 from trunkline.cli.ending import NO_READER, PipeClosed, tell
 
-__all__ = ["Output", "plain"]
+__all__ = ["Output", "encode", "plain", "text_of_bytes"]
 
 Reason = Literal["signal", "count", "idle", "eof"]
+
+# How much is held back at most.
+_HELD_BYTES = 1 << 16
+
+# A value that is plain, as JSON.
+encode = json.JSONEncoder(allow_nan=False, separators=(", ", ": ")).encode
 
 
 class Output:
@@ -28,17 +35,36 @@ class Output:
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
+        self._held = bytearray()
+        self._is_holding = False
         if not json:
             # A name from the network may not be what the terminal can show.
             reconfigure(errors="backslashreplace")
 
     def event(self, event: str, **fields: Any) -> None:
         """Prints a line of JSON."""
-        fields = {name: plain(value) for name, value in fields.items()}
-        self._write(json.dumps({"event": event, **fields}, allow_nan=False, separators=(", ", ": ")))
+        self._write(encode({"event": event, **{name: plain(value) for name, value in fields.items()}}))
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Holds back what is printed inside, but no more than 64 KiB and until `flush`: a write for each of many lines is
+        what takes most of their time.
+        """
+        self._is_holding = True
+        try:
+            yield
+        finally:
+            self._is_holding = False
+            self.flush()
+
+    def flush(self) -> None:
+        """Prints what is held back."""
+        held, self._held = self._held, bytearray()
+        if held:
+            self._print(held)
 
     def line(self, text: str) -> None:
-        """Prints a result for people."""
+        """Prints a line as it is."""
         self._write(text)
 
     def raw(self, data: bytes) -> None:
@@ -85,15 +111,21 @@ class Output:
         stdout = sys.stdout
         if stdout is None:
             raise PipeClosed
+        line = text if isinstance(text, bytes) else text.encode(stdout.encoding or "utf-8", stdout.errors or "strict")
+        self._held += line
+        self._held += end
+        if not self._is_holding or len(self._held) >= _HELD_BYTES:
+            self.flush()
+
+    def _print(self, lines: bytearray) -> None:
+        stdout = sys.stdout
         try:
             descriptor = _descriptor(stdout)
             if descriptor is None:
-                shown = text if isinstance(text, str) else text.decode(errors="backslashreplace")
-                stdout.write(shown + end.decode())
+                stdout.write(lines.decode(stdout.encoding or "utf-8", "backslashreplace"))
                 stdout.flush()
             else:
-                line = text if isinstance(text, bytes) else text.encode(stdout.encoding, stdout.errors or "strict")
-                _write_all(descriptor, line + end)
+                _write_all(descriptor, lines)
         except OSError as error:
             if error.errno not in NO_READER:
                 raise
@@ -108,7 +140,7 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytearray) -> None:
     """Writes all of it. Python's own streams lose what a signal keeps a large write from taking in one go."""
     left = memoryview(data)
     while left:
@@ -136,7 +168,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, bytes):
-        return _text(value)
+        return text_of_bytes(value)
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
             return {key: plain(member) for key, member in value.items()}
@@ -146,7 +178,8 @@ def plain(value: Any) -> Any:
     return _special(value)
 
 
-def _text(data: bytes) -> str | dict[str, str]:
+def text_of_bytes(data: bytes) -> str | dict[str, str]:
+    """Bytes as JSON can hold them: printable text as it is, else in base64."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -160,7 +193,7 @@ def _special(value: Any) -> Any:
     if isinstance(value, Timestamp):
         return value.to_ns()
     if isinstance(value, Ext):
-        return {"ext": value.code, "data": _text(value.data)}
+        return {"ext": value.code, "data": text_of_bytes(value.data)}
     # A name that is a word of Python's has an underscore there.
     return {field.name.rstrip("_"): plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
 

@@ -9,7 +9,7 @@ use std::vec;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray, new_null_array};
-use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
+use arrow_schema::{ArrowError, FieldRef, Fields, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use trunkline_wire::cdtp::RunBook;
@@ -25,6 +25,7 @@ use crate::notes;
 use crate::runs::{self, Maps, RUN_COLUMNS, find_maps};
 use crate::schema::{N_HEAD, schema};
 use crate::segment::SegmentSummary;
+use crate::selection::Selection;
 use crate::source::{Source, SourceReader};
 use crate::store::{Recovery, Store, list_notes, open, read_manifest, read_notes};
 use crate::thrift::{check_footer, check_pages};
@@ -32,6 +33,9 @@ use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs, import, ver
 
 /// Rows of a batch read from a segment.
 const BATCH_ROWS: usize = 8192;
+
+/// What a capture is counted from.
+const INFO_COLUMNS: [&str; 5] = ["received_at_ns", "protocol", "direction", "n_bytes", "error"];
 
 /// How often files may be replaced while runs are read from them.
 pub(crate) const RUN_TRIES: usize = 100;
@@ -107,19 +111,25 @@ impl Capture {
 
     /// Every row with the columns of [`schema`], oldest first.
     pub fn batches(&self) -> Result<Batches, CaptureError> {
-        self.read(schema())
+        self.select(Selection::default())
     }
 
-    /// Every row with some columns of [`schema`] and in its order, oldest first; other columns are not read. Names it
-    /// does not have are passed over.
-    pub fn columns(&self, names: &[impl AsRef<str>]) -> Result<Batches, CaptureError> {
-        self.read(some_columns(names))
+    /// The rows of a selection with the columns of [`schema`], oldest first. Where the statistics of a segment say that
+    /// it has none, its rows are not read.
+    pub fn select(&self, selection: Selection) -> Result<Batches, CaptureError> {
+        self.read(&schema(), selection)
+    }
+
+    /// The rows of a selection with some columns of [`schema`] and in its order, oldest first; other columns are not
+    /// read but where they decide. Names it does not have are passed over.
+    pub fn columns(&self, names: &[impl AsRef<str>], selection: Selection) -> Result<Batches, CaptureError> {
+        self.read(&some_columns(names), selection)
     }
 
     /// Counts the rows, reading just the columns it takes.
     pub fn info(&self) -> Result<Info, CaptureError> {
         let mut info = Info { segments: self.segments.len() as u64, ..Info::default() };
-        for batch in self.columns(&["received_at_ns", "protocol", "direction", "n_bytes", "error"])? {
+        for batch in self.columns(&INFO_COLUMNS, Selection::default())? {
             info.add(&batch?);
         }
         info.capture_id = self.capture_id()?;
@@ -189,13 +199,20 @@ impl Capture {
         Ok(Some(SegmentSummary::read(path, &open(&*self.disk, path)?)?.capture_id))
     }
 
-    fn read(&self, wanted: SchemaRef) -> Result<Batches, CaptureError> {
+    fn read(&self, wanted: &SchemaRef, selection: Selection) -> Result<Batches, CaptureError> {
         let journal = match &self.journal {
             Some((_, path, file)) => Some(JournalReader::new(path.clone(), file.reader())?),
             None => None,
         };
+        let mut names: Vec<&str> = wanted.fields().iter().map(|field| field.name().as_str()).collect();
+        for name in selection.columns() {
+            names.push(name);
+        }
         Ok(Batches {
-            wanted,
+            read: some_columns(&names),
+            wanted: Arc::clone(wanted),
+            selection,
+            directory: self.directory.clone(),
             disk: Arc::clone(&self.disk),
             segments: self.segments.clone().into_iter(),
             segment: None,
@@ -208,6 +225,10 @@ impl Capture {
 pub struct Batches {
     /// The columns wanted.
     wanted: SchemaRef,
+    /// The columns read: those, and those that decide.
+    read: SchemaRef,
+    selection: Selection,
+    directory: PathBuf,
     disk: Arc<LocalDisk>,
     segments: vec::IntoIter<PathBuf>,
     segment: Option<SegmentReader>,
@@ -230,13 +251,21 @@ impl Batches {
             }
             if let Some(path) = self.segments.next() {
                 let file = open(&*self.disk, &path)?;
-                self.segment = Some(SegmentReader::new(path, file, Arc::clone(&self.wanted))?);
+                self.segment = Some(SegmentReader::new(path, file, Arc::clone(&self.read), &self.selection)?);
             } else {
                 let Some(journal) = &mut self.journal else { return Ok(None) };
                 let Some(batch) = journal.capture_batch()? else { return Ok(None) };
-                return with_schema(journal.path(), &batch, &self.wanted).map(Some);
+                return with_schema(journal.path(), &batch, &self.read).map(Some);
             }
         }
+    }
+
+    /// The rows wanted of a batch, with the columns wanted.
+    fn wanted_of(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let rows = self.selection.rows(batch);
+        let names = self.wanted.fields().iter().map(|field| batch.schema_ref().index_of(field.name()));
+        let batch = batch.project(&names.collect::<Result<Vec<_>, _>>()?)?;
+        rows.map_or(Ok(batch.clone()), |rows| arrow_select::filter::filter_record_batch(&batch, &rows))
     }
 }
 
@@ -249,15 +278,23 @@ pub(crate) struct SegmentReader {
 }
 
 impl SegmentReader {
-    pub(crate) fn new(path: PathBuf, file: Source, wanted: SchemaRef) -> Result<Self, CaptureError> {
+    pub(crate) fn new(
+        path: PathBuf,
+        file: Source,
+        wanted: SchemaRef,
+        selection: &Selection,
+    ) -> Result<Self, CaptureError> {
         let failed = |error| file.failure(&path, error);
         check_footer(&path, &file)?;
         let batches = guarded(&path, || {
             let reader = ParquetRecordBatchReaderBuilder::try_new(file.clone()).map_err(failed)?;
             let names = wanted.fields().iter().map(|field| field.name().as_str());
             let columns = ProjectionMask::columns(reader.parquet_schema(), names);
-            check_pages(&path, &file, reader.metadata(), |column| columns.leaf_included(column))?;
-            reader.with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(failed)
+            let metadata = reader.metadata();
+            let groups = (0..metadata.num_row_groups()).filter(|group| selection.may_have(metadata.row_group(*group)));
+            let groups: Vec<usize> = groups.collect();
+            check_pages(&path, &file, metadata, &groups, |column| columns.leaf_included(column))?;
+            reader.with_row_groups(groups).with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(failed)
         })?;
         Ok(Self { path, file, wanted, batches })
     }
@@ -279,7 +316,8 @@ pub(crate) fn record_segment(
     path: &Path,
     file: &Source,
 ) -> Result<(), CaptureError> {
-    let mut segment = SegmentReader::new(path.to_owned(), file.clone(), some_columns(&RUN_COLUMNS))?;
+    let mut segment =
+        SegmentReader::new(path.to_owned(), file.clone(), some_columns(&RUN_COLUMNS), &Selection::default())?;
     while let Some(batch) = segment.batch()? {
         let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
         let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
@@ -299,10 +337,22 @@ impl Iterator for Batches {
     type Item = Result<RecordBatch, CaptureError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.next_batch().transpose();
+        let batch = loop {
+            match self.next_batch().transpose()? {
+                Ok(batch) => match self.wanted_of(&batch) {
+                    Ok(wanted) if wanted.num_rows() == 0 && batch.num_rows() > 0 => {}
+                    Ok(wanted) => break Some(Ok(wanted)),
+                    Err(error) => break Some(Err(CaptureError::columns(&self.directory, &error))),
+                },
+                Err(error) => break Some(Err(error)),
+            }
+        };
         if matches!(batch, Some(Err(_))) {
             *self = Self {
                 wanted: Arc::clone(&self.wanted),
+                read: Arc::clone(&self.read),
+                selection: Selection::default(),
+                directory: self.directory.clone(),
                 disk: Arc::clone(&self.disk),
                 segments: Vec::new().into_iter(),
                 segment: None,

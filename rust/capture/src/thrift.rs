@@ -38,14 +38,15 @@ pub(crate) fn check_footer(path: &Path, file: &Source) -> Result<(), CaptureErro
     }
 }
 
-/// Holds the headers of all pages of some columns to what they have.
+/// Holds the headers of all pages of some columns of some row groups to what they have.
 pub(crate) fn check_pages(
     path: &Path,
     file: &Source,
     metadata: &ParquetMetaData,
+    groups: &[usize],
     is_wanted: impl Fn(usize) -> bool,
 ) -> Result<(), CaptureError> {
-    for group in metadata.row_groups() {
+    for group in groups.iter().map(|group| metadata.row_group(*group)) {
         for (_, column) in group.columns().iter().enumerate().filter(|(at, _)| is_wanted(*at)) {
             let mut pages = pages(column);
             while !pages.is_empty() {

@@ -16,7 +16,7 @@ use crate::reader::{RUN_TRIES, SegmentReader, look_for_capture};
 use crate::schema::schema;
 use crate::source::Source;
 use crate::store::{list_notes, open, read_manifest, read_notes};
-use crate::{CaptureError, CaptureErrorKind, runs};
+use crate::{CaptureError, CaptureErrorKind, Selection, runs};
 
 /// What [`verify`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -207,7 +207,7 @@ impl Verifier<'_> {
     }
 
     fn rows(&mut self, path: &Path, number: u64, file: &Source) -> Result<(), CaptureError> {
-        let mut segment = SegmentReader::new(path.to_owned(), file.clone(), schema())?;
+        let mut segment = SegmentReader::new(path.to_owned(), file.clone(), schema(), &Selection::default())?;
         while let Some(batch) = segment.batch()? {
             self.follow(path, number, &batch);
         }

@@ -13,7 +13,7 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
-    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord,
+    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord, Selection,
     is_capture as is_capture_directory, recover as recover_capture, schema as capture_schema, verify as verify_capture,
 };
 use trunkline_wire::{ErrorKind, Framing};
@@ -62,35 +62,62 @@ impl PyCapture {
         Ok((runs, found.unfollowed.senders, found.unfollowed.messages))
     }
 
-    /// A pyarrow reader of all rows, or of some of their columns.
-    #[pyo3(signature = (columns = None))]
-    fn reader<'py>(&self, py: Python<'py>, columns: Option<Vec<String>>) -> PyResult<Bound<'py, PyAny>> {
+    /// A pyarrow reader of rows, or of some of their columns.
+    #[pyo3(signature = (columns = None, selection = None))]
+    fn reader<'py>(
+        &self,
+        py: Python<'py>,
+        columns: Option<Vec<String>>,
+        selection: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let selection = self::selection(selection)?;
         let batches = match columns {
-            Some(names) => self.0.columns(&names).map_err(|error| capture_error(&error))?,
-            None => self.batches()?,
+            Some(names) => self.0.columns(&names, selection),
+            None => self.0.select(selection),
         };
-        PyRecordBatchReader::new(Box::new(Stream(batches))).into_pyarrow(py)
+        PyRecordBatchReader::new(Box::new(Stream(batches.map_err(|error| capture_error(&error))?))).into_pyarrow(py)
     }
 
-    /// All rows, each as a dict of its columns.
-    fn rows(&self) -> PyResult<RowIterator> {
-        Ok(RowIterator(Mutex::new(self.cursor()?)))
+    /// Rows, each as a dict of its columns.
+    #[pyo3(signature = (selection = None))]
+    fn rows(&self, selection: Option<&Bound<'_, PyDict>>) -> PyResult<RowIterator> {
+        Ok(RowIterator(Mutex::new(self.cursor(self::selection(selection)?)?)))
     }
 
     /// All rows, each as ``(protocol, error, frames, topic)``.
     fn messages(&self) -> PyResult<MessageIterator> {
-        Ok(MessageIterator(Mutex::new(self.cursor()?)))
+        Ok(MessageIterator(Mutex::new(self.cursor(Selection::default())?)))
     }
 }
 
 impl PyCapture {
-    fn batches(&self) -> PyResult<Batches> {
-        self.0.batches().map_err(|error| capture_error(&error))
+    fn cursor(&self, selection: Selection) -> PyResult<Cursor> {
+        let batches = self.0.select(selection).map_err(|error| capture_error(&error))?;
+        Ok(Cursor { batches, batch: None, row: 0 })
     }
+}
 
-    fn cursor(&self) -> PyResult<Cursor> {
-        Ok(Cursor { batches: self.batches()?, batch: None, row: 0 })
+/// What a dict has under a name, if anything.
+fn get<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyDict>, name: &str) -> PyResult<Option<T>> {
+    match given.get_item(name)? {
+        Some(value) => value.extract().map_err(Into::into),
+        None => Ok(None),
     }
+}
+
+/// A selection, from what Python says of it by name.
+fn selection(given: Option<&Bound<'_, PyDict>>) -> PyResult<Selection> {
+    let Some(given) = given else { return Ok(Selection::default()) };
+    let numbers: Option<Vec<(i64, i64)>> = get(given, "numbers")?;
+    Ok(Selection {
+        protocol: get(given, "protocol")?,
+        direction: get(given, "direction")?,
+        peer: get(given, "peer")?,
+        topic: get(given, "topic")?,
+        since_ns: get(given, "since_ns")?,
+        until_ns: get(given, "until_ns")?,
+        numbers: numbers.map(|spans| spans.into_iter().map(|(first, last)| first..=last).collect()),
+    })
 }
 
 fn run_dict<'py>(py: Python<'py>, record: &RunRecord) -> PyResult<Bound<'py, PyDict>> {

@@ -13,10 +13,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::slice::PySliceIndices;
-use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PySlice, PySliceMethods, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::cdtp::{
-    Accept, Batch, Layout, MessageType, Record, Settings, Variant, decode as decode_layout, encode_batch, encode_header,
+    Accept, Batch, Layout, MessageType, Record, Settings, Variant, decode as decode_layout, encode_batch,
+    encode_header, is_map,
 };
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{ErrorKind, Frames, msgpack as wire_msgpack};
@@ -192,10 +193,23 @@ impl Message {
 
     /// Whether the tags map is made of more objects than Python is to make room for.
     fn has_too_many_tags(&self) -> bool {
-        let tags = self.tags_bytes();
-        let count = || wire_msgpack::Reader::new(tags, ErrorKind::BadHeader).count();
-        // Each takes a byte at least.
-        tags.len() as u64 > MAX_OBJECTS && count().is_ok_and(|count| count > MAX_OBJECTS)
+        has_too_many_objects(self.tags_bytes())
+    }
+
+    /// The map that a message of this type has: A and B as their payload, CDTP2 as the tags of the record numbered 1.
+    fn map_of<'py>(&self, py: Python<'py>, message_type: MessageType) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let map = match (self.variant, &self.payload[..]) {
+            _ if self.kind != Some(message_type) => None,
+            (Variant::Two, _) => (self.sequence == Some(1)).then(|| self.tags_bytes()),
+            (_, [map, ..]) => Some(&map[..]).filter(|map| is_map(map)),
+            _ => None,
+        };
+        let Some(map) = map else { return Ok(None) };
+        if has_too_many_objects(map) {
+            let meaning = format!("the map is more than {MAX_OBJECTS} objects");
+            return Err(DecodeError::new_err(("cdtp", "too_many_objects", 0, 0, meaning)));
+        }
+        Ok(Some(msgpack::to_python(py, map)?.into_bound(py)))
     }
 
     /// The tags map, decoded on first use.
@@ -219,6 +233,13 @@ impl Message {
         }
         self.tags_once(py)?.eq(other.tags_once(py)?)
     }
+}
+
+/// Whether a map is made of more objects than Python is to make room for.
+fn has_too_many_objects(map: &[u8]) -> bool {
+    let count = || wire_msgpack::Reader::new(map, ErrorKind::BadHeader).count();
+    // Each takes a byte at least.
+    map.len() as u64 > MAX_OBJECTS && count().is_ok_and(|count| count > MAX_OBJECTS)
 }
 
 /// What is to be sent or encoded would be refused by whoever decodes it.
@@ -323,6 +344,35 @@ impl Message {
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.tags_once(py)?.call_method0(intern!(py, "copy"))
+    }
+
+    /// The configuration in a BOR.
+    #[getter]
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.map_of(py, MessageType::Bor)
+    }
+
+    /// The metadata in an EOR.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.map_of(py, MessageType::Eor)
+    }
+
+    /// The payload as numbers, in one array.
+    #[pyo3(signature = (dtype = None))]
+    fn array<'py>(&self, py: Python<'py>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let numpy = py
+            .import(intern!(py, "numpy"))
+            .map_err(|_| LocalProtocolError::new_err("this takes numpy: pip install numpy"))?;
+        let dtype = match dtype {
+            Some(dtype) => dtype,
+            None => self.tags_once(py)?.get_item("dtype").unwrap_or_else(|_| intern!(py, "uint8").clone().into_any()),
+        };
+        let bytes = match &self.payload[..] {
+            [frame] => frame.object(py),
+            frames => PyBytes::new(py, &frames.iter().flat_map(|frame| frame.iter().copied()).collect::<Vec<_>>()),
+        };
+        numpy.call_method1(intern!(py, "frombuffer"), (bytes, dtype))
     }
 
     /// The payload frames.

@@ -160,7 +160,7 @@ fn tags(reader: &mut Reader<'_>) -> Result<(Range<usize>, usize), Fault> {
 }
 
 /// Whether these bytes are a map that could be the tags of a message, and nothing more.
-pub(super) fn is_map(bytes: &[u8]) -> bool {
+pub fn is_map(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes, ErrorKind::BadHeader);
     tags(&mut reader).is_ok() && reader.rest().is_empty()
 }

@@ -9,7 +9,7 @@ mod runs;
 mod sender;
 mod variant;
 
-pub use decode::{decode, decode_header};
+pub use decode::{decode, decode_header, is_map};
 pub use encode::{encode_batch, encode_header};
 pub use framing::Cdtp;
 pub use layout::{Batch, Head, Layout, Record};

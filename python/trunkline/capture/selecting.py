@@ -1,0 +1,184 @@
+"""Which messages of a capture are wanted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trunkline import _native as _codec
+from trunkline.errors import DecodeError, LocalProtocolError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trunkline.capture.reading import Capture
+
+__all__ = ["Selected", "Selection"]
+
+# What each protocol calls the kind of a message, as a column.
+_KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
+
+_LAST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which messages of a capture are wanted: those that have all that is said here. What is None may be anything.
+
+    Segments that have none of them, by their times and numbers, are not read.
+
+    Args:
+        protocol: What they speak, as ``"cdtp"``.
+        sender: The sender's name; selects CDTP.
+        run: A run of a sender, by its ordinal or its id; selects CDTP. All from its BOR to the next of that sender.
+        type: What they are for, as the decoded table has it: ``"BOR"``, ``"REQUEST"``, ``"PUT"``, ``"Content"`` …
+        service: The service they are about; selects DCP.
+        topic: The topic they are about, or the subject of CDT.
+        resource: The resource they are about; selects MTL.
+        peer: The routing id of whom they came from or went to.
+        direction: ``"in"`` or ``"out"``.
+        since_ns: Received then or later, in nanoseconds since 1970.
+        until_ns: Received before then.
+
+    Raises:
+        LocalProtocolError: Two of them cannot be had together, as a sender and a service.
+    """
+
+    protocol: str | None = None
+    sender: str | None = None
+    run: int | str | None = None
+    type: str | None = None
+    service: str | None = None
+    topic: str | None = None
+    resource: str | None = None
+    peer: bytes | None = None
+    direction: str | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        subjects = [name for name in ("service", "topic", "resource") if getattr(self, name) is not None]
+        if len(subjects) > 1:
+            message = f"no message has both a {subjects[0]} and a {subjects[1]}"
+            raise LocalProtocolError(message)
+        if self.protocol is not None and self.protocol not in _KINDS:
+            message = f"protocol is one of {', '.join(_KINDS)}, not {self.protocol!r}"
+            raise LocalProtocolError(message)
+        if self.direction not in (None, "in", "out"):
+            message = f"direction is 'in' or 'out', not {self.direction!r}"
+            raise LocalProtocolError(message)
+        spoken = self._spoken()
+        if len(spoken) > 1:
+            message = f"no message speaks {' and '.join(sorted(spoken))}"
+            raise LocalProtocolError(message)
+
+    @property
+    def spoken(self) -> str | None:
+        """The only protocol that selects anything; None if it may be any."""
+        return next(iter(self._spoken()), None)
+
+    def _spoken(self) -> set[str]:
+        """What a message speaks that has what is said."""
+        names = {"sender": "cdtp", "run": "cdtp", "service": "dcp", "resource": "mtl"}
+        said = {protocol for name, protocol in names.items() if getattr(self, name) is not None}
+        return said if self.protocol is None else {*said, self.protocol}
+
+    def of(self, capture: Capture, first_seq: int = 0) -> Selected:
+        """What it comes to in a capture from a number on, whose runs are looked up where one is wanted."""
+        topics = (self.service, self.topic, self.resource)
+        native: dict[str, Any] = {
+            "protocol": self.spoken,
+            "direction": self.direction,
+            "peer": self.peer,
+            "topic": next((name for name in topics if name is not None), None),
+            "since_ns": self.since_ns,
+            "until_ns": self.until_ns,
+        }
+        spans = None if self.run is None else _spans(capture, self.sender, self.run)
+        if spans is not None:
+            every = [span for of_sender in spans.values() for span in of_sender]
+            native["numbers"] = [(max(first, first_seq), last) for first, last in every]
+        elif first_seq:
+            native["numbers"] = [(first_seq, _LAST)]
+        return Selected(self, {name: value for name, value in native.items() if value is not None}, spans)
+
+
+class Selected:
+    """A selection as it is for one capture.
+
+    Args:
+        selection: What is wanted.
+        native: What of it the rows themselves tell.
+        spans: The first and the last number of each run that is wanted, by sender; None where no run is said.
+    """
+
+    def __init__(
+        self, selection: Selection, native: dict[str, Any], spans: Mapping[str, list[tuple[int, int]]] | None
+    ) -> None:
+        self.native = native
+        self._selection = selection
+        self._spans = spans
+        # Nobody is to know who writes which in capitals.
+        self._type = selection.type and selection.type.lower()
+        self.is_told_by_rows = selection.sender is None and selection.type is None and spans is None
+
+    def has(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row that the capture has given is wanted. One that does not decode has no sender and no type."""
+        header = () if row["header"] is None else (row["header"],)
+        try:
+            messages = _codec.decode(row["protocol"], (*row["envelope"], *header, *row["payload"]), row["topic"])
+        except DecodeError:
+            return False
+        return any(self._is_wanted(message, row["seq"]) for message in messages or ())
+
+    def _is_wanted(self, message: Any, seq: int) -> bool:
+        kind = getattr(message, "verb", None) or getattr(message, "type", None) or type(message).__name__
+        sender = getattr(message, "sender", "")
+        return (
+            self._type in (None, kind.lower())
+            and self._selection.sender in (None, sender)
+            and (self._spans is None or any(first <= seq <= last for first, last in self._spans.get(sender, ())))
+        )
+
+    def filter(self, protocol: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """Keeps the rows wanted of decoded batches."""
+        if self.is_told_by_rows:
+            return lambda batch: batch
+        from pyarrow import compute
+
+        def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
+            if self._selection.sender is not None:
+                batch = batch.filter(compute.equal(batch["sender"], self._selection.sender))
+            if self._type is not None:
+                batch = batch.filter(compute.equal(compute.utf8_lower(batch[_KINDS[protocol]]), self._type))
+            if self._spans is None:
+                return batch
+            spans = ((sender, span) for sender, of_sender in self._spans.items() for span in of_sender)
+            masks = [
+                compute.and_(
+                    compute.equal(batch["sender"], sender),
+                    compute.and_(compute.greater_equal(batch["seq"], first), compute.less_equal(batch["seq"], last)),
+                )
+                for sender, (first, last) in spans
+            ]
+            return batch.filter(functools.reduce(compute.or_, masks))
+
+        return keep
+
+
+def _spans(capture: Capture, sender: str | None, wanted: int | str) -> dict[str, list[tuple[int, int]]]:
+    """The numbers of the rows of runs: from a BOR to the next of the same sender."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    begins: dict[str, int] = {}
+    for run in reversed([run for run in capture.runs() if sender in (None, run.sender)]):
+        first = run.bor_seq or 0
+        if wanted in (run.ordinal, run.run_id) or wanted == str(run.ordinal):
+            spans.setdefault(run.sender, []).append((first, begins.get(run.sender, _LAST + 1) - 1))
+        begins[run.sender] = first
+    if not spans:
+        whose = "" if sender is None else f" of {sender!r}"
+        message = f"there is no run {wanted!r}{whose} in the capture"
+        raise LocalProtocolError(message)
+    return spans

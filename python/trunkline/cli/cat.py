@@ -1,0 +1,95 @@
+"""The rows of a capture on their way to standard output."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trunkline import errors
+from trunkline._native import decode as decode_frames
+from trunkline.cli.content import Printer, Said
+
+if TYPE_CHECKING:
+    from trunkline.capture import Selection
+
+__all__ = ["Cat", "moment"]
+
+# How often somebody who follows a capture looks for more.
+_LOOK_S = 0.5
+
+
+class Cat:
+    """Prints the rows of a capture.
+
+    Args:
+        directory: The capture.
+        selection: Which rows; all if None.
+        printer: Prints their messages.
+    """
+
+    def __init__(self, directory: Path, selection: Selection | None, printer: Printer) -> None:
+        self._directory = directory
+        self._selection = selection
+        self._printer = printer
+        self._next_seq = 0
+
+    def rows(self, head: int | None, tail: int | None, *, follow: bool) -> Iterator[dict[str, Any]]:
+        """The rows wanted: the first, the last or all there are, and those to come if anybody follows."""
+        rows = self._rest()
+        yield from deque(rows, maxlen=tail) if tail is not None else _first(rows, head)
+        while follow:
+            time.sleep(_LOOK_S)
+            yield from self._rest()
+
+    def _rest(self) -> Iterator[dict[str, Any]]:
+        """The rows since the last time."""
+        from trunkline import capture
+
+        for row in capture.open(self._directory).rows(self._selection, first_seq=self._next_seq):
+            self._next_seq = row["seq"] + 1
+            yield row
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Prints a row: each of its messages, or what is wrong with it."""
+        frames = _frames(row)
+        try:
+            decoded = decode_frames(row["protocol"], frames, row["topic"])
+            said = [Said.of(message) for message in decoded or ()]
+            error = row["error"]
+        except errors.DecodeError as fault:
+            said, error = [], fault.kind
+        if self._printer.output.json:
+            messages = [{**one.fields, **self._printer.payload(one.payload)} for one in said]
+            self._printer.output.event("row", **row, received_at=_iso(row["received_at_ns"]), messages=messages)
+            return
+        fields = {**row, "received_at": _iso(row["received_at_ns"]), "error": error}
+        start = f"{row['seq']:>8} {moment(row['received_at_ns'])} {row['direction']:<3} "
+        if error is not None:
+            said = [Said("", f"error {error}", {}, {}, frames)]
+        for one in said or [Said("", row["protocol"], {}, {}, frames)]:
+            self._printer.show(one, fields, start)
+
+
+def _first(rows: Iterator[dict[str, Any]], head: int | None) -> Iterator[dict[str, Any]]:
+    """So many of them."""
+    return rows if head is None else itertools.islice(rows, head)
+
+
+def _frames(row: dict[str, Any]) -> Sequence[bytes]:
+    header = () if row["header"] is None else (row["header"],)
+    return (*row["envelope"], *header, *row["payload"])
+
+
+def moment(ns: int) -> str:
+    """A time in UTC, to the microsecond."""
+    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S") + f".{ns % 10**9 // 1000:06}"
+
+
+def _iso(ns: int) -> str:
+    """The same as machines read it, to the nanosecond."""
+    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{ns % 10**9:09}Z"

@@ -1,0 +1,311 @@
+"""What is in messages, to read: their fields, and their payload as text or in hexadecimal."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import string
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trunkline import errors
+from trunkline._text import amount, readable
+from trunkline.cli.output import Output, plain
+
+if TYPE_CHECKING:
+    from trunkline.capture import AnyMessage
+
+__all__ = ["Content", "Printer", "Said", "sizes", "text_of"]
+
+# How much of each payload is shown where nobody says it.
+_LIMIT = 64
+
+# How many frames of a payload are shown one by one.
+_FRAMES = 8
+
+# What a format may name of any message, beside the fields of its protocol.
+_OF_ALL = ("payload", "payload_hex", "payload_bytes", "type", "subject", "details")
+_OF_PROTOCOLS = (
+    *("sender", "variant", "sequence", "timestamp_ns", "tags", "config", "metadata"),
+    *("service", "client", "verb", "topic", "topics", "headers", "id", "text", "ttl_ms"),
+    *("name", "status", "body", "resource", "properties", "multiple", "recycle", "lease", "redelivered"),
+    *("app_version_name", "endpoint_id", "config_id", "content_type", "status_code", "reason_phrase"),
+    *("correlation_id", "originator_replica_id", "timestamp_ms", "timeout_ms"),
+)
+_OF_ROWS = (
+    *("segment", "seq", "received_at", "received_at_ns", "protocol", "endpoint", "peer", "direction", "reply_to"),
+    *("n_frames", "n_bytes", "error"),
+)
+NAMES = frozenset((*_OF_ALL, *_OF_PROTOCOLS, *_OF_ROWS))
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a message says, whatever its protocol.
+
+    Attributes:
+        kind: What it is for.
+        subject: Who sends it, or what it is about.
+        fields: What else it has, by the names of its protocol's room.
+        details: Of that what people are shown.
+        payload: The frames that nobody looks into.
+    """
+
+    kind: str
+    subject: str
+    fields: Mapping[str, Any]
+    details: Mapping[str, Any]
+    payload: Sequence[bytes]
+
+    @classmethod
+    def of(cls, message: AnyMessage) -> Said:
+        """What this message says."""
+        return _SAID[type(message).__module__.rpartition(".")[2]](message)
+
+    @property
+    def line(self) -> str:
+        """All but the payload, on a line."""
+        return " ".join(filter(None, (readable(self.subject), self.kind, self.words)))
+
+    @property
+    def words(self) -> str:
+        """The details, to read."""
+        return readable(json.dumps(plain(self.details), ensure_ascii=False)) if self.details else ""
+
+
+def _cdtp(message: Any) -> Said:
+    names = ("sender", "variant", "timestamp_ns", "type", "sequence")
+    fields = {name: getattr(message, name) for name in names}
+    # More than there is room for are left out.
+    fields["tags"] = told = None
+    with suppress(errors.DecodeError):
+        fields["tags"] = message.tags
+    name = {"BOR": "config", "EOR": "metadata"}.get(message.type)
+    if name is not None:
+        with suppress(errors.DecodeError):
+            fields[name] = told = getattr(message, name)
+    kind = "" if message.type is None else f"{message.type} {message.sequence}"
+    payload = message.payload if told is None else ()
+    return Said(kind, message.sender, fields, fields["tags"] if told is None else told, payload)
+
+
+def _dcp(message: Any) -> Said:
+    fields = {name: getattr(message, name) for name in ("type", "service", "client", "metadata")}
+    details = {"metadata": message.metadata} if message.metadata else {}
+    service = "" if message.service is None else message.service.decode(errors="backslashreplace")
+    return Said(message.type, service, fields, details, message.data)
+
+
+def _mc0(message: Any) -> Said:
+    names = ("verb", "topic", "topics", "headers", "id", "version", "ttl_ms", "text")
+    fields = {name: getattr(message, name) for name in names}
+    subject = " ".join(message.topics) or message.topic or ""
+    # The other headers are fields of their own.
+    details = {name: value for name, value in message.headers if name.startswith("X-")}
+    details |= {name: fields[name] for name in ("id", "ttl_ms", "text") if fields[name]}
+    return Said(message.verb, subject, {"type": message.verb, **fields}, details, message.body)
+
+
+def _mtl(message: Any) -> Said:
+    kind = type(message).__name__
+    if kind == "Message":
+        names = ("type", "resource", "sequence", "properties", "multiple", "recycle", "status", "lease")
+        fields = {name: getattr(message, name) for name in names}
+        known = ("properties", "multiple", "recycle", "status")
+        details = {name: fields[name] for name in known if fields[name] not in (None, {})}
+        number = "" if message.sequence is None else f" {message.sequence}"
+        payload = () if message.body is None else (message.body,)
+        return Said(f"{message.type}{number}", message.resource or "", fields, details, payload)
+    if kind == "Command":
+        return Said(
+            "command", message.name, {"type": "command", "name": message.name, "body": message.body}, message.body, ()
+        )
+    return Said(
+        "reply",
+        str(message.status),
+        {"type": "reply", "status": message.status, "body": message.body},
+        message.body,
+        (),
+    )
+
+
+def _cdt(message: Any) -> Said:
+    kind = type(message).__name__
+    names = ("app_version_name", "endpoint_id", "config_id", "content_type", "status_code", "reason_phrase")
+    more = ("correlation_id", "originator_replica_id", "timestamp_ms", "timeout_ms")
+    fields = {name: getattr(message, name) for name in (*names, *more) if hasattr(message, name)}
+    shown = ("config_id", "content_type", "status_code", "reason_phrase")
+    details = {name: fields[name] for name in shown if fields.get(name)}
+    content = getattr(message, "content", None)
+    subject = f"{message.app_version_name}/{message.endpoint_id}"
+    return Said(kind, subject, {"type": kind, **fields}, details, () if content is None else (content,))
+
+
+_SAID: dict[str, Callable[[Any], Said]] = {"cdtp": _cdtp, "dcp": _dcp, "mc0": _mc0, "mtl": _mtl, "cdt": _cdt}
+
+
+def text_of(payload: Sequence[bytes], limit: int | None = _LIMIT) -> str:
+    r"""A payload to read: text, or hexadecimal digits with the length.
+
+    >>> text_of([b"run 7\n"]), text_of([b"\x00\xff"]), text_of([b"a", b"b"]), text_of([b"abcdef"], 3)
+    ('run 7\\n', '0x00ff (2 B)', 'a | b', 'abc… (6 B)')
+    """
+    words = [_frame(frame, limit) for frame in payload[:_FRAMES]]
+    more = f" | … ({len(payload)} frames)" if len(payload) > _FRAMES else ""
+    return " | ".join(words) + more
+
+
+def _frame(frame: bytes, limit: int | None) -> str:
+    shown = frame if limit is None else frame[:limit]
+    is_cut = len(shown) < len(frame)
+    try:
+        # A character may be cut through.
+        text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not is_cut)
+    except UnicodeDecodeError:
+        text = "\0"
+    if all(letter.isprintable() or letter in "\t\r\n" for letter in text):
+        return readable(text) + (f"… ({amount(len(frame))})" if is_cut else "")
+    return f"0x{shown.hex()}{'…' * is_cut} ({amount(len(frame))})"
+
+
+def sizes(payload: Sequence[bytes]) -> str:
+    """How large a payload is, to read."""
+    frames = "1 frame" if len(payload) == 1 else f"{len(payload)} frames"
+    return f"{frames}, {amount(sum(map(len, payload)))}"
+
+
+def _names_help() -> str:
+    return "Print this for each message, with {sender}, {topic}, {payload} and other fields in their places."
+
+
+@dataclass(frozen=True)
+class Content:
+    """How messages are printed."""
+
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the payloads alone, byte for byte, with nothing between them.")
+    ] = False
+    template: Annotated[str | None, typer.Option("--format", metavar="TEXT", help=_names_help())] = None
+    payload_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--payload-limit",
+            min=0,
+            metavar="N",
+            help=f"Show at most N bytes of each frame. [default: {_LIMIT}; with --json or --format all]",
+        ),
+    ] = None
+
+    def printer(self, output: Output) -> Printer:
+        """Prints messages so."""
+        if sum((self.raw, self.template is not None, output.json)) > 1:
+            message = "--raw, --format and --json exclude each other."
+            raise typer.BadParameter(message)
+        template = None if self.template is None else _Template(self.template)
+        return Printer(output, template, self.payload_limit, raw=self.raw)
+
+
+class Printer:
+    """Messages on their way to standard output.
+
+    Args:
+        output: Where they go.
+        template: What is printed of each; None for a line of its own making.
+        limit: The most bytes that are shown of a frame; None for the default.
+        raw: Whether payloads are printed alone.
+    """
+
+    def __init__(self, output: Output, template: _Template | None, limit: int | None, *, raw: bool) -> None:
+        self.output = output
+        self._template = template
+        self._raw = raw
+        self._given_limit = limit
+        self.limit = limit if limit is not None else None if template or output.json else _LIMIT
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nobody has said how messages are to be printed."""
+        return not (self._raw or self._template or self.output.json or self._given_limit is not None)
+
+    def event(self, said: Said, event: str = "message") -> None:
+        """Prints a message as a result of its own."""
+        if self.output.json:
+            self.output.event(event, **said.fields, **self.payload(said.payload))
+        else:
+            self.show(said)
+
+    def show(self, said: Said, row: Mapping[str, Any] | None = None, start: str = "") -> None:
+        """Prints a message to people, one of a row after the start of its line."""
+        if self._raw:
+            self.output.whole(b"".join(said.payload))
+        elif self._template is not None:
+            self.output.line(self._template.fill(said, row or {}, self.limit))
+        else:
+            words = f"{sizes(said.payload)}: {text_of(said.payload, self.limit)}" if said.payload else ""
+            self.output.line(f"{start}{said.line} {words}".rstrip())
+
+    def payload(self, payload: Sequence[bytes]) -> dict[str, Any]:
+        """A payload as JSON has it; what is cut shows by the sizes."""
+        shown = payload if self.limit is None else [frame[: self.limit] for frame in payload]
+        return {"payload_sizes": list(map(len, payload)), "payload": shown}
+
+
+class _Template:
+    r"""A line with names of fields in it.
+
+    >>> _Template("{sender}\\t{payload}").fill(Said("", "a", {"sender": "Det"}, {}, [b"x"]), {}, None)
+    'Det\tx'
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            parts = list(string.Formatter().parse(text))
+        except ValueError as error:
+            message = f"--format: {error}."
+            raise typer.BadParameter(message) from None
+        self._parts = [(_unescaped(literal), name, spec or "") for literal, name, spec, _ in parts]
+        for _, name, _ in self._parts:
+            if name is not None and name not in NAMES:
+                message = f"--format: there is no {{{name}}}. There are {', '.join(sorted(NAMES))}."
+                raise typer.BadParameter(message)
+
+    def fill(self, said: Said, row: Mapping[str, Any], limit: int | None) -> str:
+        """The line of a message, a hyphen where it has no such field."""
+        line = ""
+        for literal, name, spec in self._parts:
+            line += literal
+            if name is not None:
+                try:
+                    line += format(_value(name, said, row, limit), spec)
+                except ValueError as error:
+                    message = f"--format: {{{name}:{spec}}}: {error}"
+                    raise errors.LocalProtocolError(message) from None
+        return line
+
+
+def _unescaped(text: str) -> str:
+    for written, meant in ((r"\n", "\n"), (r"\t", "\t"), (r"\0", "\0")):
+        text = text.replace(written, meant)
+    return text
+
+
+def _value(name: str, said: Said, row: Mapping[str, Any], limit: int | None) -> str | int:
+    if name == "payload":
+        return text_of(said.payload, limit)
+    if name == "payload_hex":
+        return b"".join(said.payload).hex()
+    if name == "payload_bytes":
+        return sum(map(len, said.payload))
+    if name in ("subject", "details"):
+        return readable(said.subject) if name == "subject" else said.words
+    value = said.fields.get(name, row.get(name))
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    shown = plain(value)
+    return readable(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))

@@ -1,0 +1,111 @@
+"""Options that say which messages of a capture are meant."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trunkline.cli.options import encodable
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from trunkline.capture import Selection
+
+__all__ = ["Selecting"]
+
+_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True)
+class Selecting:
+    """Which messages of a capture are meant."""
+
+    sender: Annotated[
+        str | None, typer.Option("--sender", metavar="NAME", help="Only of this sender.", callback=encodable)
+    ] = None
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Only of this run: its number or its id.", callback=encodable),
+    ] = None
+    type_: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only of this type, as BOR or REQUEST or PUT.")
+    ] = None
+    service: Annotated[
+        str | None,
+        typer.Option("--service", metavar="NAME", help="Only about this service of DCP.", callback=encodable),
+    ] = None
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="NAME", help="Only about this topic, or of this subject.", callback=encodable),
+    ] = None
+    resource: Annotated[
+        str | None,
+        typer.Option("--resource", metavar="NAME", help="Only about this resource of MTL.", callback=encodable),
+    ] = None
+    peer: Annotated[
+        str | None,
+        typer.Option("--peer", metavar="ID", help="Only from or to this routing id: text, or 0x and its digits."),
+    ] = None
+    direction: Annotated[
+        str | None, typer.Option("--direction", metavar="in|out", help="Only what came in, or what went out.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only from then on: 2026-11-23T14:00 in UTC, or 90m, 2h, 3d ago."),
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before then, likewise.")] = None
+
+    def selection(self, protocol: str | None = None) -> Selection | None:
+        """What that selects; None for everything."""
+        from trunkline.capture import Selection
+
+        given = {
+            "protocol": protocol,
+            "sender": self.sender,
+            "run": self.run,
+            "type": self.type_,
+            "service": self.service,
+            "topic": self.topic,
+            "resource": self.resource,
+            "peer": None if self.peer is None else _routing_id(self.peer),
+            "direction": self.direction,
+            "since_ns": None if self.since is None else _moment("--since", self.since),
+            "until_ns": None if self.until is None else _moment("--until", self.until),
+        }
+        if all(value is None for value in given.values()):
+            return None
+        try:
+            return Selection(**given)  # type: ignore[arg-type]
+        except LocalProtocolError as error:
+            message = f"{error}."
+            raise typer.BadParameter(message) from None
+
+
+def _routing_id(given: str) -> bytes:
+    if not given.startswith("0x"):
+        return given.encode("utf-8", "surrogateescape")
+    try:
+        return bytes.fromhex(given[2:])
+    except ValueError:
+        message = f"--peer takes text, or 0x and hexadecimal digits, not {given!r}."
+        raise typer.BadParameter(message) from None
+
+
+def _moment(option: str, given: str) -> int:
+    """A time in nanoseconds since 1970."""
+    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", given)
+    if ago is not None:
+        return time.time_ns() - round(float(ago[1]) * _SPANS[ago[2]] * 1e9)
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        message = f"{option} takes a time as 2026-11-23T14:00:00, or a span as 90m, 2h or 3d before now, not {given!r}."
+        raise typer.BadParameter(message) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    seconds, rest = divmod(moment.timestamp(), 1)
+    return int(seconds) * 10**9 + round(rest * 1e6) * 1000

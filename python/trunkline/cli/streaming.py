@@ -1,0 +1,59 @@
+"""Messages of CDTP as lines of JSON, at the rate at which they come: hundreds of thousands a second."""
+
+from __future__ import annotations
+
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING
+
+from trunkline.cli.output import encode, text_of_bytes
+
+if TYPE_CHECKING:
+    from trunkline.cdtp import Message
+
+__all__ = ["Lines"]
+
+# What JSON has as it is. A float may be no number, and a map may have keys that are no strings.
+_SIMPLE = {str, int, bool, type(None)}
+
+# How many names of senders are kept as JSON has them.
+_NAMES = 1000
+
+
+class Lines:
+    """Writes what `Printer.event` writes of the messages that are most: data with simple tags.
+
+    Args:
+        limit: The most bytes that are shown of a frame; None for all.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._names: dict[str, str] = {}
+
+    def of(self, message: Message) -> str | None:
+        """The line of a message; None where it takes a closer look."""
+        if message.type in ("BOR", "EOR"):
+            return None
+        tags = message.tags
+        if not _SIMPLE.issuperset(map(type, tags.values())):
+            return None
+        name = self._names.get(message.sender)
+        if name is None:
+            if len(self._names) == _NAMES:
+                self._names.clear()
+            name = self._names[message.sender] = encode_basestring_ascii(message.sender)
+        kind, sequence, timestamp = message.type, message.sequence, message.timestamp_ns
+        payload = message.payload
+        return (
+            f'{{"event": "message", "sender": {name}, "variant": "{message.variant}", '
+            f'"timestamp_ns": {"null" if timestamp is None else timestamp}, '
+            f'"type": {"null" if kind is None else f"{chr(34)}{kind}{chr(34)}"}, '
+            f'"sequence": {"null" if sequence is None else sequence}, '
+            f'"tags": {encode(tags) if tags else "{}"}, '
+            f'"payload_sizes": [{", ".join([str(len(frame)) for frame in payload])}], '
+            f'"payload": [{", ".join([self._frame(frame) for frame in payload])}]}}'
+        )
+
+    def _frame(self, frame: bytes) -> str:
+        shown = text_of_bytes(frame if self._limit is None else frame[: self._limit])
+        return encode_basestring_ascii(shown) if isinstance(shown, str) else encode(shown)

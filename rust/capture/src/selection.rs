@@ -1,0 +1,208 @@
+//! Which rows of a capture are wanted.
+
+use std::ops::RangeInclusive;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array as _, BooleanArray, RecordBatch};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+
+/// What a row must have to be one of those wanted. Of what is not said, any will do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// What it speaks.
+    pub protocol: Option<String>,
+    /// Which way it went, as the column has it.
+    pub direction: Option<String>,
+    /// The routing id of the peer it came from or went to.
+    pub peer: Option<Vec<u8>>,
+    /// What it is about.
+    pub topic: Option<String>,
+    /// Received at this time or later.
+    pub since_ns: Option<i64>,
+    /// Received before this time.
+    pub until_ns: Option<i64>,
+    /// Its number is in one of these.
+    pub numbers: Option<Vec<RangeInclusive<i64>>>,
+}
+
+impl Selection {
+    /// The columns that decide.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = &'static str> {
+        let is_timed = self.since_ns.is_some() || self.until_ns.is_some();
+        [
+            (self.protocol.is_some(), "protocol"),
+            (self.direction.is_some(), "direction"),
+            (self.peer.is_some(), "peer"),
+            (self.topic.is_some(), "topic"),
+            (is_timed, "received_at_ns"),
+            (self.numbers.is_some(), "seq"),
+        ]
+        .into_iter()
+        .filter_map(|(is_needed, name)| is_needed.then_some(name))
+    }
+
+    /// Whether any row of this group may be wanted, by what its statistics say.
+    pub(crate) fn may_have(&self, group: &RowGroupMetaData) -> bool {
+        let times = bounds(group, "received_at_ns");
+        let numbers = bounds(group, "seq");
+        let is_too_early = times.is_some_and(|(_, last)| self.since_ns.is_some_and(|since| last < since));
+        let is_too_late = times.is_some_and(|(first, _)| self.until_ns.is_some_and(|until| first >= until));
+        let is_elsewhere = numbers.is_some_and(|(first, last)| {
+            let overlaps = |range: &RangeInclusive<i64>| *range.start() <= last && *range.end() >= first;
+            self.numbers.as_ref().is_some_and(|wanted| !wanted.iter().any(overlaps))
+        });
+        !(is_too_early || is_too_late || is_elsewhere)
+    }
+
+    /// Which rows of a batch are wanted; `None` for all of them.
+    pub(crate) fn rows(&self, batch: &RecordBatch) -> Option<BooleanArray> {
+        self.columns().next()?;
+        let is_text = |column: &str, wanted: &Option<String>, row: usize| {
+            wanted.as_ref().is_none_or(|wanted| {
+                let texts = batch[column].as_string::<i32>();
+                texts.is_valid(row) && texts.value(row) == wanted
+            })
+        };
+        let is_of_peer = |row: usize| {
+            self.peer.as_ref().is_none_or(|wanted| {
+                let peers = batch["peer"].as_binary::<i32>();
+                peers.is_valid(row) && peers.value(row) == wanted
+            })
+        };
+        let number = |column: &str, row: usize| batch[column].as_primitive::<Int64Type>().value(row);
+        let is_in_time = |row: usize| {
+            self.since_ns.is_none_or(|since| number("received_at_ns", row) >= since)
+                && self.until_ns.is_none_or(|until| number("received_at_ns", row) < until)
+        };
+        let is_numbered = |row: usize| {
+            self.numbers.as_ref().is_none_or(|wanted| {
+                let seq = number("seq", row);
+                wanted.iter().any(|range| range.contains(&seq))
+            })
+        };
+        let wanted: Vec<bool> = (0..batch.num_rows())
+            .map(|row| {
+                is_numbered(row)
+                    && is_in_time(row)
+                    && is_text("protocol", &self.protocol, row)
+                    && is_text("direction", &self.direction, row)
+                    && is_text("topic", &self.topic, row)
+                    && is_of_peer(row)
+            })
+            .collect();
+        Some(wanted.into())
+    }
+}
+
+/// The least and the largest of a column of numbers, where the file says so.
+fn bounds(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
+    let column = group.columns().iter().find(|column| column.column_path().string() == name)?;
+    let Statistics::Int64(found) = column.statistics()? else { return None };
+    Some((*found.min_opt()?, *found.max_opt()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use trunkline_wire::Framing;
+
+    use super::*;
+    use crate::{Capture, Direction, Import, Row, Settings};
+
+    const TOPICS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
+
+    /// Rows in segments of ten or so, received every 10 ns.
+    fn capture(directory: &Path, rows: usize) -> Capture {
+        let mut import = Import::open(directory, Settings { segment_bytes: 60, ..Settings::default() }).unwrap();
+        for (at, seq) in (0..rows).zip(0_i64..) {
+            import
+                .append(&Row {
+                    received_at_ns: seq * 10,
+                    framing: if at % 4 == 0 { Framing::Mc0 } else { Framing::Cdtp },
+                    endpoint: None,
+                    peer: (at % 5 == 0).then_some(b"peer"),
+                    direction: if at % 2 == 0 { Direction::In } else { Direction::Out },
+                    topic: TOPICS[at % 3],
+                    reply_to: None,
+                    frames: &[b"header".as_slice()],
+                    error: None,
+                })
+                .unwrap();
+        }
+        import.commit().unwrap();
+        Capture::open(directory).unwrap()
+    }
+
+    fn numbers(capture: &Capture, selection: Selection) -> Vec<i64> {
+        let batches = capture.columns(&["seq"], selection).unwrap().map(Result::unwrap);
+        batches
+            .flat_map(|batch| {
+                assert_eq!(batch.num_columns(), 1);
+                batch["seq"].as_primitive::<Int64Type>().values().to_vec()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_those_that_have_all_that_is_said() {
+        let scratch = tempfile::tempdir().unwrap();
+        let capture = capture(scratch.path(), 100);
+        let times = prop::option::of(-50_i64..1100);
+        let spans = prop::collection::vec((-5_i64..105, 0_i64..40), 0..3);
+        let wanted = (
+            prop::option::of(prop::sample::select(vec!["cdtp", "mc0", "dcp"])),
+            prop::option::of(prop::sample::select(vec!["in", "out"])),
+            prop::option::of(prop::sample::select(vec!["a", "b", "c"])),
+            any::<bool>(),
+            times.clone(),
+            times,
+            prop::option::of(spans),
+        );
+        proptest!(ProptestConfig::with_cases(64), |((protocol, direction, topic, of_peer, since_ns, until_ns, spans) in wanted)| {
+            let spans: Option<Vec<_>> = spans.map(|spans| spans.into_iter().map(|(from, more)| from..=from + more).collect());
+            let selection = Selection {
+                protocol: protocol.map(str::to_owned),
+                direction: direction.map(str::to_owned),
+                peer: of_peer.then(|| b"peer".to_vec()),
+                topic: topic.map(str::to_owned),
+                since_ns,
+                until_ns,
+                numbers: spans.clone(),
+            };
+            let expected: Vec<i64> = (0_i64..100).filter(|seq| {
+                let time = seq * 10;
+                protocol.is_none_or(|protocol| protocol == if seq % 4 == 0 { "mc0" } else { "cdtp" })
+                    && direction.is_none_or(|direction| direction == if seq % 2 == 0 { "in" } else { "out" })
+                    && topic.is_none_or(|topic| TOPICS[usize::try_from(seq % 3).unwrap()] == Some(topic))
+                    && (!of_peer || seq % 5 == 0)
+                    && since_ns.is_none_or(|since| time >= since)
+                    && until_ns.is_none_or(|until| time < until)
+                    && spans.as_ref().is_none_or(|spans| spans.iter().any(|span| span.contains(seq)))
+            }).collect();
+            prop_assert_eq!(numbers(&capture, selection), expected);
+        });
+    }
+
+    #[test]
+    fn segments_without_a_wanted_row_are_not_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let capture = capture(scratch.path(), 100);
+        assert!(capture.segments().len() > 4);
+        // Whoever reads the rows of the first segment sees that they are spoilt.
+        let first = &capture.segments()[0];
+        let mut bytes = fs::read(first).unwrap();
+        bytes[4..60].fill(0xff);
+        fs::write(first, bytes).unwrap();
+        let spoilt = capture.batches().unwrap().next().unwrap();
+        assert!(spoilt.is_err());
+        let late = Selection { since_ns: Some(900), ..Selection::default() };
+        assert_eq!(numbers(&capture, late), (90..100).collect::<Vec<_>>());
+        let numbered = Selection { numbers: Some(vec![95..=i64::MAX]), ..Selection::default() };
+        assert_eq!(numbers(&capture, numbered), (95..100).collect::<Vec<_>>());
+    }
+}

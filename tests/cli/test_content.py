@@ -1,0 +1,136 @@
+"""What commands show of messages."""
+
+import json
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peers.commands import release, spec
+from trunkline import cdt, cdtp, dcp, mc0, msgpack, mtl
+from trunkline.cli.content import Content, Said, text_of
+from trunkline.cli.output import Output
+from trunkline.cli.streaming import Lines
+
+TAGS = st.dictionaries(
+    st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.lists(st.integers(0, 3), max_size=2)
+    | st.builds(msgpack.Timestamp, st.integers(0, 2**33), st.just(5)),
+    max_size=4,
+)
+FRAMES = st.lists(st.binary(max_size=9) | st.text(max_size=9).map(str.encode), max_size=3)
+
+
+@given(
+    name=st.text(max_size=9), tags=TAGS, payload=FRAMES, variant=st.sampled_from("SAB2"), limit=st.none() | st.just(3)
+)
+def test_lines_of_json_are_those_of_events(name, tags, payload, variant, limit):
+    given = {"timestamp_ns": 7} if variant in "SA" else {}
+    given |= {"sequence": 2**63} if variant != "S" else {}
+    message = cdtp.Message(name, payload or [b""], variant=variant, tags=tags, **given)
+    line = Lines(limit).of(message)
+    if line is None:
+        assert not all(isinstance(value, str | int | None) for value in tags.values())
+        return
+    printed = []
+    output = Output(json=True)
+    output._write = printed.append
+    Content(payload_limit=limit).printer(output).event(Said.of(message))
+    assert [line] == printed
+
+
+@pytest.mark.parametrize(
+    ("payload", "limit", "shown"),
+    [
+        ([b"run 7 begins"], 64, "run 7 begins"),
+        ([b"a\tb\n"], 64, "a\\tb\\n"),
+        ([b""], 64, ""),
+        ([b"\x1b[2J"], 64, "0x1b5b324a (4 B)"),
+        ([b"\xff" * 3], 2, "0xffff… (3 B)"),
+        (["äö".encode()], 3, "ä… (4 B)"),
+        ([b"a", b"b"], 64, "a | b"),
+        ([b"x"] * 10, 64, "x | x | x | x | x | x | x | x | … (10 frames)"),
+    ],
+)
+def test_payloads_are_text_or_digits(payload, limit, shown):
+    assert text_of(payload, limit) == shown
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (cdtp.Message("Det", b"x", variant="B", type="DAT", sequence=4, tags={"a": 1}), 'Det DAT 4 {"a": 1}'),
+        (
+            cdtp.Message("Det", msgpack.encode({"gain": 2}), variant="B", type="BOR", sequence=0, tags={"a": 1}),
+            'Det BOR 0 {"gain": 2}',
+        ),
+        (cdtp.Message("Det", variant="2", type="EOR", sequence=1, tags={"run_id": "r"}), 'Det EOR 1 {"run_id": "r"}'),
+        (dcp.decode([b"", b"DGBX\x01", b"\x01", b"echo"]), "echo register"),
+        (mc0.decode([b"", b"PUT", b"TOPIC", b"runs", b"", b"x"]), "runs PUT"),
+        (mtl.Command("Queue.Info", {"name": "jobs"}), 'Queue.Info command {"name": "jobs"}'),
+        (mtl.Reply(404, {"text": "no"}), '404 reply {"text": "no"}'),
+    ],
+)
+def test_each_protocol_has_a_line(message, line):
+    assert Said.of(message).line == line
+
+
+def test_a_line_of_configurations():
+    message = cdt.ConfigUpdated(
+        app_version_name="app", endpoint_id="e", config_id="c", correlation_id="1", timestamp_ms=5
+    )
+    said = Said.of(message)
+    assert said.line == 'app/e ConfigUpdated {"config_id": "c"}'
+    assert said.fields["timestamp_ms"] == 5
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [("{nothing}", "there is no {nothing}"), ("{sender", "expected '}'"), ("{payload.__class__}", "there is no")],
+)
+def test_a_format_is_looked_at_before_anything_is_received(template, why):
+    with pytest.raises(typer.BadParameter, match=why):
+        Content(template=template).printer(Output(json=False))
+
+
+def test_ways_to_print_exclude_each_other():
+    with pytest.raises(typer.BadParameter, match="exclude each other"):
+        Content(raw=True, template="{payload}").printer(Output(json=False))
+    with pytest.raises(typer.BadParameter, match="exclude each other"):
+        Content(raw=True).printer(Output(json=True))
+
+
+def received(run, push, *options):
+    messages = [release("Det", 0, 1, b"one", tags={"run": 7}), release("Det", 0, 2, b"\x00\x01")]
+    return run("cdtp", "receive", "--connect", push.endpoint, "--count", "2", *options, feed=(push, messages))
+
+
+def test_a_format_has_fields_in_their_places(run, push):
+    out, _ = received(run, push, "--format", "{sequence:>3} {sender}\\t{tags} {payload} {payload_bytes} {service}")
+    assert out == '  1 Det\t{"run": 7} one 3 -\n  2 Det\t{} 0x0001 (2 B) 2 -\n'
+
+
+def test_a_format_that_does_not_fit_is_an_error(run, push):
+    _, err = run(
+        "cdtp", "receive", "--connect", push.endpoint, "--format", "{sender:d}", feed=(push, [spec("D")]), returncode=1
+    )
+    assert "--format: {sender:d}" in err
+
+
+def test_raw_payloads_are_alone(run, push):
+    out, _ = received(run, push, "--raw")
+    assert out == "one\x00\x01"
+
+
+def test_payloads_are_cut(run, push):
+    out, _ = received(run, push, "--payload-limit", "1", "--json")
+    first, second = (json.loads(line) for line in out.splitlines()[1:3])
+    assert (first["payload"], first["payload_sizes"]) == (["o"], [3])
+    assert (second["payload"], second["payload_sizes"]) == ([{"base64": "AA=="}], [2])
