@@ -1,6 +1,7 @@
 """What commands show of messages."""
 
 import json
+import tracemalloc
 
 import pytest
 import typer
@@ -44,6 +45,19 @@ def test_lines_of_json_are_those_of_events(name, tags, payload, variant, limit):
     output._write = printed.append
     Content(payload_limit=limit).printer(output).event(Said.of(message))
     assert [line] == printed
+
+
+def test_names_that_strangers_choose_cost_nothing():
+    lines = Lines(None)
+    tracemalloc.start()
+    try:
+        for number in range(2000):
+            name = f"{number:x}" + "x" * 100_000 * (number % 2)
+            assert f'"sender": "{name}", ' in lines.of(cdtp.Message(name, b"", variant="B"))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ __all__ = ["Lines"]
 # What JSON has as it is. A float may be no number, and a map may have keys that are no strings.
 _SIMPLE = {str, int, bool, type(None)}
 
-# How many names of senders are kept as JSON has them.
+# How many names of senders are kept as JSON has them, and how long they may be: strangers choose them.
 _NAMES = 1000
+_NAME = 200
 
 
 class Lines:
@@ -37,11 +38,7 @@ class Lines:
         tags = message.tags
         if not _SIMPLE.issuperset(map(type, tags.values())):
             return None
-        name = self._names.get(message.sender)
-        if name is None:
-            if len(self._names) == _NAMES:
-                self._names.clear()
-            name = self._names[message.sender] = encode_basestring_ascii(message.sender)
+        name = self._names.get(message.sender) or self._name(message.sender)
         kind, sequence, timestamp = message.type, message.sequence, message.timestamp_ns
         payload = message.payload
         return (
@@ -53,6 +50,14 @@ class Lines:
             f'"payload_sizes": [{", ".join([str(len(frame)) for frame in payload])}], '
             f'"payload": [{", ".join([self._frame(frame) for frame in payload])}]}}'
         )
+
+    def _name(self, sender: str) -> str:
+        name = encode_basestring_ascii(sender)
+        if len(sender) <= _NAME:
+            if len(self._names) == _NAMES:
+                self._names.clear()
+            self._names[sender] = name
+        return name
 
     def _frame(self, frame: bytes) -> str:
         shown = text_of_bytes(frame if self._limit is None else frame[: self._limit])
