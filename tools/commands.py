@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from tools import terminals
 from typer.main import get_command
 
 from trunkline.cli.app import app
@@ -81,6 +82,8 @@ class Page:
                     *(f"$ {line.strip()}" for line in example.splitlines() if line.strip()),
                     "```",
                 )
+            if path in terminals.SHOWN:
+                yield from ("", f"![What it prints](../{terminals.place(path)})")
 
 
 def pages() -> list[Page]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
-import commands
-import options
 from mkdocs.structure.files import File
+
+# mkdocs runs this file by itself.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools import commands, options, terminals
 
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)(\{[^}]*\})?")
 
@@ -27,7 +31,7 @@ def on_config(config: Any, **_: Any) -> Any:
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Called by mkdocs when it has found the pages: adds those that are made from the code."""
-    for place, text in commands.files().items():
+    for place, text in (commands.files() | terminals.pictures()).items():
         files.append(File.generated(config, place, content=text))
     return files
 
