@@ -90,7 +90,7 @@ def test_cat_prints_rows(run, recorded):
     assert len(rows) == 4
     assert rows[0].pop("capture_id")
     (message,) = rows[0].pop("messages")
-    assert (message["sender"], message["tags"], message["payload_sizes"]) == ("D.one", {}, [1, 2])
+    assert (message["sender"], message["tags"], message["payload_sizes"]) == ("D.one", {"run": 7}, [1, 2])
     assert message["payload"] == ["a", {"base64": "AP8="}]
     assert rows[1]["messages"] == []
     assert rows[0] == {

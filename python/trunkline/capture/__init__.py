@@ -15,6 +15,7 @@ also gives the rows that are on disk but in no segment yet.
 
 from __future__ import annotations
 
+from trunkline.capture.exporting import export
 from trunkline.capture.importing import import_
 from trunkline.capture.reading import (
     AnyMessage,
@@ -37,6 +38,7 @@ __all__ = [
     "Run",
     "Selection",
     "Verification",
+    "export",
     "import_",
     "open",
     "recover",

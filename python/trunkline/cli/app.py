@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from trunkline._native import __version__
 from trunkline.cli import capture, cdt, cdtp, chirp, dcp, demo, keygen, mc0, middleware, mtl, nats_server, spark
+from trunkline.cli.ending import log_as_json
 from trunkline.cli.options import example
 
 __all__ = ["app"]
@@ -34,6 +37,13 @@ app.command(epilog=nats_server.EXAMPLE)(nats_server.nats)
 app.command(epilog=example("trunkline keygen daq1 --output keys"))(keygen.keygen)
 
 
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
     if value:
         typer.echo(f"trunkline {__version__}")
@@ -43,8 +53,17 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
 @app.callback()
 def _trunkline(
     *,
-    version: Annotated[
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log more: connections and each message that is traced.")
+    ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="How the log is written to standard error.")
+    ] = LogFormat.TEXT,
+    version: Annotated[  # noqa: ARG001 - it is looked at before anything else
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if verbose:
+        logging.getLogger("trunkline").setLevel(logging.DEBUG)
+    if log_format is LogFormat.JSON:
+        log_as_json()

@@ -151,26 +151,64 @@ def decode(
     from trunkline import capture
 
     output = Output(json=as_json)
-    opened = capture.open(directory)
-    found = opened.info()
+    found = capture.open(directory).info()
     if protocol is None:
         protocol = _protocol_of(found.protocols, output)
         need_decodable(protocol, options)
-    reader = opened.decode(protocol, selection=selection, **options)
-    from pyarrow import parquet
-
-    rows = 0
-    with (
-        whole(out, replaces=overwrite) as part,
-        Progress("decoding", found.messages) as progress,
-        parquet.ParquetWriter(part, reader.schema, compression="zstd") as writer,
-    ):
-        for batch in reader:
-            writer.write_batch(batch)
-            rows += batch.num_rows
-            progress.at(rows)
+    with whole(out, replaces=overwrite) as part, Progress("decoding", found.messages) as progress:
+        rows = capture.export(
+            directory, part, protocol, format="parquet", selection=selection, on_progress=progress.at, **options
+        )
     if output.json:
         output.event("decoded", rows=rows, path=str(out))
+    else:
+        output.line(f"{rows:,} rows in {out}")
+
+
+@app.command(
+    epilog=example(
+        "trunkline capture export run7 run7.csv --sender Detector.one",
+        "trunkline capture export run7 run7.arrow --payload --tags run=bigint",
+    )
+)
+@grouped
+def export(
+    directory: Directory,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file: .csv, .jsonl, .arrow or .parquet.")],
+    *,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol", help=f"What to export: {DECODABLE}. [default: {DEFAULT}, or what else there is alone]"
+        ),
+    ] = None,
+    tags: CaptureTags = None,
+    payload: Annotated[bool, typer.Option("--payload", help="Payloads as a column, too.")] = False,
+    selecting: Selecting,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Writes messages as a table for other programs: CSV, JSON lines, Arrow or Parquet, as the file's name ends."""
+    from trunkline import capture
+    from trunkline.capture.exporting import format_of
+
+    output = Output(json=as_json)
+    options = decoding_options(tags) | ({"payload": True} if payload else {})
+    try:
+        form = format_of(out)
+    except errors.LocalProtocolError as error:
+        message = f"{error}."
+        raise typer.BadParameter(message) from None
+    found = capture.open(directory).info()
+    protocol = protocol or _protocol_of(found.protocols, output)
+    need_decodable(protocol, options)
+    selection = selecting.selection(protocol)
+    with whole(out, replaces=overwrite) as part, Progress("exporting", found.messages) as progress:
+        rows = capture.export(
+            directory, part, protocol, format=form, selection=selection, on_progress=progress.at, **options
+        )
+    if output.json:
+        output.event("exported", rows=rows, path=str(out))
     else:
         output.line(f"{rows:,} rows in {out}")
 

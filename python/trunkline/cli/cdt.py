@@ -31,6 +31,7 @@ from trunkline.cli.options import (
     span,
 )
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.panel import watching
 from trunkline.cli.printing import Printing
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def target(
     from trunkline import cdt
 
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         cdt.Target(
             name,
             store=_JETSTREAM if str(store) == _JETSTREAM else store,
@@ -189,6 +190,7 @@ def target(
             doing=f"keeping configurations as {name} at",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
+            capture=capture,
         )
 
 
@@ -374,7 +376,7 @@ def watch(
 
     output = Output(json=as_json)
     reason: Reason = "signal"
-    with Stopping() as stopping, cdt.Source(name, target=name, **made) as source:
+    with Stopping(tells=not as_json) as stopping, cdt.Source(name, target=name, **made) as source:
 
         def receive(*, timeout_s: float | None = None) -> ConfigNewAvailable | ConfigUpdated:
             while True:
@@ -388,7 +390,8 @@ def watch(
             with stopping.interrupting():
                 output.ready("cdt.source", source.endpoints, "watching at")
                 pace.saw()
-                reason = printing.run(pace)
+                with watching(output, lambda: source.stats, doing="cdt.source", prints=True):
+                    reason = printing.run(pace)
         except Stopped:
             pass
         source.close(drain_s=0.0)
@@ -487,13 +490,14 @@ def record(
     output = Output(json=as_json)
     reason: Reason = "signal"
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         cdt.Recorder(capture, name, limit=count, capture_options=segments.keywords(), **made) as recorder,
     ):
         try:
             with stopping.interrupting():
                 output.ready("cdt.recorder", recorder.endpoints, f"recording to {capture} from")
-                reason = _wait(recorder, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))
+                with watching(output, lambda: recorder.stats, doing="cdt.recorder", count=count, capture=capture):
+                    reason = _wait(recorder, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))
         except Stopped:
             pass
         recorder.close()

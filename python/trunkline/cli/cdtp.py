@@ -34,6 +34,7 @@ from trunkline.cli.options import (
     span,
 )
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.panel import watching
 from trunkline.cli.streaming import Lines
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def send(
 
     output = Output(json=as_json)
     reason: Reason = "eof"
-    with Stopping() as stopping:
+    with Stopping(tells=not as_json) as stopping:
         sender = cdtp.Sender(
             name,
             header=header.value,
@@ -221,11 +222,16 @@ def receive(
     from trunkline import cdtp
 
     pace = Pace(lambda: output.stats(receiver.stats), stats_interval, idle)
-    with Stopping() as stopping, cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver:
+    with (
+        Stopping(tells=not as_json) as stopping,
+        cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver,
+    ):
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
         stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
         printing = _Printing(receiver, printer)
-        reason = printing.run(count, stopping, drain_seconds, pace)
+        doing = " ".join(("receiving from", *source.real(receiver.endpoints))) + source.words
+        with watching(output, lambda: receiver.stats, doing=doing, prints=True, count=count, counted="messages"):
+            reason = printing.run(count, stopping, drain_seconds, pace)
         receiver.close()
         output.stopped(reason, receiver.stats, f"{counted(printing.printed, 'message')} printed")
 
@@ -311,7 +317,7 @@ def record(
 
     output = Output(json=as_json)
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         cdtp.Recorder(
             capture,
             limit=count,
@@ -323,7 +329,9 @@ def record(
         doing = f"recording to {capture} from{source.words}"
         output.ready("cdtp.recorder", source.real(recorder.endpoints), doing)
         try:
-            with stopping.interrupting():
+            where = " ".join((doing, *source.real(recorder.endpoints)))
+            shown = watching(output, lambda: recorder.stats, doing=where, count=count, capture=capture)
+            with stopping.interrupting(), shown:
                 reason = _wait(recorder, count, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))
         except Stopped:
             reason = "signal"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +12,7 @@ import typer
 from trunkline import errors
 from trunkline._text import readable
 from trunkline.cli.ending import Stopping
-from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, Pace, StatsInterval, encodable, example
+from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, Pace, StatsInterval, encodable, example, span
 from trunkline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def watch(
     from trunkline import chirp
 
     output = Output(json=as_json)
-    with Stopping() as stopping, chirp.Beacon(group, names=name or ()) as beacon:
+    with Stopping(tells=not as_json) as stopping, chirp.Beacon(group, names=name or ()) as beacon:
         for service in chirp.Service:
             beacon.request(service)
         output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at")
@@ -76,12 +78,46 @@ def offer(
     from trunkline import chirp as room
 
     output = Output(json=as_json)
-    with Stopping() as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
+    with Stopping(tells=not as_json) as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
         beacon.offer(room.Service[service.name], port)
         output.ready("chirp.beacon", beacon.endpoints, f"offering {service.value} at port {port} to {group} from")
         stopping.calls(beacon.stop)
         _print_all(beacon, Pace(lambda: output.stats(beacon.stats), stats_interval), output)
         output.stopped("signal", beacon.stats)
+
+
+@app.command("list", epilog=example("trunkline chirp list --group lab --name Detector.one"))
+def list_(
+    *,
+    group: NeededGroup,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="N", help="A host to call by its name. Repeatable.", callback=encodable),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.01, metavar="S", help="How long to wait for answers.", callback=span)
+    ] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Asks who offers what in a group, prints it, and ends. Exit 1 when nobody offers anything."""
+    from trunkline import chirp
+
+    output = Output(json=as_json)
+    offers: dict[tuple[str, str], Event] = {}
+    with chirp.Beacon(group, names=name or ()) as beacon:
+        for service in chirp.Service:
+            beacon.request(service)
+        end = time.monotonic() + seconds
+        with suppress(errors.TimeoutError):
+            while True:
+                event = beacon.receive(timeout_s=max(end - time.monotonic(), 0))
+                if event.kind == "offer":
+                    offers[event.host, event.service.name] = event
+    for event in sorted(offers.values(), key=lambda offer: (offer.name or offer.host, offer.service)):
+        _print(event, output)
+    if not offers:
+        output.note(f"nobody offers anything in {group}")
+        raise typer.Exit(1)
 
 
 def _print_all(beacon: Beacon, pace: Pace, output: Output) -> None:

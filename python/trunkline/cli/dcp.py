@@ -30,6 +30,7 @@ from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, g
 from trunkline.cli.latency import Latency
 from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, dials, example, listens, span
 from trunkline.cli.output import Output, plain
+from trunkline.cli.panel import watching
 from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def broker(
     from trunkline import dcp
 
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         dcp.Broker(
             bind=bind,
             raise_file_limit=True,
@@ -161,6 +162,7 @@ def broker(
             doing="brokering at",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
+            capture=capturing.capture,
         )
 
 
@@ -211,7 +213,7 @@ def worker(
     output = Output(json=as_json)
     pace = Pace(lambda: output.stats(role.stats), stats_interval)
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         programs or contextlib.nullcontext(),
         concurrent.futures.ThreadPoolExecutor(1) as threads,
         dcp.Worker(
@@ -229,9 +231,10 @@ def worker(
         serving = threads.submit(role.serve, handler)
         output.ready("dcp.worker", connect, f"working on {service} for")
         stopping.calls(lambda: role.stop(drain_s=drain_seconds))
-        while not serving.done():
-            concurrent.futures.wait([serving], pace.wait_s(_LOOK_S))
-            pace.look_up()
+        with watching(output, lambda: role.stats, doing=f"dcp.worker {service}"):
+            while not serving.done():
+                concurrent.futures.wait([serving], pace.wait_s(_LOOK_S))
+                pace.look_up()
         given_up = 0 if programs is None else programs.end()
         if given_up:
             output.note(f"ended programs that had not finished within {drain_seconds:g} s: {given_up}")

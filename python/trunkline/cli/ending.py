@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Self, TextIO
 
@@ -31,6 +33,7 @@ __all__ = [
     "Stopping",
     "cut_off_on_signals",
     "guarded",
+    "log_as_json",
     "tell",
 ]
 
@@ -79,9 +82,16 @@ class PipeClosed(BaseException):
 
 
 class Stopping:
-    """What signals do to a role that runs on: the first one stops it, a second SIGINT or SIGTERM leaves at once."""
+    """What signals do to a role that runs on: the first one stops it, a second SIGINT or SIGTERM leaves at once.
 
-    def __init__(self) -> None:
+    Args:
+        tells: Whether what happens to it is logged, who connects and who leaves, and not only what goes wrong.
+    """
+
+    def __init__(self, *, tells: bool = False) -> None:
+        logger = logging.getLogger("trunkline")
+        if tells and logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
         self.stopped = False
         self._stopped_at = 0.0
         self._stop: Callable[[], object] | None = None
@@ -214,15 +224,43 @@ def _log_to_stderr() -> None:
     if os.environ.get("TRUNKLINE_DEBUG") != "1":
         handler.addFilter(logging.Filter("trunkline"))
         handler.addFilter(_without_traceback)
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, handlers=[handler])
+    handler.setFormatter(_Line())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class _Line(logging.Formatter):
+    """A line for people: what only happens has no level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno <= logging.INFO else f"{record.levelname}: {text}"
+
+
+class _JsonLine(logging.Formatter):
+    """A line for machines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        said = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        return json.dumps(said)
+
+
+def log_as_json() -> None:
+    """Writes the log as JSON, one object a line and nothing before it."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _Telling):
+            handler.prefix = ""
+            handler.setFormatter(_JsonLine())
 
 
 class _Telling(logging.Handler):
     """Tells what is logged, where standard error is at that time: above a bar, if one is shown."""
 
+    prefix = "trunkline: "
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            tell(self.format(record))
+            tell(self.format(record), self.prefix)
         except Exception:  # noqa: BLE001 - as every handler does
             self.handleError(record)
 
@@ -305,10 +343,10 @@ def _say(error: BaseException) -> None:
     tell(f"error: {line}")
 
 
-def tell(text: str) -> None:
+def tell(text: str, prefix: str = "trunkline: ") -> None:
     """Tells people what is no result; if there is nobody, nobody."""
     try:
-        sys.stderr.write(f"trunkline: {text}\n")
+        sys.stderr.write(f"{prefix}{text}\n")
         sys.stderr.flush()
     except OSError as error:
         if error.errno not in NO_READER:

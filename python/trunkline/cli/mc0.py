@@ -23,6 +23,7 @@ from trunkline.cli.latency import Latency
 from trunkline.cli.lines import lines, stands_for_stdin
 from trunkline.cli.options import DrainSeconds, Idle, Json, Pace, StatsInterval, dials, ending_after, example, span
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.panel import watching
 from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
 
@@ -80,7 +81,7 @@ def subscribe(
     pace = Pace(lambda: output.stats(connector.stats), stats_interval, idle)
     reason: Reason = "signal"
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
         printing = Printing(connector.receive, functools.partial(_show, printer), count)
@@ -89,7 +90,11 @@ def subscribe(
                 connector.subscribe(*topics, timeout_s=idle)
                 output.ready("mc0.connector", connect, f"subscribed to {counted(len(topics), 'topic')} at")
                 pace.saw()
-                reason = printing.run(pace)
+                doing = f"mc0.connector {' '.join(topics)}"
+                with watching(
+                    output, lambda: connector.stats, doing=doing, prints=True, count=count, counted="messages"
+                ):
+                    reason = printing.run(pace)
         except errors.TimeoutError:
             reason = "idle"
         except Stopped:

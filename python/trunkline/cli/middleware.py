@@ -79,7 +79,7 @@ def middleware(
     if policy is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         mc0.Middleware(
             bind=bind,
             raise_file_limit=True,
@@ -102,4 +102,5 @@ def middleware(
             doing="passing on at",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
+            capture=capturing.capture,
         )

@@ -26,6 +26,7 @@ from trunkline.cli.lines import lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval
 from trunkline.cli.options import Idle, Json, Pace, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.panel import watching
 from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
 
@@ -284,7 +285,7 @@ def receive(
 
     reason: Reason = "signal"
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
         client.reader(
             resources, confirm=confirmed, window=window if count is None else min(window, count or 1)
@@ -298,7 +299,9 @@ def receive(
                     reader.summon(resource)
                 output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
                 pace.saw()
-                reason = printing.run(pace)
+                doing = f"mtl.client {' '.join(resources)}"
+                with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):
+                    reason = printing.run(pace)
         except Stopped:
             pass
         reader.close()

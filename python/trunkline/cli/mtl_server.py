@@ -127,7 +127,7 @@ def server(
     if users is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
     with (
-        Stopping() as stopping,
+        Stopping(tells=not as_json) as stopping,
         mtl.Server(
             bind=bind,
             data_bind=data_bind or (),
@@ -159,4 +159,5 @@ def server(
             doing="serving at",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
+            capture=capturing.capture,
         )

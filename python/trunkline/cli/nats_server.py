@@ -49,7 +49,7 @@ def nats(
 ) -> None:
     """Runs a NATS server on this machine, for as long as the command runs."""
     output = Output(json=as_json)
-    with Stopping() as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
+    with Stopping(tells=not as_json) as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
         number = port or _free_port()
         server = _Server(number, store if store is not None else Path(scratch) / "jetstream", Path(scratch))
         reason = "signal"

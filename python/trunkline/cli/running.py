@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from trunkline import errors
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.options import Pace
 from trunkline.cli.output import Output
+from trunkline.cli.panel import watching
 
 __all__ = ["Reloading", "Service", "run"]
 
@@ -41,12 +43,16 @@ def run(
     doing: str,
     stats_interval: float | None,
     drain_s: float,
+    capture: Path | None = None,
 ) -> None:
     """Says that a role runs, tells its counters now and then, and ends it with the first signal."""
     output.ready(name, role.endpoints, doing)
     pace = Pace(lambda: output.stats(role.stats), stats_interval)
     try:
-        with stopping.interrupting():
+        with (
+            stopping.interrupting(),
+            watching(output, lambda: role.stats, doing=f"{name} {doing} {' '.join(role.endpoints)}", capture=capture),
+        ):
             while not _is_over(role, pace.wait_s()):
                 pace.look_up()
     except Stopped:

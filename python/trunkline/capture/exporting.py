@@ -1,0 +1,173 @@
+"""Decoded messages in files that other programs read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+
+from trunkline.capture import reading
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trunkline.capture.selecting import Selection
+
+__all__ = ["Format", "export", "format_of"]
+
+Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl"]
+
+_SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+}
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """What a file of this name is to hold.
+
+    Raises:
+        LocalProtocolError: The name does not say.
+    """
+    suffix = Path(path).suffix.lower()
+    found = _SUFFIXES.get(suffix)
+    if found is None:
+        message = (
+            f"{os.fspath(path)!r} does not say what it is to be: end it with {', '.join(_SUFFIXES)}, or name the format"
+        )
+        raise LocalProtocolError(message)
+    return found
+
+
+def export(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    protocol: str = "cdtp",
+    *,
+    format: Format | None = None,  # noqa: A002 - as everybody calls it
+    selection: Selection | None = None,
+    on_progress: Callable[[int], object] | None = None,
+    **options: Any,
+) -> int:
+    """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
+
+    Arrow and Parquet have all of them as they are. In CSV and JSON lines, bytes are text where they are printable UTF-8,
+    else hexadecimal digits after ``0x``; in CSV, lists and structs are JSON.
+
+    Args:
+        path: The capture directory.
+        out: The file to write, which is replaced.
+        protocol: Which protocol's messages.
+        format: What to write; what the name ends with if None.
+        selection: Which messages; all if None.
+        on_progress: Called now and then with the rows written so far.
+        **options: As of `Capture.decode`.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        CaptureError: There is no capture, or it cannot be read.
+        LocalProtocolError: There is no such format or option, or pyarrow is not installed.
+        OSError: The file cannot be written.
+    """
+    form = format_of(out) if format is None else format
+    if form not in get_args(Format):
+        message = f"format is one of {', '.join(get_args(Format))}, not {form!r}"
+        raise LocalProtocolError(message)
+    reader = reading.open(path).decode(protocol, selection=selection, **options)
+    rows = 0
+    with _WRITERS[form](Path(out), reader.schema) as writer:
+        for batch in reader:
+            writer.write(batch)
+            rows += batch.num_rows
+            if on_progress is not None:
+                on_progress(rows)
+    return rows
+
+
+class _Parquet:
+    """Batches on their way into a file."""
+
+    def __init__(self, out: Path, schema: pa.Schema) -> None:
+        from pyarrow import parquet
+
+        self._writer: Any = parquet.ParquetWriter(out, schema, compression="zstd")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+
+class _Arrow(_Parquet):
+    def __init__(self, out: Path, schema: pa.Schema) -> None:
+        import pyarrow as pa
+
+        self._writer = pa.ipc.new_file(out, schema)
+
+
+class _Csv(_Parquet):
+    def __init__(self, out: Path, schema: pa.Schema) -> None:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        # What is no number and no text is written as text.
+        flat = (field if _is_flat(field.type) else pa.field(field.name, pa.string()) for field in schema)
+        self._schema = pa.schema(flat)
+        self._writer = csv.CSVWriter(out, self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow as pa
+
+        columns = [
+            column if _is_flat(column.type) else pa.array([_cell(value) for value in column.to_pylist()], pa.string())
+            for column in batch.columns
+        ]
+        super().write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+class _JsonLines(_Parquet):
+    def __init__(self, out: Path, _schema: pa.Schema) -> None:
+        self._writer = out.open("w", encoding="utf-8")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.writelines(f"{json.dumps(row, default=_said)}\n" for row in batch.to_pylist())
+
+
+_WRITERS: dict[Format, type[_Parquet]] = {"parquet": _Parquet, "arrow": _Arrow, "csv": _Csv, "jsonl": _JsonLines}
+
+
+def _is_flat(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _cell(value: Any) -> str | None:
+    """A value as the cell of a table of text."""
+    if value is None:
+        return None
+    return str(_said(value)) if isinstance(value, bytes) else json.dumps(value, default=_said)
+
+
+def _said(value: Any) -> str:
+    """What JSON has no word for: bytes and times."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    return text if text.isprintable() else f"0x{value.hex()}"

@@ -1,0 +1,302 @@
+"""What a role that runs on does, on a terminal, as it does it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
+
+from trunkline._text import amount, readable, short
+from trunkline.cli.ending import NO_READER
+from trunkline.cli.output import Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+__all__ = ["watching"]
+
+# How often it is drawn, and for how long rates are kept: a minute, as many columns.
+_DRAWN_S = 1.0
+_KEPT = 60
+
+# How many rows its tables have.
+_ROWS = 8
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+# What counters are called where there is room for a word or two, in the order they are shown.
+_COUNTERS = {
+    "accepted": "accepted",
+    "recorded": "recorded",
+    "durable": "on disk",
+    "segments": "segments",
+    "sent": "sent",
+    "messages": "messages",
+    "contents": "contents",
+    "confirmed": "confirmed",
+    "requests": "requests",
+    "replies": "replies",
+    "pulls": "pulls",
+    "pushes": "pushes",
+    "events": "events",
+    "configs": "configurations",
+    "queued": "queued",
+    "unconfirmed": "unconfirmed",
+    "at_risk": "at risk",
+    "peers": "peers",
+    "clients": "clients",
+    "subscriptions": "subscriptions",
+    "sessions": "sessions",
+    "leases": "leases",
+}
+
+# What tells how busy one of several is, whichever it has.
+_BUSY = ("messages", "requests", "puts", "in", "sent")
+
+# What nobody wants to see.
+_BAD = ("missed", "lost", "capture_lost", "refused", "turned_away", "late", "failed", "errors", "expired", "not_found")
+
+Stats: TypeAlias = Callable[[], Any]
+
+
+@contextmanager
+def watching(
+    output: Output,
+    stats: Stats,
+    *,
+    doing: str,
+    prints: bool = False,
+    count: int | None = None,
+    counted: str = "received",
+    capture: Path | None = None,
+) -> Iterator[None]:
+    """Shows on a terminal what a role does inside. What is logged meanwhile stands above; standard output is not touched.
+
+    Args:
+        output: Where the results go: a terminal that shows them has no panel.
+        stats: Gives the counters.
+        doing: What the role does.
+        prints: Whether there are results but for JSON.
+        count: How many there are to be, if anybody knows.
+        counted: The counter that tells how far that is.
+        capture: What it records into.
+    """
+    is_shown = sys.stdout is not None and sys.stdout.isatty() and (prints or output.json)
+    is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if is_shown or not is_terminal:
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    panel = _Panel(stats, doing, count, counted, capture)
+    console = Console(file=cast("TextIO", _Terminal(sys.stderr)))
+    live = Live(
+        get_renderable=panel.drawn,
+        console=console,
+        refresh_per_second=1 / _DRAWN_S,
+        transient=True,
+        redirect_stdout=False,
+    )
+    with live:
+        # A second signal leaves without a word, and would leave no cursor.
+        console.show_cursor(True)  # noqa: FBT003 - Rich's way to call it
+        yield
+
+
+class _Terminal:
+    """A terminal that may be gone while something is drawn on it: that is no error of what runs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._unless_gone(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._unless_gone(self._stream.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _unless_gone(self, does: Callable[[], object]) -> None:
+        try:
+            does()
+        except OSError as error:
+            if error.errno not in NO_READER:
+                raise
+
+
+class _Panel:
+    """The counters of a role, drawn."""
+
+    def __init__(self, stats: Stats, doing: str, count: int | None, counted: str, capture: Path | None) -> None:
+        self._stats = stats
+        self._doing = doing
+        self._count = count
+        self._counted = counted
+        self._capture = capture
+        self._began = self._looked = time.monotonic()
+        self._before: Any = None
+        self._messages: deque[float] = deque(maxlen=_KEPT)
+        self._bytes: deque[float] = deque(maxlen=_KEPT)
+        self._shown: RenderableType = ""
+
+    def drawn(self) -> RenderableType:
+        """The panel as of now. Rich asks more often than anything changes."""
+        now = time.monotonic()
+        if self._before is not None and now - self._looked < _DRAWN_S * 0.9:
+            return self._shown
+        try:
+            stats = self._stats()
+        except Exception:  # noqa: BLE001 - the role has ended, and the command says why
+            return self._shown
+        self._shown = self._draw(stats, now - self._looked, now - self._began)
+        self._before, self._looked = stats, now
+        return self._shown
+
+    def _draw(self, stats: Any, passed_s: float, ran_s: float) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        minutes, seconds = divmod(int(ran_s), 60)
+        parts: list[RenderableType] = [
+            Text.assemble((self._doing, "bold"), f"  {minutes // 60}:{minutes % 60:02}:{seconds:02}  Ctrl-C stops"),
+            self._rates(stats, passed_s),
+            Text(" · ".join(self._counters(stats)), overflow="ellipsis", no_wrap=True),
+        ]
+        bad = list(_bad(stats))
+        if bad:
+            parts.append(Text("! " + ", ".join(bad), style="red", overflow="ellipsis", no_wrap=True))
+        parts += _tables(stats, self._before, passed_s)
+        if self._count:
+            parts.append(_bar(getattr(stats, self._counted, 0), self._count))
+        return Group(*parts)
+
+    def _rates(self, stats: Any, passed_s: float) -> RenderableType:
+        """How much comes in now, and came in within the last minute."""
+        from rich.text import Text
+
+        words = ""
+        if self._before is not None and passed_s > 0:
+            self._messages.append((stats.received - self._before.received) / passed_s)
+            if hasattr(stats, "bytes"):
+                self._bytes.append((stats.bytes - self._before.bytes) / passed_s)
+            words = f"  {self._messages[-1]:,.0f} messages/s"
+            if self._bytes:
+                words += f"  {amount(self._bytes[-1])}/s"
+        total = f"  {stats.received:,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
+        line = Text.assemble((_sparkline(self._messages), "cyan"), words, (total, "dim"))
+        line.no_wrap, line.overflow = True, "ellipsis"
+        return line
+
+    def _counters(self, stats: Any) -> Iterator[str]:
+        for name, words in _COUNTERS.items():
+            value = getattr(stats, name, None)
+            if isinstance(value, int) and value:
+                yield f"{words} {value:,}"
+        if self._capture is not None:
+            try:
+                yield f"{amount(shutil.disk_usage(self._capture).free)} free"
+            except OSError:
+                return
+
+
+def _bad(stats: Any) -> Iterator[str]:
+    dropped = getattr(stats, "dropped", {})
+    for kind, number in sorted(dropped.items(), key=lambda item: -item[1]):
+        yield f"{number:,} {kind}"
+    for name in _BAD:
+        value = getattr(stats, name, 0)
+        if isinstance(value, int) and value:
+            yield f"{value:,} {name.replace('_', ' ')}"
+
+
+def _tables(stats: Any, before: Any, passed_s: float) -> Iterator[Table]:
+    """A table of each kind of things that are counted one by one: senders, services, topics, resources."""
+    for field in dataclasses.fields(stats):
+        rows = _rows(getattr(stats, field.name))
+        if rows:
+            known = {} if before is None else _rows(getattr(before, field.name))
+            yield _table(field.name, rows, known, passed_s)
+
+
+def _rows(value: Any) -> dict[str, dict[str, Any]]:
+    """What is counted of each, by its name."""
+    if isinstance(value, Mapping):
+        return {name: _fields(one) for name, one in value.items() if dataclasses.is_dataclass(one)}
+    if isinstance(value, Sequence) and value and dataclasses.is_dataclass(value[0]):
+        return dict(map(_named, map(_fields, value)))
+    return {}
+
+
+def _fields(one: Any) -> dict[str, Any]:
+    return {field.name.rstrip("_"): getattr(one, field.name) for field in dataclasses.fields(one)}
+
+
+def _named(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What is counted of one, whose name is all of it that is text."""
+    names = filter(None, map(_name, fields.values()))
+    return " ".join(names), {name: value for name, value in fields.items() if _name(value) is None}
+
+
+def _name(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return value if isinstance(value, str) else None
+
+
+def _table(title: str, rows: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]], passed_s: float) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = [name for name in next(iter(rows.values())) if name != "peers"][:6]
+    main = next((name for name in _BUSY if name in columns), columns[0])
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(title.removesuffix("s"), no_wrap=True, overflow="ellipsis", max_width=28)
+    for name in (*columns, "/s"):
+        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
+
+    def rate(name: str) -> float:
+        earlier = before.get(name, {}).get(main, 0) or 0
+        return ((rows[name][main] or 0) - earlier) / passed_s if before and passed_s > 0 else 0.0
+
+    busiest = sorted(rows, key=lambda name: (-rate(name), -(rows[name][main] or 0), name))
+    for name in busiest[:_ROWS]:
+        cells = []
+        for column in columns:
+            value = rows[name][column] or 0
+            text = amount(value) if column.endswith("bytes") else f"{value:,}"
+            cells.append(Text(text, style="red" if value and column in ("missed", "rejected", "expired") else ""))
+        table.add_row(Text(readable(name) or "(empty name)"), *cells, short(rate(name)))
+    if len(rows) > _ROWS:
+        table.add_row(Text(f"and {len(rows) - _ROWS:,} more", style="dim"))
+    return table
+
+
+def _bar(done: int, total: int) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total=total, completed=min(done, total), width=40), f"{done:,} of {total:,}")
+    return grid
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """Numbers as a row of bars, the largest as high as a letter.
+
+    >>> _sparkline([0, 5, 10])
+    '▁▅█'
+    """
+    most = max(values, default=0)
+    return "".join(_BARS[round(value / most * (len(_BARS) - 1)) if most > 0 else 0] for value in values)

@@ -1,0 +1,205 @@
+"""What a terminal shows of roles that run on, and what is told where there is none."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+
+from peers.commands import release
+from peers.waiting import until
+from trunkline.cli.panel import _Panel, _sparkline
+from trunkline.dcp import BrokerStats
+from trunkline.dcp.broker import ServiceStats
+
+
+class Terminal:
+    """A command on a terminal of 80 columns; what it shows is read as it comes."""
+
+    def __init__(self, *words, cwd, stdout=None, **environment):
+        main, terminal = os.openpty()
+        self._main, self._text = main, b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trunkline", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=terminal if stdout is None else stdout,
+            stderr=terminal,
+            cwd=cwd,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environment},
+        )
+        os.close(terminal)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        with suppress(OSError):
+            while read := os.read(self._main, 4096):
+                self._text += read
+
+    @property
+    def text(self):
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._text.decode(errors="replace"))
+
+    @property
+    def escapes(self):
+        return re.findall(r"\x1b\[[0-9;]*m", self._text.decode(errors="replace"))
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(20) == 0
+        self._reader.join(5)
+        os.close(self._main)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    running = []
+
+    def start(*words, **given):
+        running.append(Terminal(*words, cwd=tmp_path, **given))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+def test_a_recorder_on_a_terminal_shows_what_comes(terminal, push):
+    shown = terminal("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "1000")
+    until(lambda: "connected" in shown.text)
+    push.send(release("Det", 0, 1, b"x"), [b"nonsense", b"x"])
+    until(lambda: "1 bad_header" in shown.text)
+    assert f"recording to c from {push.endpoint}" in shown.text
+    assert re.search(r"\d messages/s .*2 in all", shown.text)
+    assert "accepted 1 · recorded 2" in shown.text
+    assert "2 of 1,000" in shown.text
+    shown.end()
+    assert "stopped (signal): received 2" in shown.text
+
+
+def test_results_that_go_elsewhere_leave_the_terminal_to_the_panel(terminal, push, tmp_path):
+    with (tmp_path / "out").open("w") as out:
+        shown = terminal("cdtp", "receive", "--connect", push.endpoint, "--json", stdout=out)
+        push.send(release("Detector.one", 0, 1, b"x"), release("Detector.one", 0, 3, b"x"))
+        until(lambda: re.search(r"Detector\.one +2 +\d+ B +1", shown.text))
+        shown.end()
+    lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["ready", "message", "message", "stopped"]
+
+
+def test_results_on_the_terminal_stand_alone(terminal, push):
+    shown = terminal("cdtp", "receive", "--connect", push.endpoint)
+    push.send(release("Det", 0, 1, b"x"))
+    until(lambda: "Det DAT 1" in shown.text)
+    shown.end()
+    assert "messages/s" not in shown.text
+
+
+def test_colours_are_for_those_who_want_them(terminal, push):
+    shown = terminal("cdtp", "record", "--capture", "c", "--connect", push.endpoint, NO_COLOR="1")
+    push.send([b"nonsense", b"x"])
+    until(lambda: "1 bad_header" in shown.text)
+    shown.end()
+    assert not any(re.fullmatch(r"\x1b\[(3|4|9)[0-9].*m", escape) for escape in shown.escapes)
+
+
+def test_a_terminal_that_is_gone_ends_nothing(tmp_path, push):
+    main, terminal = os.openpty()
+    words = [sys.executable, "-m", "trunkline", "cdtp", "record", "--capture", "c", "--connect", push.endpoint]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, cwd=tmp_path)
+    os.close(terminal)
+    try:
+        text = b""
+        while b"messages/s" not in text:
+            text += os.read(main, 4096)
+        os.close(main)
+        push.send(*[release("Det", 0, number, b"x") for number in range(1, 4)])
+        until(lambda: list((tmp_path / "c").glob(".*journal*")) or list((tmp_path / "c").glob("*.parquet")))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_without_a_terminal_each_thing_that_happens_is_a_line(start, push):
+    command = start("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "1")
+    push.send(release("Det", 0, 1, b"x"))
+    _, err = command.end()
+    lines = err.splitlines()
+    assert lines[0] == f"trunkline: recording to c from {push.endpoint}; Ctrl-C stops"
+    assert f"trunkline: recorder: {push.endpoint} connected" in lines
+    assert lines[-1].startswith("trunkline: stopped (count)")
+
+
+def test_the_log_for_machines(start, push):
+    command = start(
+        "--log-format",
+        "json",
+        "-v",
+        "cdtp",
+        "record",
+        "--capture",
+        "c",
+        "--connect",
+        push.endpoint,
+        "--count",
+        "1",
+        "--json",
+    )
+    push.send([b"nonsense", b"x"])
+    _, err = command.end()
+    logged = [json.loads(line) for line in err.splitlines()]
+    assert {line["logger"] for line in logged} == {"trunkline.cdtp"}
+    (warned,) = [line for line in logged if line["level"] == "WARNING"]
+    assert "bad_header" in warned["message"]
+    assert re.fullmatch(r"20..-..-..T..:..:..\....Z", warned["time"])
+    assert any("connected" in line["message"] for line in logged)
+
+
+def test_sparklines():
+    assert _sparkline([]) == ""
+    assert _sparkline([0, 0]) == "▁▁"
+    assert _sparkline([0, 5, 10]) == "▁▅█"
+
+
+def test_services_have_a_row_each(capsys):
+    from rich.console import Console
+
+    def stats(requests):
+        services = [
+            ServiceStats(b"echo\x1b", queued=1, workers=2, free=1, requests=requests, replies=requests, expired=0),
+            *(ServiceStats(b"s%d" % at, 0, 1, 1, 0, 0, 3) for at in range(12)),
+        ]
+        return BrokerStats(
+            received=requests,
+            sent=0,
+            dropped={"late": 2},
+            peers=3,
+            queued=1,
+            lost=0,
+            services=services,
+            capture_lost=0,
+            refused=0,
+            turned_away=0,
+        )
+
+    panel = _Panel(lambda: stats(10), "dcp.broker", None, "received", None)
+    Console(width=80).print(panel._draw(stats(10), 1.0, 1.0))
+    panel._before = stats(10)
+    Console(width=80).print(panel._draw(stats(30), 2.0, 3.0))
+    out = capsys.readouterr().out
+    assert "10 messages/s" in out
+    assert re.search(r"echo\\x1b +1 +2 +1 +30 +30 +0 +\d", out)
+    assert "and 5 more" in out
+    assert "! 2 late" in out
+    assert max(map(len, out.splitlines())) <= 80
