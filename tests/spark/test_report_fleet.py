@@ -92,13 +92,14 @@ def test_a_report_of_a_fleet(fleet, tmp_path):
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "versions",
         "lagging",
+        "traffic",
         "cdt-rates",
         "applied",
         "applied-spread",
         "errors",
         "refused-pulls",
     ]
-    assert len(re.findall("<svg", text)) == 4
+    assert len(re.findall("<svg", text)) == 5
 
 
 @pytest.mark.usefixtures("session")
@@ -121,4 +122,4 @@ def test_a_fleet_that_says_nothing_of_configurations(fleet, tmp_path):
     cdt = report.section(spark.CdtSection)
     assert (cdt.versions, cdt.endpoints, cdt.pulls) == ((), 0, 0)
     assert [section.protocol for section in report.shown] == ["cdt"]
-    assert re.findall(r'<h2 id="([\w-]+)"', report.path.read_text()) == ["errors"]
+    assert re.findall(r'<h2 id="([\w-]+)"', report.path.read_text()) == ["traffic", "errors"]

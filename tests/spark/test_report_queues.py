@@ -90,7 +90,7 @@ def test_the_page(queues, tmp_path):
     words = " ".join(told.words)
     for title in ("What waits", "How long it waits", "Time to confirm", "Logins refused", "Dead letters"):
         assert title in words
-    assert len(re.findall(r"<svg ", text)) == 5
+    assert len(re.findall(r"<svg ", text)) == 6
 
 
 def test_a_capture_without_contents(captured, tmp_path):

@@ -83,12 +83,13 @@ def test_a_report_of_services(captured, tmp_path):
     assert not re.search('id="(senders|runs|rate|volume|timeline|sizes|gaps)"', text)
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "services",
+        "traffic",
         "request-rates",
         "latencies",
         "latencies-spread",
         "errors",
     ]
-    assert len(re.findall("<svg", text)) == 4
+    assert len(re.findall("<svg", text)) == 5
 
 
 @pytest.mark.usefixtures("session")
@@ -107,10 +108,16 @@ def test_both_protocols_have_their_sections(captured, tmp_path):
         ("client", 1, 2 * MS),
     ]
     assert sum(report.malformed.values()) == 2
+    assert {name: sum(buckets.values()) for name, buckets in report.volumes.items()} == {
+        "cdtp": len(wire.b(0, sender="a", kind=1)) + 1 + 4,
+        "dcp": report.bytes - len(wire.b(0, sender="a", kind=1)) - 1 - 4,
+    }
+    # What came last is at the end.
+    assert {max(buckets) for buckets in report.volumes.values()} == {23, 119}
     names = re.findall(r'<h2 id="([\w-]+)"', report.path.read_text())
     dcp = ["request-rates", "latencies", "latencies-spread"]
     cdtp = ["rate", "volume", "timeline", "sizes", "gaps"]
-    assert names == ["senders", "services", *cdtp, *dcp, "errors", "runs"]
+    assert names == ["senders", "services", "traffic", *cdtp, *dcp, "errors", "runs"]
 
 
 @pytest.mark.usefixtures("session")

@@ -99,13 +99,14 @@ def test_a_report_of_topics(captured, tmp_path):
     # Nothing of CDTP and DCP, which nobody spoke.
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "topics",
+        "traffic",
         "topic-rates",
         "ways",
         "ways-spread",
         "errors",
         "refusals",
     ]
-    assert len(re.findall("<svg", text)) == 4
+    assert len(re.findall("<svg", text)) == 5
 
 
 @pytest.mark.usefixtures("session")
@@ -148,4 +149,4 @@ def test_a_bus_where_nothing_passed_has_no_tables(captured, tmp_path):
     mc0 = report.section(spark.Mc0Section)
     assert (mc0.topics, mc0.topic_count, mc0.puts, mc0.refused) == ((), 0, 0, 0)
     assert [section.protocol for section in report.shown] == ["mc0"]
-    assert re.findall(r'<h2 id="([\w-]+)"', report.path.read_text()) == ["errors"]
+    assert re.findall(r'<h2 id="([\w-]+)"', report.path.read_text()) == ["traffic", "errors"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
-from trunkline.spark.report import cdt, cdtp, dcp, mc0, mtl
+from trunkline.spark.report import cdt, cdtp, counting, dcp, mc0, mtl
 from trunkline.spark.report.cdt import CdtSection, LaggingEndpoint, RefusedPull, VersionReport
 from trunkline.spark.report.cdtp import CdtpSection
 from trunkline.spark.report.cdtp_counts import SenderReport
@@ -87,6 +88,8 @@ def report(
         rows = capture
     total = _total(rows)
     sections = [count(rows, total) for count in _SECTIONS]
+    # Of CDTP there is more to say: who sent them.
+    has_others = any(section.spoken for section in sections if section.protocol != cdtp.CdtpSection.protocol)
     result = Report(
         path=out,
         rows=total.rows,
@@ -94,6 +97,7 @@ def report(
         first_received_at_ns=total.first_ns,
         last_received_at_ns=total.last_ns,
         sections={section.protocol: section for section in sections},
+        volumes=_volumes(rows, total, [section.protocol for section in sections]) if has_others else {},
     )
     _write(out, page(result, name))
     return result
@@ -107,6 +111,18 @@ def _total(rows: DataFrame) -> Total:
     assert counted is not None
     number, bytes_, first, last = counted
     return Total(number, bytes_ or 0, first, last)
+
+
+def _volumes(rows: DataFrame, total: Total, protocols: Sequence[str]) -> dict[str, dict[int, int]]:
+    """Bytes of all frames by protocol and bucket."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    when = counting.bucket("received_at_ns", total.clock)
+    known = rows.where(F.col("protocol").isin(*protocols))
+    found: dict[str, dict[int, int]] = {}
+    for protocol, place, number in known.groupBy("protocol", when).agg(F.sum("n_bytes")).collect():
+        found.setdefault(protocol, {})[place] = number
+    return found
 
 
 def _read(capture: str | os.PathLike[str]) -> DataFrame:

@@ -180,21 +180,20 @@ class CdtpSection(Section):
     def _timeline(self) -> str:
         from trunkline.spark.report.timeline import timeline
 
-        drawn = self.run_counts.drawn
-        bars = timeline(drawn, _plotted(self.counts), self.counts.clock)
+        plotted = [sender.sender for sender in self.senders if sender.sender is not None][:TIMELINE]
+        drawn = [run for run in self.run_counts.drawn if run.sender in plotted]
+        bars = timeline(drawn, plotted, self.counts.clock)
         caption = "A bar a run from its first message to its last; one that is not GOOD is red and taller."
         if len(drawn) < self.run_count:
-            caption += f" Of the {TIMELINE} senders with most messages: {len(drawn):,} of {self.run_count:,} runs, the bad ones first."
+            caption += (
+                f" {len(drawn):,} of {self.run_count:,} runs, of the {len(plotted)} senders with most messages:"
+                " the bad ones first, then the latest."
+            )
         return figure("timeline", "Runs over time", caption, bars, "", "There are no runs.")
 
 
 def count(rows: DataFrame, total: Total) -> CdtpSection:
     """Counts what these rows of a capture hold."""
     counts = cdtp_counts.count(rows, total)
-    plotted = _plotted(counts)
-    return CdtpSection(counts, cdtp_runs.count(rows, plotted) if plotted else RunCounts())
-
-
-def _plotted(counts: Counts) -> list[str]:
-    """The senders that have a row in the plot of runs."""
-    return [sender.sender for sender in counts.senders if sender.sender is not None][:TIMELINE]
+    is_known = any(sender.sender is not None for sender in counts.senders)
+    return CdtpSection(counts, cdtp_runs.count(rows) if is_known else RunCounts())

@@ -166,6 +166,10 @@ def _gaps(rows: DataFrame, when: Column) -> DataFrame:
 
 def _batches(rows: DataFrame, clock: Clock) -> DataFrame:
     """What came of senders of CDTP2, by sender and bucket."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # What says so is at the very beginning: all else need not be decoded to be left out.
+    rows = rows.where(F.contains(F.substring("header", 1, 10), F.lit(b"CDTP\x02")))
     kept = ("capture_id", "seq", "endpoint", "received_at_ns", "n_bytes")
     return spread(_decoded(rows, kept, ("variant", "sender")).where("variant = '2'"), clock)
 

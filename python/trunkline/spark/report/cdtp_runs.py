@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -109,7 +109,7 @@ class RunCounts:
     Attributes:
         listed: 200 runs: those that are not GOOD first, then the others, of each the latest first.
         conditions: How many runs there are of each condition, the one with most first.
-        drawn: 1000 runs of senders that have a row in the plot, chosen and in the same order.
+        drawn: 1000 runs in the same order, to be drawn as far as their senders have a row in the plot.
     """
 
     COLUMNS: ClassVar = (
@@ -162,8 +162,8 @@ class RunCounts:
         return f" Not listed: {' · '.join(parts)}." if parts else ""
 
 
-def count(rows: DataFrame, plotted: Sequence[str]) -> RunCounts:
-    """Counts the runs in these rows of a capture; those of the senders `plotted` are to be drawn."""
+def count(rows: DataFrame) -> RunCounts:
+    """Counts the runs in these rows of a capture."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     names = {name: F.left(name, F.lit(NAME)) for name in ("sender", "run_id")}
@@ -172,16 +172,11 @@ def count(rows: DataFrame, plotted: Sequence[str]) -> RunCounts:
     order = (F.col("condition") == "GOOD", F.desc("first_received_at_ns"), "sender", F.desc("ordinal"))
     try:
         conditions = {row["condition"]: row["count"] for row in found.groupBy("condition").count().collect()}
-        listed = found.orderBy(*order).limit(RUNS).collect()
-        known = found.where(F.col("sender").isin(*plotted)).select(*RunBar._fields)
-        drawn = known.orderBy(*order).limit(BARS).collect()
+        chosen = [RunReport(**row.asDict()) for row in found.orderBy(*order).limit(BARS).collect()]
     finally:
         found.unpersist()
-    return RunCounts(
-        tuple(RunReport(**row.asDict()) for row in listed),
-        largest_first(conditions),
-        tuple(RunBar(**row.asDict()) for row in drawn),
-    )
+    bars = (RunBar(*(getattr(run, name) for name in RunBar._fields)) for run in chosen)
+    return RunCounts(tuple(chosen[:RUNS]), largest_first(conditions), tuple(bars))
 
 
 def _words(condition: str) -> str:

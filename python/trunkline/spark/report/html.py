@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._native import __version__
 from trunkline._text import amount, moment, readable, span
-from trunkline.spark.report.model import COLOURS, OTHERS, Tile
+from trunkline.spark.report.model import COLOURS, OTHERS, Tile, Total
 
 if TYPE_CHECKING:
     from trunkline.spark.report.model import Report
@@ -29,7 +29,7 @@ def page(report: Report, name: str | None) -> str:
 
     sections = report.shown
     errors = dict(sorted(report.malformed.items(), key=lambda kind: -kind[1]))
-    figures = [drawn for section in sections for drawn in section.figures()]
+    figures = [*_volumes(report), *(drawn for section in sections for drawn in section.figures())]
     caption = "Messages that do not decode, by kind"
     figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message decodes."))
     script = "\n" + _SCRIPT.read_text("utf-8")
@@ -52,6 +52,20 @@ def _period(report: Report) -> str:
     if first is None or last is None:
         return "Nothing was recorded."
     return f"{moment(first)} to {moment(last)} UTC, {span(last - first)}"
+
+
+def _volumes(report: Report) -> list[str]:
+    """Bytes a second of each protocol, where there is more than CDTP."""
+    from trunkline.spark.report import over_time
+
+    if not report.volumes:
+        return []
+    names = {at: protocol for at, protocol in enumerate(report.sections) if protocol in report.volumes}
+    total = Total(report.rows, report.bytes, report.first_received_at_ns, report.last_received_at_ns)
+    rows = {at: report.volumes[protocol] for at, protocol in names.items()}
+    drawn = over_time.volumes(rows, total.clock, names, "Bytes a second over time, a line for each protocol")
+    caption = "Bytes a second of each protocol, frames whole"
+    return [figure("traffic", "Bytes over time", caption, drawn, legend(names), "")]
 
 
 def _tiles(report: Report) -> list[Tile]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -121,6 +121,8 @@ class Report:
         last_received_at_ns: When the last was.
         sections: What there is to say of each protocol, by its name, as ``"cdtp"``: a `CdtpSection`, a `DcpSection`,
             a `Mc0Section`, a `MtlSection`, a `CdtSection`.
+        volumes: Bytes of all frames by protocol and bucket: the time between the first receipt and the last is divided
+            into 120 of them. Empty where nothing but CDTP was spoken, whose section has them by sender.
     """
 
     path: Path
@@ -129,6 +131,7 @@ class Report:
     first_received_at_ns: int | None
     last_received_at_ns: int | None
     sections: Mapping[str, Section]
+    volumes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def malformed(self) -> Mapping[str, int]:

@@ -71,6 +71,8 @@ STYLE: dict[Any, Any] = {
     # A name from the network is not a formula.
     "text.parse_math": False,
     "xtick.color": _SOFT,
+    # A mark at the very left is not to meet the lowest one of the other axis.
+    "xtick.major.pad": 8,
     "ytick.color": _SOFT,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
