@@ -120,3 +120,14 @@ def test_the_axis_is_a_clock(length_ns, label, marks):
     words = re.findall(r"<text[^>]*>([^<]*)</text>", plot)
     assert label in words
     assert [word for word in words if re.search(r"\d[:-]\d", word) and word != label] == marks
+
+
+def test_a_logarithmic_line_ends_where_there_is_nothing():
+    far = {0: dict.fromkeys(range(120), 1000), 1: {3: 1, 60: 1}}
+    near = {0: dict.fromkeys(range(120), 2), 1: {3: 1, 60: 1}}
+    strokes = []
+    for rows in (far, near):
+        plot = over_time.rates(rows, Clock(START, S), {0: "a", 1: "b"}, "title")
+        (line,) = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--s1\)', plot)
+        strokes.append(line.count("M"))
+    assert strokes == [2, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib as mpl
@@ -41,10 +42,13 @@ def _lines(rows: Rows, clock: Clock, names: Names, title: str, unit: str, size: 
         figure, axes = plot()
         each = clock.bucket_ns / 1e9 * size
         lines = {at: [rows[at].get(bucket, 0) / each for bucket in range(BUCKETS)] for at in in_order(rows)}
-        for at, line in lines.items():
-            axes.plot(_edges(clock), [*line, line[-1]], drawstyle="steps-post", color=colour_of(at))
         peaks = [max(line) for line in lines.values()]
-        if max(peaks) > _STEEP * min(peaks):
+        is_steep = max(peaks) > _STEEP * min(peaks)
+        for at, line in lines.items():
+            # Nothing has no place on a logarithmic axis, and lines that fall to its foot hide the others.
+            shown = [value or math.nan for value in line] if is_steep else line
+            axes.plot(_edges(clock), [*shown, shown[-1]], drawstyle="steps-post", color=colour_of(at))
+        if is_steep:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
