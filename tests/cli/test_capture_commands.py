@@ -159,6 +159,51 @@ def test_import_takes_what_cat_prints(run, recorded, tmp_path):
     assert len(said(again)) == 7
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "arrow", "parquet"])
+def test_export_is_read_by_others(run, recorded, tmp_path, form):
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    out, _ = run("capture", "export", recorded, f"out.{form}", "--sender", "D.one", "--payload", "--json")
+    assert json.loads(out) == {"event": "exported", "rows": 1, "path": f"out.{form}"}
+    path = tmp_path / f"out.{form}"
+    if form == "csv":
+        (row,) = csv.read_csv(path).to_pylist()
+        assert row["payload"] == '["a", "0x00ff"]'
+    elif form == "jsonl":
+        row = json.loads(path.read_text())
+        assert row["payload"] == ["a", "0x00ff"]
+    else:
+        table = parquet.read_table(path) if form == "parquet" else pa.ipc.open_file(path).read_all()
+        (row,) = table.to_pylist()
+        assert row["payload"] == [b"a", b"\x00\xff"]
+    assert (row["sender"], row["tags"]) == ("D.one", '{"run":7}')
+
+
+def test_an_export_that_does_not_say_what_it_is(run, recorded):
+    _, err = run("capture", "export", recorded, "out.xyz", returncode=2)
+    assert "'out.xyz' does not say what it is to be" in err
+
+
+def test_some_rows_are_printed(run, recorded):
+    out, _ = run("capture", "cat", recorded, "--tail", "1", "--format", "{seq} {received_at} {sender} {payload}")
+    assert out.startswith("3 2023-11-14T22:13:20.003000000Z ")
+    _, err = run("capture", "cat", recorded, "--since", "yesterday", returncode=2)
+    assert "--since takes a time" in err
+    out, _ = run("capture", "cat", recorded, "--since", "2023-11-14T22:13:20.002", "--head", "1", "--json")
+    assert json.loads(out)["seq"] == 2
+
+
+def test_rows_to_come_are_followed(start, recorded, tmp_path):
+    command = start("capture", "cat", recorded, "--tail", "1", "--follow", "--json")
+    assert command.event("row")["seq"] == 3
+    (tmp_path / "more.jsonl").write_text("\n".join(lines(MESSAGES[:2])))
+    start("capture", "import", "more.jsonl", "--capture", recorded).end()
+    assert [command.event("row")["seq"] for _ in range(2)] == [4, 5]
+    command.signal(signal.SIGINT)
+    command.process.communicate()
+
+
 def test_replay_is_bit_exact(start, recorded, pull):
     command = start("capture", "replay", recorded, "--connect", pull.endpoint, "--json")
     assert command.ready()["role"] == "capture.replay"

@@ -177,3 +177,27 @@ def test_an_endpoint_that_is_taken_is_one_line(start, run):
     assert out == ""
     (line,) = err.splitlines()
     assert "choose another port" in line
+
+
+def test_says_which_services_it_has(start, run):
+    command = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--json")
+    (endpoint,) = command.ready()["endpoints"]
+    worker = start("dcp", "worker", "upper", "--connect", endpoint, "--concurrency", "3", "--echo", "--json")
+    worker.ready()
+    run("dcp", "request", "upper", "x", "--connect", endpoint)
+    out, err = run("dcp", "services", "--connect", endpoint)
+    heads, service = (line.split() for line in out.splitlines())
+    assert heads == ["service", "workers", "free", "queued", "requests", "replies", "expired"]
+    assert service[:2] == ["upper", "1"]
+    assert service[3:] == ["0", "1", "1", "0"]
+    assert "peers; " in err
+    out, _ = run("dcp", "services", "--connect", endpoint, "--json")
+    assert json.loads(out)["event"] == "service"
+    assert json.loads(out)["service"] == "upper"
+
+
+def test_says_nothing_when_told_not_to(start, run):
+    command = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--no-status", "--json")
+    (endpoint,) = command.ready()["endpoints"]
+    _, err = run("dcp", "services", "--connect", endpoint, "--timeout", "0.3", returncode=1)
+    assert "trunkline.status" in err or "within" in err

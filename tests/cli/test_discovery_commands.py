@@ -141,3 +141,19 @@ def test_our_own_commands_find_each_other(start, run, group):
     assert [receive.event("message")["sender"] for _ in range(2)] == ["Det.One"] * 2
     assert receive.event("stopped")["reason"] == "count"
     receive.end()
+
+
+def test_list_says_who_offers_what_and_ends(start, chirper, group):
+    command = start("chirp", "list", "--group", group, "--name", "Det.One", "--seconds", "3", "--json")
+    while chirper.hears(REQUEST).group != md5(group):
+        pass
+    for _ in range(2):
+        chirper.send(pack(OFFER, "Det.One", 4000, group=group))
+    out, err = command.end()
+    (offer,) = map(json.loads, out.splitlines())
+    assert (offer["event"], offer["name"], offer["endpoint"], err) == ("offer", "Det.One", "tcp://127.0.0.1:4000", "")
+
+
+def test_a_group_in_which_nobody_offers_anything(run, group):
+    out, err = run("chirp", "list", "--group", group, "--seconds", "0.1", returncode=1)
+    assert (out, err) == ("", f"trunkline: nobody offers anything in {group}\n")

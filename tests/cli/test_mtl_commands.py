@@ -264,3 +264,17 @@ def test_what_cannot_be_is_said_in_a_line(run, arguments, words):
 )
 def test_wrong_options_are_refused(run, arguments):
     run("mtl", *arguments, "--connect", "tcp://127.0.0.1:1", returncode=2)
+
+
+def test_says_which_queues_there_are(as_ada, run):
+    run("mtl", "send", "jobs", "a", "bc", *as_ada, env=PASSWORD)
+    out, _ = run("mtl", "queues", *as_ada, env=PASSWORD)
+    heads, jobs, logs = (line.split() for line in out.splitlines())
+    assert heads == ["name", "messages", "unconfirmed", "bytes", "readers", "writers"]
+    assert (jobs[:3], logs[:2]) == (["jobs", "2", "0"], ["logs", "0"])
+    out, _ = run("mtl", "queues", *as_ada, "--json", env=PASSWORD)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [(event["event"], event["name"], event["messages"]) for event in events] == [
+        ("queue", "jobs", 2),
+        ("queue", "logs", 0),
+    ]

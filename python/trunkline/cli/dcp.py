@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import importlib
 import inspect
+import json
 import os
 import shlex
 import shutil
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from trunkline import errors
+from trunkline._text import counted
 from trunkline.cli import running
 from trunkline.cli.ending import Stopping
 from trunkline.cli.flight import Flight
@@ -44,6 +46,9 @@ app = typer.Typer(
 _LOOK_S = 0.2
 
 # As many milliseconds as libzmq can count.
+# The service of a broker that says how it is.
+_STATUS = b"trunkline.status"
+
 _LONGEST_SILENCE_S = (2**31 - 1) // 1000
 
 Endpoints = Annotated[
@@ -116,6 +121,9 @@ def broker(
     compat_dagbox: Annotated[
         bool, typer.Option("--compat-dagbox", help="Understand the four-byte types of the original as well.")
     ] = False,
+    no_status: Annotated[
+        bool, typer.Option("--no-status", help="Do not say to clients which services there are.")
+    ] = False,
     allow_service: Annotated[
         list[str] | None,
         typer.Option(
@@ -151,6 +159,7 @@ def broker(
             busy_ping_grants=not no_busy_ping_grants,
             client_address=client_address.value,
             compat_dagbox=compat_dagbox,
+            status=not no_status,
             allowed_services=None if allow_service is None else map(os.fsencode, allow_service),
         ) as role,
     ):
@@ -170,6 +179,37 @@ def _need_heartbeat(interval_s: float, liveness: int) -> None:
     if interval_s * liveness > _LONGEST_SILENCE_S:
         message = f"--heartbeat-interval times --liveness is {_LONGEST_SILENCE_S:,} seconds at most."
         raise typer.BadParameter(message)
+
+
+_SERVICE_COLUMNS = ("service", "workers", "free", "queued", "requests", "replies", "expired")
+
+
+@app.command(epilog=example("trunkline dcp services --connect tcp://127.0.0.1:23990"))
+@grouped
+def services(
+    *,
+    connect: Endpoints,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, metavar="S", help="How long the answer may take.", callback=span)
+    ] = 5.0,
+    sockets: DialingSockets,
+    as_json: Json = False,
+) -> None:
+    """Asks a running broker which services it has, and who works for them."""
+    made = sockets.keywords()
+    from trunkline import dcp
+
+    output = Output(json=as_json)
+    with dcp.Client(connect=connect, **made) as client:
+        reply = client.request(_STATUS, b"", timeout_s=timeout)
+    status = json.loads(reply.data[0])
+    if output.json:
+        for service in status["services"]:
+            output.event("service", **service)
+        return
+    output.table(_SERVICE_COLUMNS, [[service[name] for name in _SERVICE_COLUMNS] for service in status["services"]])
+    peers = counted(status["peers"], "peer")
+    output.note(f"{peers}; {status['received']:,} messages received, {status['sent']:,} sent")
 
 
 @app.command(

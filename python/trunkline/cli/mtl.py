@@ -27,6 +27,7 @@ app.command(epilog=mtl_server.EXAMPLE)(mtl_server.server)
 app.command(epilog=mtl_client.SEND)(mtl_client.send)
 app.command(epilog=mtl_client.RECEIVE)(mtl_client.receive)
 app.command(epilog=mtl_client.CALL)(mtl_client.call)
+app.command(epilog=mtl_client.QUEUES)(mtl_client.queues)
 app.add_typer(users, name="users")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False, callback=encodable)]

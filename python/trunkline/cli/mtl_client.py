@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from trunkline.mtl import Writer
     from trunkline.mtl.client import Confirm
 
-__all__ = ["CALL", "RECEIVE", "SEND", "call", "receive", "send"]
+__all__ = ["CALL", "QUEUES", "RECEIVE", "SEND", "call", "queues", "receive", "send"]
 
 SEND = example("trunkline mtl send jobs 'build 7' --connect tcp://127.0.0.1:5975 --user ada --property priority=3")
 RECEIVE = example("trunkline mtl receive jobs --connect tcp://127.0.0.1:5975 --user ada --json")
+QUEUES = example("trunkline mtl queues --connect tcp://127.0.0.1:5975 --user ada")
 CALL = example("""trunkline mtl call Queue.Info '{"name": "jobs"}' --connect tcp://127.0.0.1:5975 --user ada""")
 
 
@@ -342,6 +343,31 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(member) for member in value]
     return value
+
+
+_QUEUE_COLUMNS = ("name", "messages", "unconfirmed", "bytes", "readers", "writers")
+
+
+@grouped
+def queues(
+    *,
+    login: Login,
+    sockets: DialingSockets,
+    as_json: Json = False,
+) -> None:
+    """Asks a running server which queues it has, and what waits in each."""
+    made, who = sockets.keywords(), login.keywords()
+    from trunkline import mtl
+
+    output = Output(json=as_json)
+    with mtl.Client(**who, **made) as client:
+        names = client.command("Queue.List").body["queues"]
+        found = [client.command("Queue.Info", {"name": name}).body for name in names]
+    if output.json:
+        for queue in found:
+            output.event("queue", **{name: value for name, value in queue.items() if name != "status"})
+    else:
+        output.table(_QUEUE_COLUMNS, [[queue[name] for name in _QUEUE_COLUMNS] for queue in found])
 
 
 @grouped

@@ -67,6 +67,16 @@ class Output:
         """Prints a line as it is."""
         self._write(text)
 
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Prints a table: names to the left, numbers to the right."""
+        cells = [[f"{cell:,}" if isinstance(cell, int) else readable(str(cell)) for cell in row] for row in rows]
+        are_numbers = [all(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for line in (columns, *cells):
+            words = zip(line, widths, are_numbers, strict=True)
+            shown = (cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in words)
+            self.line("  ".join(shown).rstrip())
+
     def raw(self, data: bytes) -> None:
         """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
         if sys.stdout is not None and sys.stdout.isatty():

@@ -110,6 +110,7 @@ class Brokering(Role):
         busy_ping_grants: bool = True,
         client_address: ClientAddress = "any",
         compat_dagbox: bool = False,
+        status: bool = True,
         allowed_services: Iterable[bytes] | None = None,
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
@@ -126,6 +127,7 @@ class Brokering(Role):
         need_flag("busy_ping_grants", busy_ping_grants)
         need_choice("client_address", client_address, get_args(ClientAddress))
         need_flag("compat_dagbox", compat_dagbox)
+        need_flag("status", status)
         if allowed_services is not None:
             need_sequence("allowed_services", allowed_services)
             allowed_services = list(allowed_services)
@@ -143,6 +145,7 @@ class Brokering(Role):
             "busy_ping_grants": busy_ping_grants,
             "client_address": client_address,
             "compat_dagbox": compat_dagbox,
+            "status": status,
             "services": allowed_services,
         }
         self._on_drop = on_drop
@@ -217,6 +220,8 @@ class Broker(Brokering, BlockingService):
         client_address: Whose client addresses are believed (DCP-20): everybody's, as the specification has it, or those of
             workers alone, so that nobody else can have a reply sent to a stranger.
         compat_dagbox: Whether to understand the types of four bytes that the original implementation writes (DCP-11).
+        status: Whether the broker answers requests for the service ``trunkline.status`` itself, with its counters as JSON. No
+            worker can offer that one then.
         allowed_services: The services that may be registered; all if None (DCP-14).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Where it listens, how much waits, what it records: ``bind``, ``curve``, ``queue_messages``, ``capture`` and more,

@@ -465,6 +465,27 @@ fn what_is_no_message_is_counted_and_told() {
     assert_eq!(desk.broker.stats().dropped.values().sum::<u64>(), 3);
 }
 
+#[test]
+fn a_broker_says_how_it_is_to_those_who_ask() {
+    let mut desk = desk();
+    desk.register("w", "echo");
+    desk.sent();
+    desk.ask("c", "trunkline.status", "m");
+    let reply = desk.frames[0].clone();
+    assert_eq!(&reply[2..6], [MessageType::Reply.frame(Width::One), bytes("c"), bytes(""), bytes("m")]);
+    let said: serde_json::Value = serde_json::from_slice(reply.last().unwrap()).unwrap();
+    assert_eq!(said["services"][0]["service"], "echo");
+    assert_eq!(said["services"][0]["workers"], 1);
+    assert_eq!(said["services"].as_array().unwrap().len(), 1);
+    // Nobody else can say it.
+    desk.register("x", "trunkline.status");
+    assert!(matches!(desk.events.last(), Some(BrokerEvent::Refused { .. })));
+    let mut silent = Desk::new(BrokerSettings { status: false, ..BrokerSettings::default() });
+    silent.ask("c", "trunkline.status", "m");
+    assert_eq!(silent.sent(), []);
+    assert_eq!(silent.broker.stats().queued, 1);
+}
+
 // req: DCP-11
 #[test]
 fn everybody_is_sent_the_width_it_used_last() {

@@ -24,6 +24,7 @@ pub(crate) struct PyBroker {
 /// What a broker is told beyond what every role is.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
+#[allow(clippy::struct_excessive_bools)] // each a choice of its own
 pub(crate) struct Given<'py> {
     max_queue: usize,
     max_queue_bytes: usize,
@@ -35,6 +36,7 @@ pub(crate) struct Given<'py> {
     busy_ping_grants: bool,
     client_address: String,
     compat_dagbox: bool,
+    status: bool,
     services: Option<Bound<'py, PyAny>>,
 }
 
@@ -70,6 +72,7 @@ impl Given<'_> {
             client_address,
             services: services.map(|services| services.into_iter().collect()),
             compat_dagbox: self.compat_dagbox,
+            status: self.status,
             ..BrokerSettings::default()
         })
     }

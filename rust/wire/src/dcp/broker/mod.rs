@@ -2,8 +2,10 @@
 
 mod board;
 mod settings;
+mod status;
 
 pub use settings::{BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, Overflow, ServiceStats};
+pub use status::STATUS;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::board::{Board, IDLE_SERVICES, Left};
+use self::status::Status;
 use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
 use crate::slab::{Slab, Slot};
@@ -47,6 +50,7 @@ pub struct Broker {
     /// Peers that last wrote types of four bytes.
     wide: Addresses,
     stats: BrokerStats,
+    status: Status,
     outputs: VecDeque<Output<Front>>,
     events: VecDeque<BrokerEvent>,
 }
@@ -70,6 +74,7 @@ impl Broker {
             former: Addresses::default(),
             wide: Addresses::default(),
             stats: BrokerStats::default(),
+            status: Status::default(),
             outputs: VecDeque::from([open]),
             events: VecDeque::new(),
         }
@@ -78,7 +83,8 @@ impl Broker {
     fn on_register(&mut self, now: Nanos, peer: &Bytes, frames: Frames) {
         let name = &frames[SERVICE];
         let is_allowed = |allowed: &HashSet<Bytes>| allowed.contains(name) || name == LEAVING;
-        if !self.settings.services.as_ref().is_none_or(is_allowed) {
+        let is_own = self.settings.status && name == STATUS;
+        if is_own || !self.settings.services.as_ref().is_none_or(is_allowed) {
             self.events.push_back(BrokerEvent::Refused { worker: peer.clone(), service: name.clone() });
             return;
         }
@@ -124,7 +130,22 @@ impl Broker {
             }
             self.free(now, worker);
         }
+        if self.settings.status && frames[SERVICE] == STATUS {
+            return self.tell_status(now, &frames, metadata_end);
+        }
         self.admit(now, peer, frames, key);
+    }
+
+    /// Answers a request for the broker's own service.
+    fn tell_status(&mut self, now: Nanos, request: &Frames, metadata_end: usize) {
+        let mut status = std::mem::take(&mut self.status);
+        let text = status.at(now, || self.stats());
+        self.status = status;
+        let mut reply = encode_header(MessageType::Reply, Width::One);
+        // The client, what it wants back, and the empty frame before the data.
+        reply.extend(request[REQUEST_CLIENT..=metadata_end].iter().cloned());
+        reply.push(text);
+        self.deliver(request[REQUEST_CLIENT].clone(), reply);
     }
 
     fn on_reply(&mut self, now: Nanos, peer: Bytes, worker: Option<Slot>, frames: Frames, body: &Body) {
@@ -462,7 +483,8 @@ impl Machine for Broker {
     }
 
     fn stats(&self) -> BrokerStats {
-        let services = self.board.services().take(IDLE_SERVICES).map(|service| ServiceStats {
+        let named = self.board.services().filter(|service| service.name != LEAVING);
+        let services = named.take(IDLE_SERVICES).map(|service| ServiceStats {
             service: service.name.slice(..service.name.len().min(NAME_BYTES)),
             queued: service.queue.len() as u64,
             workers: service.workers as u64,

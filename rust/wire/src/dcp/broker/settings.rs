@@ -10,6 +10,7 @@ use crate::{Connection, DropCounts, Dropped, Event, SocketOptions, Weight};
 
 /// How a broker is set up.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // each a choice of its own
 pub struct BrokerSettings {
     /// Endpoints to listen on, all of one socket: an address is known on its socket only (DCP-03).
     pub bind: Vec<String>,
@@ -39,6 +40,8 @@ pub struct BrokerSettings {
     pub services: Option<HashSet<Bytes>>,
     /// Speak to the original implementation as well.
     pub compat_dagbox: bool,
+    /// Offer a service of the broker's own that says how it is.
+    pub status: bool,
 }
 
 impl Default for BrokerSettings {
@@ -58,6 +61,7 @@ impl Default for BrokerSettings {
             client_address: ClientAddress::Any,
             services: None,
             compat_dagbox: false,
+            status: true,
         }
     }
 }
