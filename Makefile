@@ -48,8 +48,8 @@ $(DONE)/lint-rust: $(DONE)/venv $(RUST)
 	touch $@
 
 $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
-	ruff format --check --quiet python tests tools benches
-	ruff check --quiet python tests tools benches
+	ruff format --check --quiet python tests tools benches examples
+	ruff check --quiet python tests tools benches examples
 	mypy
 	basedpyright --project tests/typing --warnings
 	python -m mypy.stubtest trunkline._native --mypy-config-file pyproject.toml

@@ -142,3 +142,18 @@ def test_speaks_curve(start, context, tmp_path):
     broker.reply(broker.ask(), b"X")
     assert command.end()[0] == "X\n"
     broker.socket.close(linger=0)
+
+
+def test_data_may_be_in_a_file(start, broker, ask, tmp_path):
+    (tmp_path / "body").write_bytes(b"\x00\xff")
+    command = start(*ask, "@body", "@@home", "--json")
+    asked = broker.ask()
+    assert asked[2] == [b"\x00\xff", b"@home"]
+    broker.reply(asked, b"done")
+    command.event("reply")
+    command.end()
+
+
+def test_a_file_that_is_not_there_is_an_error(run, ask):
+    _, err = run(*ask, "@nothing", returncode=1)
+    assert "nothing" in err

@@ -167,3 +167,22 @@ def test_a_signal_after_all_was_sent_is_an_end_like_any_other(start, pull, tmp_p
 def test_wrong_usage(run, arguments, complaint):
     _, err = run("cdtp", "send", "--name", "D", "--bind", "tcp://127.0.0.1:*", *arguments, returncode=2)
     assert complaint in err
+
+
+def test_a_receiver_that_never_comes_is_waited_for_as_long_as_told(run, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    words = (
+        "--name",
+        "D",
+        "--connect",
+        "tcp://127.0.0.1:1",
+        "--timeout",
+        "0.3",
+        "--drain-seconds",
+        "0.1",
+        "--json",
+        "file",
+    )
+    out, err = run("cdtp", "send", *words, returncode=1)
+    assert json.loads(out.splitlines()[-1])["reason"] == "timeout"
+    assert "1 messages were not sent" in err

@@ -20,6 +20,7 @@ app = typer.Typer(
     epilog=example("trunkline demo"),
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
     # Endings are told apart in `ending`; typer has no part in that.
     pretty_exceptions_enable=False,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trunkline import errors
-from trunkline._text import amount, readable
+from trunkline._text import amount, readable, span
 from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
@@ -47,8 +47,12 @@ def info(directory: Directory, *, as_json: Json = False) -> None:
     output.line(f"errors    {sum(found.errors.values()):,}" + _listed(found.errors))
 
 
-_RUN_COLUMNS = ("sender", "run", "id", "condition", "messages", "bytes", "missed", "again", "late", "first (UTC)", "s")
-_LEFT = ("sender", "id", "condition")
+_RUN_COLUMNS = (
+    *("sender", "run", "id", "condition", "messages", "bytes"),
+    *("missed", "again", "late", "first (UTC)", "took"),
+)
+# The columns that are mostly empty, and what they are of.
+_RARE = {"id": "run_id", "missed": "missed", "again": "duplicates", "late": "out_of_order"}
 
 
 @app.command(epilog=example("trunkline capture runs run7"))
@@ -71,29 +75,26 @@ def runs(directory: Directory, *, as_json: Json = False) -> None:
             f"not all is here: {opened.let_go:,} times a sender made way for others, "
             f"{opened.unfollowed:,} messages had names too long"
         )
-    lines = [_RUN_COLUMNS, *map(_run_cells, found)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = zip(_RUN_COLUMNS, line, widths, strict=True)
-        output.line(
-            "  ".join(cell.ljust(width) if name in _LEFT else cell.rjust(width) for name, cell, width in cells).rstrip()
-        )
+    # What there is none of in any run has no column.
+    shown = [name for name in _RUN_COLUMNS if name not in _RARE or any(getattr(run, _RARE[name]) for run in found)]
+    output.table(shown, [[cells[name] for name in shown] for cells in map(_run_cells, found)])
 
 
-def _run_cells(run: Run) -> tuple[str, ...]:
+def _run_cells(run: Run) -> dict[str, str | int]:
     first, last = run.first_received_at_ns, run.last_received_at_ns
-    counts = (run.missed, run.duplicates, run.out_of_order)
-    return (
-        readable(run.sender),
-        str(run.ordinal),
-        readable(run.run_id or ""),
-        run.condition,
-        f"{run.messages:,}",
-        amount(run.bytes),
-        *(f"{count:,}" for count in counts),
-        moment(first),
-        f"{(last - first) / 1e9:.3f}",
-    )
+    return {
+        "sender": run.sender,
+        "run": run.ordinal,
+        "id": run.run_id or "",
+        "condition": run.condition,
+        "messages": run.messages,
+        "bytes": amount(run.bytes),
+        "missed": run.missed,
+        "again": run.duplicates,
+        "late": run.out_of_order,
+        "first (UTC)": moment(first)[:19],
+        "took": span(last - first),
+    }
 
 
 @app.command(

@@ -452,10 +452,7 @@ def _table(output: Output, event: str, names: tuple[str, ...], rows: list[tuple[
         for row in rows:
             output.event(event, **dict(zip(names, row, strict=True)))
         return
-    shown = [names, *(tuple(_cell(name, value) for name, value in zip(names, row, strict=True)) for row in rows)]
-    widths = [max(len(row[at]) for row in shown) for at in range(len(names))]
-    for row in shown:
-        output.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    output.table(names, [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in rows])
 
 
 def _cell(name: str, value: Any) -> str:

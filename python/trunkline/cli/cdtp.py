@@ -89,12 +89,22 @@ def send(
             callback=span,
         ),
     ] = 0.5,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=0.001,
+            metavar="S",
+            help="How long nobody may take anything. [default: for ever]",
+            callback=span,
+        ),
+    ] = None,
     sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Sends files as messages, and waits for a receiver for ever."""
+    """Sends files as messages, and waits for a receiver."""
     endpoints.check()
     if group is not None and not any(endpoint.startswith("tcp://") for endpoint in endpoints.bind or ()):
         message = "--group offers a TCP endpoint: give --bind one."
@@ -121,9 +131,11 @@ def send(
         output.ready("cdtp.sender", endpoints.real(sender.endpoints), "sending to")
         try:
             with stopping.interrupting():
-                _send_all(sender, files, tags, Pace(lambda: output.stats(sender.stats), stats_interval))
+                _send_all(sender, files, tags, Pace(lambda: output.stats(sender.stats), stats_interval, timeout))
         except Stopped:
             reason = "signal"
+        except _UntakenError:
+            reason = "timeout"
         unsent = 0
         try:
             sender.close()
@@ -132,7 +144,18 @@ def send(
             logging.getLogger("trunkline.cdtp").warning("%s: %s", name, error)
         output.stopped(reason, sender.stats)
     if unsent:
-        raise typer.Exit(CUT_OFF)
+        raise typer.Exit(1 if reason == "timeout" else CUT_OFF)
+
+
+class _UntakenError(Exception):
+    """Nothing was taken for too long."""
+
+
+def _look_up(sender: Sender, pace: Pace) -> None:
+    pace.look_up()
+    pace.saw_progress(sender.stats.sent)
+    if pace.idle:
+        raise _UntakenError
 
 
 def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace: Pace) -> None:
@@ -143,13 +166,13 @@ def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace:
             with suppress(errors.TimeoutError):
                 sender.send(payload, tags=tags, timeout_s=pace.wait_s())
                 sent = True
-            pace.look_up()
+            _look_up(sender, pace)
     drained = False
     while not drained:
         with suppress(errors.TimeoutError):
             sender.flush(timeout_s=pace.wait_s(_LOOK_S))
             drained = True
-        pace.look_up()
+        _look_up(sender, pace)
 
 
 def _need_files(files: Sequence[Path]) -> None:

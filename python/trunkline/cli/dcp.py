@@ -30,6 +30,7 @@ from trunkline.cli.ending import Stopping
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
 from trunkline.cli.latency import Latency
+from trunkline.cli.lines import given
 from trunkline.cli.options import DrainSeconds, Json, Pace, StatsInterval, dials, example, listens, span
 from trunkline.cli.output import Output, plain
 from trunkline.cli.panel import watching
@@ -435,7 +436,7 @@ class _Asking:
 
     def __init__(self, service: str, data: Sequence[str], timeout_s: float, retries: int) -> None:
         self._service = os.fsencode(service)
-        self._data = [os.fsencode(part) for part in data]
+        self._data = given(data)
         self._timeout_s = timeout_s
         self._retries = retries
         self._flight: Flight[Reply] = Flight()

@@ -35,6 +35,7 @@ __all__ = [
     "guarded",
     "log_as_json",
     "tell",
+    "tell_what_happened",
 ]
 
 CUT_OFF = 130
@@ -92,6 +93,8 @@ class Stopping:
         logger = logging.getLogger("trunkline")
         if tells and logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
+        for handler in _telling():
+            handler.hold()
         self.stopped = False
         self._stopped_at = 0.0
         self._stop: Callable[[], object] | None = None
@@ -105,6 +108,7 @@ class Stopping:
         return self
 
     def __exit__(self, *_: object) -> None:
+        tell_what_happened()
         if not self.stopped:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
@@ -247,10 +251,19 @@ class _JsonLine(logging.Formatter):
 
 def log_as_json() -> None:
     """Writes the log as JSON, one object a line and nothing before it."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, _Telling):
-            handler.prefix = ""
-            handler.setFormatter(_JsonLine())
+    for handler in _telling():
+        handler.prefix = ""
+        handler.setFormatter(_JsonLine())
+
+
+def tell_what_happened() -> None:
+    """Tells what was held back until a role has said what it does."""
+    for handler in _telling():
+        handler.go_on()
+
+
+def _telling() -> Iterator[_Telling]:
+    return (handler for handler in logging.getLogger().handlers if isinstance(handler, _Telling))
 
 
 class _Telling(logging.Handler):
@@ -258,7 +271,24 @@ class _Telling(logging.Handler):
 
     prefix = "trunkline: "
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[logging.LogRecord] | None = None
+
+    def hold(self) -> None:
+        """Holds back what only happens until the command has said what it does."""
+        self._held = []
+
+    def go_on(self) -> None:
+        """Tells what was held back, and from now on everything at once."""
+        held, self._held = self._held, None
+        for record in held or ():
+            self.emit(record)
+
     def emit(self, record: logging.LogRecord) -> None:
+        if self._held is not None and record.levelno <= logging.INFO:
+            self._held.append(record)
+            return
         try:
             tell(self.format(record), self.prefix)
         except Exception:  # noqa: BLE001 - as every handler does

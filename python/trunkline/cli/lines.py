@@ -6,15 +6,30 @@ import os
 import select
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import typer
 
 from trunkline.cli.options import Pace
 
-__all__ = ["lines", "stands_for_stdin"]
+__all__ = ["given", "lines", "stands_for_stdin"]
 
 # A signal that comes just before a wait of Python's own does not end it.
 _SLICE_S = 0.2
+
+
+def given(data: Sequence[str]) -> list[bytes]:
+    """What is to be sent: each as it stands; of @FILE what is in that file, and @@ stands for one @.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    return [
+        Path(part[1:]).read_bytes()
+        if part.startswith("@") and not part.startswith("@@")
+        else os.fsencode(part[1:] if part.startswith("@@") else part)
+        for part in data
+    ]
 
 
 def stands_for_stdin(data: Sequence[bytes], count: int | None, one: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import itertools
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
-from trunkline.cli.lines import lines, stands_for_stdin
+from trunkline.cli.lines import given, lines, stands_for_stdin
 from trunkline.cli.options import DrainSeconds, Idle, Json, Pace, StatsInterval, dials, ending_after, example, span
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.panel import watching
@@ -133,7 +132,7 @@ def publish(
         list[str] | None,
         typer.Argument(
             metavar="DATA",
-            help="The frames of the body; - alone is standard input, one message a line.",
+            help="The frames of the body, @FILE for what is in a file; - alone is standard input, one message a line.",
             show_default=False,
         ),
     ] = None,
@@ -157,7 +156,7 @@ def publish(
     as_json: Json = False,
 ) -> None:
     """Puts messages for the subscribers of a topic, and says how long it took to confirm them."""
-    frames = [os.fsencode(part) for part in data or []]
+    frames = given(data or [])
     is_stdin = stands_for_stdin(frames, count, "message")
     headers = _headers(header or [])
     made, recorded = sockets.keywords(), capturing.keywords(segments)

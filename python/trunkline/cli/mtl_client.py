@@ -22,7 +22,7 @@ from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
-from trunkline.cli.lines import lines, stands_for_stdin
+from trunkline.cli.lines import given, lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval
 from trunkline.cli.options import Idle, Json, Pace, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
@@ -131,7 +131,7 @@ def send(
         list[str] | None,
         typer.Argument(
             metavar="DATA",
-            help="One content each; - alone is standard input, one content a line.",
+            help="One content each, @FILE for what is in a file; - alone is standard input, one content a line.",
             show_default=False,
         ),
     ] = None,
@@ -161,7 +161,7 @@ def send(
     as_json: Json = False,
 ) -> None:
     """Sends contents to a resource, and says whether they were confirmed."""
-    bodies = [os.fsencode(part) for part in data or [""]]
+    bodies = given(data or [""])
     is_stdin = stands_for_stdin(bodies, count, "content")
     confirmed, properties = _confirm(confirm), _properties(property_ or [])
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)

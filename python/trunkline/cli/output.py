@@ -7,20 +7,24 @@ import dataclasses
 import json
 import math
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 from trunkline._text import readable
-from trunkline.cli.ending import NO_READER, PipeClosed, tell
+from trunkline.cli.ending import NO_READER, PipeClosed, tell, tell_what_happened
 
 __all__ = ["Output", "encode", "plain", "text_of_bytes"]
 
-Reason = Literal["signal", "count", "idle", "eof"]
+Reason = Literal["signal", "count", "idle", "eof", "timeout"]
 
 # How much is held back at most.
 _HELD_BYTES = 1 << 16
+
+_NUMBER = re.compile(r"[\d.,]+( \w+)?")
 
 # A value that is plain, as JSON.
 encode = json.JSONEncoder(allow_nan=False, separators=(", ", ": ")).encode
@@ -68,14 +72,18 @@ class Output:
         self._write(text)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Prints a table: names to the left, numbers to the right."""
+        """Prints a table: names to the left, numbers to the right, with their units or without."""
         cells = [[f"{cell:,}" if isinstance(cell, int) else readable(str(cell)) for cell in row] for row in rows]
-        are_numbers = [all(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
+        are_numbers = [all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(columns))]
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        room = shutil.get_terminal_size().columns if is_terminal else sys.maxsize
         for line in (columns, *cells):
             words = zip(line, widths, are_numbers, strict=True)
             shown = (cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in words)
-            self.line("  ".join(shown).rstrip())
+            text = "  ".join(shown).rstrip()
+            # A line that is broken breaks the table.
+            self.line(text if len(text) <= room else f"{text[: room - 1]}…")
 
     def raw(self, data: bytes) -> None:
         """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
@@ -102,6 +110,7 @@ class Output:
         else:
             where = f" {', '.join(endpoints)}" if endpoints else ""
             self.note(f"{doing}{where}; Ctrl-C stops")
+        tell_what_happened()
 
     def stats(self, stats: object) -> None:
         """Tells the counters of a role that goes on."""
