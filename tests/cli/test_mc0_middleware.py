@@ -161,3 +161,25 @@ def test_it_records_what_passes(start, run, ask):
     assert [row["direction"] for row in rows] == ["in", "out", "in", "out"]
     assert {row["protocol"] for row in rows} == {"mc0"}
     assert [row["topic"] for row in rows] == [None, None, "t", "t"]
+
+
+def test_says_which_topics_there_are(start, run, ask):
+    command = start(*MIDDLEWARE)
+    (endpoint,) = command.ready()["endpoints"]
+    peer, _ = ask(endpoint, sub(b"runs", b"a\x1b", id_=b"1"))
+    peer.send_multipart(put(b"runs", b"abc", id_=b"2"))
+    assert {tuple(peer.recv_multipart()) for _ in range(2)} == {tuple(message(b"runs", b"abc")), tuple(ok(b"2"))}
+    out, err = run("mc0", "topics", "--connect", endpoint)
+    heads, *rows = (line.split() for line in out.splitlines())
+    assert heads == ["topic", "subscribers", "puts", "messages", "bytes"]
+    assert sorted(rows) == [["a\\x1b", "1", "0", "0", "0"], ["runs", "1", "1", "1", "3"]]
+    assert "1 client; " in err
+    out, _ = run("mc0", "topics", "--connect", endpoint, "--json")
+    assert {json.loads(line)["topic"] for line in out.splitlines()} == {"runs", "a\x1b"}
+
+
+def test_says_nothing_when_told_not_to(start, run):
+    command = start(*MIDDLEWARE, "--no-status")
+    (endpoint,) = command.ready()["endpoints"]
+    _, err = run("mc0", "topics", "--connect", endpoint, "--timeout", "0.3", returncode=1)
+    assert "within 0.3 s" in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import itertools
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -290,6 +291,40 @@ def _summary(published: _Published, *, confirmed: bool) -> str:
         return text
     text += f"; {published.confirmed:,} confirmed"
     return f"{text}, {published.latency_ms}" if published.confirmed else text
+
+
+# The topic of a middleware that says how it is.
+_STATUS = "trunkline.status"
+
+_TOPIC_COLUMNS = ("topic", "subscribers", "puts", "messages", "bytes")
+
+
+@app.command(epilog=example("trunkline mc0 topics --connect tcp://127.0.0.1:61616"))
+@grouped
+def topics(
+    *,
+    connect: Endpoints,
+    timeout: Timeout = 5.0,
+    sockets: DialingSockets,
+    as_json: Json = False,
+) -> None:
+    """Asks a running middleware which topics have subscribers, and what has passed through each."""
+    made = sockets.keywords()
+    from trunkline import mc0
+
+    output = Output(json=as_json)
+    with mc0.Connector(connect=connect, **made) as connector:
+        connector.subscribe(_STATUS, timeout_s=timeout)
+        status = json.loads(b"".join(connector.receive(timeout_s=timeout).body))
+    found = [topic for topic in status["topics"] if topic["topic"] != _STATUS]
+    if output.json:
+        for topic in found:
+            output.event("topic", **topic)
+        return
+    output.table(_TOPIC_COLUMNS, [[topic[name] for name in _TOPIC_COLUMNS] for topic in found])
+    # One of them is who asks.
+    clients = counted(status["clients"] - 1, "client")
+    output.note(f"{clients}; {status['received']:,} messages received, {status['messages']:,} passed on")
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,9 @@ def middleware(
     max_topics: Annotated[
         int, typer.Option("--max-topics", min=0, metavar="N", help="Topics that may have subscribers at one time.")
     ] = 100_000,
+    no_status: Annotated[
+        bool, typer.Option("--no-status", help="Do not say to clients which topics there are.")
+    ] = False,
     sockets: Sockets,
     capturing: Capturing,
     segments: Segments,
@@ -91,6 +94,7 @@ def middleware(
             client_queue_bytes=client_queue_bytes,
             max_ttl=max_ttl,
             max_topics=max_topics,
+            status=not no_status,
         ) as role,
     ):
         reloading.begin(role.reload)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack, get_args
 
 from trunkline import _notices
-from trunkline._arguments import need_callable, need_choice, need_number, need_path
+from trunkline._arguments import need_callable, need_choice, need_flag, need_number, need_path
 from trunkline._native.mc0 import Middleware as _Middleware
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
@@ -103,6 +103,7 @@ class Passing(Role):
         client_queue_bytes: int = 16 << 20,
         max_ttl: int = _DAY_MS,
         max_topics: int = 100_000,
+        status: bool = True,
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
@@ -115,6 +116,7 @@ class Passing(Role):
         need_number("client_queue_bytes", client_queue_bytes, least=1)
         need_number("max_ttl", max_ttl)
         need_number("max_topics", max_topics)
+        need_flag("status", status)
         need_callable("on_drop", on_drop)
         self._policy = policy
         self._settings = {
@@ -123,6 +125,7 @@ class Passing(Role):
             "client_queue_bytes": client_queue_bytes,
             "max_ttl": max_ttl,
             "max_topics": max_topics,
+            "status": status,
         }
         self._on_drop = on_drop
         self._options = options
@@ -229,6 +232,8 @@ class Middleware(Passing, BlockingService):
             ``outbox_bytes``, where a message counts once however many it waits for.
         max_ttl: The longest time that a client may ask to be silent for, in milliseconds (MC0-24).
         max_topics: Topics that may have subscribers at one time.
+        status: Whether who subscribes to the topic ``trunkline.status``, as far as the policy lets it, is sent a message with the
+            counters of the middleware as JSON at once; another SUB asks again.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a client's queue has
             no room for, once a burst.
         **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in

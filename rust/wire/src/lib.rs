@@ -25,6 +25,7 @@ mod protocol;
 pub mod question;
 pub mod simulation;
 mod slab;
+mod status;
 pub mod zap;
 
 pub use calling::{CallId, Calling};

@@ -335,6 +335,19 @@ fn nothing_follows_the_confirmation_of_an_unsub() {
     assert_eq!(bus.forgotten(), [Farewell::Left]);
 }
 
+#[test]
+fn who_subscribes_to_how_it_is_is_told_at_once() {
+    let mut bus = bus();
+    bus.say("s", &["SUB", "ID", "1", "", "runs"]);
+    let said = bus.say("c", &["SUB", "ID", "2", "", "trunkline.status"]);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("OK"), "{said:?}");
+    assert!(said[1].contains("MESSAGE") && said[1].contains(r#""topic":"runs""#), "{said:?}");
+    assert!(said[1].contains(r#""subscriptions":2"#), "{said:?}");
+    let mut silent = Bus::new(MiddlewareSettings { status: false, ..MiddlewareSettings::default() });
+    assert_eq!(silent.say("c", &["SUB", "ID", "2", "", "trunkline.status"]).len(), 1);
+}
+
 // req: MC0-33
 #[test]
 fn topics_match_exactly_and_order_holds() {

@@ -35,6 +35,7 @@ pub(crate) struct Given {
     client_queue_bytes: usize,
     max_ttl: u64,
     max_topics: usize,
+    status: bool,
 }
 
 impl Given {
@@ -55,6 +56,7 @@ impl Given {
             client_queue_messages: self.client_queue_messages,
             client_queue_bytes: self.client_queue_bytes,
             max_topics: self.max_topics,
+            status: self.status,
             ..MiddlewareSettings::default()
         })
     }

@@ -12,7 +12,7 @@ mod worker;
 mod working;
 
 pub use broker::{
-    Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, Front, Overflow, STATUS, ServiceStats,
+    Broker, BrokerEvent, BrokerSettings, BrokerStats, BrokerVerb, ClientAddress, Front, Overflow, ServiceStats,
 };
 pub use client::{Asking, Client, ClientEvent, ClientSettings, ClientStats, ClientVerb, Outcome};
 pub use decode::decode;

@@ -2,10 +2,8 @@
 
 mod board;
 mod settings;
-mod status;
 
 pub use settings::{BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, Overflow, ServiceStats};
-pub use status::STATUS;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -13,10 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::board::{Board, IDLE_SERVICES, Left};
-use self::status::Status;
 use super::layout::{REQUEST_CLIENT, SERVICE, TYPE};
 use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, encode_header};
 use crate::slab::{Slab, Slot};
+use crate::status::{STATUS, Status};
 use crate::{
     DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Output, Parcel,
     SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
@@ -139,7 +137,8 @@ impl Broker {
     /// Answers a request for the broker's own service.
     fn tell_status(&mut self, now: Nanos, request: &Frames, metadata_end: usize) {
         let mut status = std::mem::take(&mut self.status);
-        let text = status.at(now, || self.stats());
+        let names = |stats: &BrokerStats| stats.services.iter().map(|service| service.service.clone()).collect();
+        let text = status.at(now, || self.stats(), ("services", "service"), names);
         self.status = status;
         let mut reply = encode_header(MessageType::Reply, Width::One);
         // The client, what it wants back, and the empty frame before the data.

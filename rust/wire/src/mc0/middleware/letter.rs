@@ -34,6 +34,14 @@ impl Letter {
         Arc::new(Self { frames: Arc::new(frames), cost, is_message: true, style: None })
     }
 
+    /// A MESSAGE of the middleware's own.
+    pub(super) fn own(topic: &'static [u8], body: Bytes) -> Arc<Self> {
+        let topic: Header = (Bytes::from_static(TOPIC), Bytes::from_static(topic));
+        let frames = encode(Verb::Message, [topic], &[body]);
+        let cost = cost(&frames);
+        Arc::new(Self { frames: Arc::new(frames), cost, is_message: true, style: None })
+    }
+
     /// The confirmation of what had this ID.
     pub(super) fn ok(id: Bytes, is_delimited: bool) -> Arc<Self> {
         Self::new(encode(Verb::Ok, [(Bytes::from_static(ID), id)], &[]), Some(is_delimited))

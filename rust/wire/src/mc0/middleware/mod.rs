@@ -21,6 +21,7 @@ use self::throttle::Throttle;
 use self::topics::Topics;
 use super::{Layout, Verb, decode, id};
 use crate::slab::Slot;
+use crate::status::{STATUS, Status};
 use crate::{
     DecodeError, DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos,
     Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
@@ -55,6 +56,7 @@ pub struct Middleware {
     topics: Topics,
     throttle: Throttle,
     stats: MiddlewareStats,
+    status: Status,
     outputs: VecDeque<Output<Front>>,
     events: VecDeque<MiddlewareEvent>,
 }
@@ -96,6 +98,7 @@ impl Middleware {
             topics: Topics::new(),
             throttle: Throttle::new(),
             stats: MiddlewareStats::default(),
+            status: Status::default(),
             outputs: VecDeque::from([open]),
             events: VecDeque::new(),
         }
@@ -114,7 +117,14 @@ impl Middleware {
                     self.forget(peer, Farewell::Left);
                 }
             }
-            Verb::Sub => self.subscribe(now, sender, &frames[layout.positional()])?,
+            Verb::Sub => {
+                let topics = &frames[layout.positional()];
+                self.subscribe(now, sender, topics)?;
+                self.confirm(now, sender);
+                if self.settings.status && topics.iter().any(|topic| topic == STATUS) {
+                    self.tell_status(now, sender);
+                }
+            }
             Verb::Unsub => {
                 for topic in &frames[layout.positional()] {
                     if let Some((peer, topic)) = sender.peer.zip(self.topics.find(topic)) {
@@ -179,6 +189,16 @@ impl Middleware {
             self.topics.subscribe(peer, &mut self.peers.get_mut(peer).subscriptions, topic);
         }
         Ok(())
+    }
+
+    /// Tells a subscriber how the middleware is.
+    fn tell_status(&mut self, now: Nanos, sender: &mut Sender) {
+        let mut status = std::mem::take(&mut self.status);
+        let names = |stats: &MiddlewareStats| stats.topics.iter().map(|topic| topic.topic.clone()).collect();
+        let text = status.at(now, || self.stats(), ("topics", "topic"), names);
+        self.status = status;
+        let peer = self.client(now, sender);
+        self.peers.send(peer, &Letter::own(STATUS, text));
     }
 
     fn unsubscribe(&mut self, peer: Slot, topic: Slot) {

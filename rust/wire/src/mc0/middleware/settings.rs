@@ -27,6 +27,8 @@ pub struct MiddlewareSettings {
     pub queue_bytes: usize,
     /// Topics that may have subscribers.
     pub max_topics: usize,
+    /// Tell the subscribers of a topic of the middleware's own how it is.
+    pub status: bool,
 }
 
 impl Default for MiddlewareSettings {
@@ -41,6 +43,7 @@ impl Default for MiddlewareSettings {
             client_queue_bytes: 16 << 20,
             queue_bytes: 256 << 20,
             max_topics: 100_000,
+            status: true,
         }
     }
 }

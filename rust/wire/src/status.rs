@@ -1,0 +1,46 @@
+//! What a broker or a middleware tells those who ask how it is.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Nanos;
+
+/// The service of a broker, and the topic of a middleware, that says how it is.
+pub(crate) const STATUS: &[u8] = b"trunkline.status";
+
+/// How long an answer is as good as a new one: who asks without end costs no more than who asks now and then.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// The latest answer.
+#[derive(Debug, Default)]
+pub(crate) struct Status(Option<(Nanos, Bytes)>);
+
+impl Status {
+    /// The answer as of now or of a moment ago: counters as JSON, in whose list of this name each has a name as its `key`.
+    pub(crate) fn at<S: Serialize>(
+        &mut self,
+        now: Nanos,
+        stats: impl FnOnce() -> S,
+        (list, key): (&str, &str),
+        names: impl FnOnce(&S) -> Vec<Bytes>,
+    ) -> Bytes {
+        match &self.0 {
+            Some((made, text)) if *made + FRESH > now => text.clone(),
+            _ => {
+                let stats = stats();
+                let mut told = serde_json::to_value(&stats).unwrap_or_default();
+                // A name is bytes, which JSON has no word for.
+                let entries = told[list].as_array_mut().into_iter().flatten();
+                for (entry, name) in entries.zip(names(&stats)) {
+                    entry[key] = Value::from(String::from_utf8_lossy(&name));
+                }
+                let text = Bytes::from(told.to_string());
+                self.0 = Some((now, text.clone()));
+                text
+            }
+        }
+    }
+}
