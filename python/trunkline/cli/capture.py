@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from trunkline import errors
-from trunkline._text import amount, readable, span
+from trunkline._text import amount, span
 from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
-from trunkline.cli.options import DECODABLE, DEFAULT, CaptureTags, Json, decoding_options, example, need_decodable
+from trunkline.cli.options import Json, example, listed
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting
-from trunkline.cli.whole import whole
+from trunkline.cli.tables import Decoding
 
 if TYPE_CHECKING:
     from trunkline.capture import Run
@@ -40,11 +39,11 @@ def info(directory: Directory, *, as_json: Json = False) -> None:
     first, last = found.first_received_at_ns, found.last_received_at_ns
     output.line(f"capture   {found.capture_id}")
     output.line(f"segments  {found.segments:,}")
-    output.line(f"messages  {found.messages:,}" + _listed(found.protocols))
+    output.line(f"messages  {found.messages:,}" + listed(found.protocols))
     output.line(f"bytes     {amount(found.bytes)}")
     if first is not None and last is not None:
         output.line(f"received  {moment(first)} to {moment(last)}, {(last - first) / 1e9:.3f} s")
-    output.line(f"errors    {sum(found.errors.values()):,}" + _listed(found.errors))
+    output.line(f"errors    {sum(found.errors.values()):,}" + listed(found.errors))
 
 
 _RUN_COLUMNS = (
@@ -132,34 +131,13 @@ def decode(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
     *,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            "--protocol", help=f"What to decode: {DECODABLE}. [default: {DEFAULT}, or what else there is alone]"
-        ),
-    ] = None,
-    tags: CaptureTags = None,
-    payload: Annotated[bool, typer.Option("--payload", help="Payloads as a column, too.")] = False,
+    decoding: Decoding,
     selecting: Selecting,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.parquet if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
-    options = decoding_options(tags) | ({"payload": True} if payload else {})
-    if protocol is not None:
-        need_decodable(protocol, options)
-    selection = selecting.selection(protocol)
-    from trunkline import capture
-
     output = Output(json=as_json)
-    found = capture.open(directory).info()
-    if protocol is None:
-        protocol = _protocol_of(found.protocols, output)
-        need_decodable(protocol, options)
-    with whole(out, replaces=overwrite) as part, Progress("decoding", found.messages) as progress:
-        rows = capture.export(
-            directory, part, protocol, format="parquet", selection=selection, on_progress=progress.at, **options
-        )
+    rows = decoding.write(directory, out, "parquet", selecting, output)
     if output.json:
         output.event("decoded", rows=rows, path=str(out))
     else:
@@ -177,51 +155,24 @@ def export(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The file: .csv, .jsonl, .arrow or .parquet.")],
     *,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            "--protocol", help=f"What to export: {DECODABLE}. [default: {DEFAULT}, or what else there is alone]"
-        ),
-    ] = None,
-    tags: CaptureTags = None,
-    payload: Annotated[bool, typer.Option("--payload", help="Payloads as a column, too.")] = False,
+    decoding: Decoding,
     selecting: Selecting,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Writes messages as a table for other programs: CSV, JSON lines, Arrow or Parquet, as the file's name ends."""
-    from trunkline import capture
     from trunkline.capture.exporting import format_of
 
-    output = Output(json=as_json)
-    options = decoding_options(tags) | ({"payload": True} if payload else {})
     try:
         form = format_of(out)
     except errors.LocalProtocolError as error:
         message = f"{error}."
         raise typer.BadParameter(message) from None
-    found = capture.open(directory).info()
-    protocol = protocol or _protocol_of(found.protocols, output)
-    need_decodable(protocol, options)
-    selection = selecting.selection(protocol)
-    with whole(out, replaces=overwrite) as part, Progress("exporting", found.messages) as progress:
-        rows = capture.export(
-            directory, part, protocol, format=form, selection=selection, on_progress=progress.at, **options
-        )
+    output = Output(json=as_json)
+    rows = decoding.write(directory, out, form, selecting, output)
     if output.json:
         output.event("exported", rows=rows, path=str(out))
     else:
         output.line(f"{rows:,} rows in {out}")
-
-
-def _protocol_of(counts: Mapping[str, int], output: Output) -> str:
-    """What to decode where nobody says it: the only protocol there is, else the first of all."""
-    if len(counts) == 1:
-        return next(iter(counts))
-    others = {name: count for name, count in counts.items() if name != DEFAULT}
-    if others:
-        output.note(f"decodes {DEFAULT}; --protocol decodes others{_listed(others)}")
-    return DEFAULT
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:
@@ -335,7 +286,3 @@ def verify(directory: Directory, *, as_json: Json = False) -> None:
         output.line(f"all is well: {found.messages:,} messages in {found.segments:,} segments{unchecked}")
     if found.problems:
         raise typer.Exit(1)
-
-
-def _listed(counts: Any) -> str:
-    return f" ({', '.join(f'{count:,} {readable(name)}' for name, count in counts.items())})" if counts else ""

@@ -11,6 +11,7 @@ import typer
 
 from trunkline._endpoints import Side, what_is_wrong
 from trunkline._native import protocols
+from trunkline._text import readable
 from trunkline.errors import LocalProtocolError
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "encodable",
     "ending_after",
     "example",
+    "listed",
     "listens",
     "need_decodable",
     "span",
@@ -167,6 +169,11 @@ def need_decodable(protocol: str, options: Mapping[str, Any]) -> None:
     except LocalProtocolError as error:
         message = f"{error}."
         raise typer.BadParameter(message) from None
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Counts by name in brackets, nothing where there are none."""
+    return f" ({', '.join(f'{count:,} {readable(name)}' for name, count in counts.items())})" if counts else ""
 
 
 def example(*commands: str) -> str:
