@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["watching"]
 
-# How often it is drawn, and for how long rates are kept: a minute, as many columns.
+# How often it is drawn, and for how long rates are kept: a minute, two of them in a column.
 _DRAWN_S = 1.0
 _KEPT = 60
 
@@ -195,7 +195,9 @@ class _Panel:
             if self._bytes:
                 words += f"  {amount(self._bytes[-1])}/s"
         total = f"  {stats.received:,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
-        line = Text.assemble((_sparkline(self._messages), "cyan"), words, (total, "dim"))
+        kept = list(self._messages)
+        pairs = [sum(kept[at : at + 2]) / len(kept[at : at + 2]) for at in range(0, len(kept), 2)]
+        line = Text.assemble((_sparkline(pairs), "cyan"), words, (total, "dim"))
         line.no_wrap, line.overflow = True, "ellipsis"
         return line
 
