@@ -201,3 +201,18 @@ def test_says_nothing_when_told_not_to(start, run):
     (endpoint,) = command.ready()["endpoints"]
     _, err = run("dcp", "services", "--connect", endpoint, "--timeout", "0.3", returncode=1)
     assert "trunkline.status" in err or "within" in err
+
+
+def test_who_is_not_replied_to_is_told_why(start, run, dial):
+    command = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--json")
+    (endpoint,) = command.ready()["endpoints"]
+    ask = ("dcp", "request", "upper", "x", "--timeout", "0.3")
+    _, err = run(*ask, "--connect", endpoint, returncode=1)
+    assert "the broker answers: it has no worker for upper" in err
+    worker = dial(zmq.DEALER, endpoint)
+    worker.send_multipart(register(b"upper"))
+    assert worker.recv_multipart() == register(b"upper")
+    _, err = run(*ask, "--connect", endpoint, returncode=1)
+    assert "the broker answers: 1 worker of upper took too long" in err
+    _, err = run(*ask, "--connect", "tcp://127.0.0.1:1", returncode=1)
+    assert "no broker answers at tcp://127.0.0.1:1" in err

@@ -50,6 +50,9 @@ _LOOK_S = 0.2
 # The service of a broker that says how it is.
 _STATUS = b"trunkline.status"
 
+# How long it may take to say so to somebody who wants to know why nobody replies.
+_ASIDE_S = 1.0
+
 _LONGEST_SILENCE_S = (2**31 - 1) // 1000
 
 Endpoints = Annotated[
@@ -423,12 +426,29 @@ def request(
         Progress(f"asking {service}", count) as progress,
     ):
         asked = asking.ask_all(client, count, in_flight, output, progress)
+        # Programs know what they look for; people are told where to look.
+        why = "" if as_json or asked.replies else _why(client, service, connect)
     if as_json:
         output.stopped("count", asked)
     else:
-        output.note(_summary(asked))
+        output.note("; ".join(filter(None, (_summary(asked), why))))
     if asked.timeouts:
         raise typer.Exit(1)
+
+
+def _why(client: Client, service: str, connect: Sequence[str]) -> str:
+    """Why nobody replied, as far as the broker says."""
+    try:
+        reply = client.request(_STATUS, b"", timeout_s=_ASIDE_S)
+        workers = {one["service"]: one["workers"] for one in json.loads(reply.data[0])["services"]}
+    except errors.TimeoutError:
+        return f"no broker answers at {', '.join(connect)}, or it was started with --no-status"
+    except (IndexError, KeyError, TypeError, ValueError):
+        # It has a service of that name which says something else.
+        return ""
+    if not workers.get(service):
+        return f"the broker answers: it has no worker for {service}"
+    return f"the broker answers: {counted(workers[service], 'worker')} of {service} took too long"
 
 
 class _Asking:
