@@ -182,7 +182,7 @@ def test_messages_without_records_do_not_count(start, push, bad):
 def test_names_and_tags_do_not_reach_the_terminal_as_they_are(run, push):
     message = spec("D\x1b[2J\n", tags={"\x9b\u202e": "\x7f"})
     out, _ = run("cdtp", "receive", "--connect", push.endpoint, "--count", "1", feed=(push, [message]))
-    assert out == 'D\\x1b[2J\\n {"\\x9b\\u202e": "\\x7f"} 1 frame, 7 B: payload\n'
+    assert out == 'D\\x1b[2J\\n {"\\x9b\\u202e": "\\x7f"} payload\n'
 
 
 def test_idle_runs_from_the_last_message(start, push):

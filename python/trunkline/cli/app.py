@@ -11,11 +11,13 @@ import typer
 from trunkline._native import __version__
 from trunkline.cli import capture, cdt, cdtp, chirp, dcp, demo, keygen, mc0, middleware, mtl, nats_server, spark
 from trunkline.cli.ending import log_as_json
+from trunkline.cli.family import Family
 from trunkline.cli.options import example
 
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Family,
     help="Message protocols over ZeroMQ and NATS, from a live socket to a Spark table.",
     epilog=example("trunkline demo"),
     no_args_is_help=True,

@@ -11,6 +11,7 @@ from trunkline import errors
 from trunkline._text import amount, span
 from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
+from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.options import Json, example, listed
 from trunkline.cli.output import Output
@@ -21,7 +22,9 @@ from trunkline.cli.tables import Decoding
 if TYPE_CHECKING:
     from trunkline.capture import Run
 
-app = typer.Typer(help="What was recorded: bit for bit, as plain Parquet.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Family, help="What was recorded: bit for bit, as plain Parquet.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
 

@@ -18,6 +18,7 @@ from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli import running
 from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.family import Family
 from trunkline.cli.groups import Segments, grouped
 from trunkline.cli.options import (
     DrainSeconds,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Family,
     help="Configurations of endpoints over NATS: keep, push, pull and watch them.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -17,6 +17,7 @@ from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.ending import CUT_OFF, Stopped, Stopping
+from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Segments, Sockets, Source, grouped
 from trunkline.cli.lines import lines
 from trunkline.cli.options import (
@@ -40,7 +41,9 @@ from trunkline.cli.streaming import Lines
 if TYPE_CHECKING:
     from trunkline.cdtp import Message, Receiver, Recorder, Sender
 
-app = typer.Typer(help="CDTP: one sender streams data to one receiver.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Family, help="CDTP: one sender streams data to one receiver.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _LOOK_S = 0.05
 

@@ -12,6 +12,7 @@ import typer
 from trunkline import errors
 from trunkline._text import readable
 from trunkline.cli.ending import Stopping
+from trunkline.cli.family import Family
 from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, Pace, StatsInterval, encodable, example, span
 from trunkline.cli.output import Output
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from trunkline.chirp import Beacon, Event
 
 app = typer.Typer(
+    cls=Family,
     help="CHIRP: hosts of a group tell each other which services they offer.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -245,8 +245,9 @@ class Printer:
         elif self._template is not None:
             self.output.line(self._template.fill(said, row or {}, self.limit))
         else:
-            words = f"{sizes(said.payload)}: {text_of(said.payload, self.limit)}" if said.payload else ""
-            self.output.line(f"{start}{said.line} {words}".rstrip())
+            # A frame that is cut or no text has its length beside it.
+            many = f"{sizes(said.payload)}: " if len(said.payload) > 1 else ""
+            self.output.fitted(f"{start}{said.line} {many}{text_of(said.payload, self.limit)}".rstrip())
 
     def payload(self, payload: Sequence[bytes]) -> dict[str, Any]:
         """A payload as JSON has it; what is cut shows by the sizes."""

@@ -27,6 +27,7 @@ from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli import running
 from trunkline.cli.ending import Stopping
+from trunkline.cli.family import Family
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
 from trunkline.cli.latency import Latency
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
     from trunkline.dcp import Client, Reply, Request
 
 app = typer.Typer(
-    help="DCP: clients ask services of a broker, and workers do the work.", no_args_is_help=True, rich_markup_mode=None
+    cls=Family,
+    help="DCP: clients ask services of a broker, and workers do the work.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 # A signal that comes just before a wait of Python's own does not end it.

@@ -35,6 +35,7 @@ __all__ = [
     "guarded",
     "log_as_json",
     "tell",
+    "tell_no_more",
     "tell_what_happened",
 ]
 
@@ -262,6 +263,12 @@ def tell_what_happened() -> None:
         handler.go_on()
 
 
+def tell_no_more() -> None:
+    """Says only what goes wrong from now on."""
+    for handler in _telling():
+        handler.end()
+
+
 def _telling() -> Iterator[_Telling]:
     return (handler for handler in logging.getLogger().handlers if isinstance(handler, _Telling))
 
@@ -274,6 +281,7 @@ class _Telling(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._held: list[logging.LogRecord] | None = None
+        self._is_over = False
 
     def hold(self) -> None:
         """Holds back what only happens until the command has said what it does."""
@@ -285,9 +293,14 @@ class _Telling(logging.Handler):
         for record in held or ():
             self.emit(record)
 
+    def end(self) -> None:
+        """Tells nothing more that only happens: the command has said how it ended."""
+        self._is_over = True
+
     def emit(self, record: logging.LogRecord) -> None:
-        if self._held is not None and record.levelno <= logging.INFO:
-            self._held.append(record)
+        if record.levelno <= logging.INFO and (self._is_over or self._held is not None):
+            if self._held is not None:
+                self._held.append(record)
             return
         try:
             tell(self.format(record), self.prefix)

@@ -17,6 +17,7 @@ from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.family import Family
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from trunkline.mc0 import Connector, Message
 
 app = typer.Typer(
+    cls=Family,
     help="mc0: a bus of topics, whose middleware passes on what is put to those who subscribe.",
     no_args_is_help=True,
     rich_markup_mode=None,

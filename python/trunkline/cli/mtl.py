@@ -9,16 +9,19 @@ from typing import Annotated
 import typer
 
 from trunkline.cli import mtl_client, mtl_server
+from trunkline.cli.family import Family
 from trunkline.cli.options import Json, encodable, example
 from trunkline.cli.output import Output
 from trunkline.errors import LocalProtocolError
 
 app = typer.Typer(
+    cls=Family,
     help="MTL: commands in JSON, and contents under a lease.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 users = typer.Typer(
+    cls=Family,
     help="Who may log in to a server, and what each may read and write. SIGHUP lets a running one read its file again.",
     no_args_is_help=True,
     rich_markup_mode=None,

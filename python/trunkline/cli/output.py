@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 from trunkline._text import readable
-from trunkline.cli.ending import NO_READER, PipeClosed, tell, tell_what_happened
+from trunkline.cli.ending import NO_READER, PipeClosed, tell, tell_no_more, tell_what_happened
 
 __all__ = ["Output", "encode", "plain", "text_of_bytes"]
 
@@ -76,14 +76,16 @@ class Output:
         cells = [[f"{cell:,}" if isinstance(cell, int) else readable(str(cell)) for cell in row] for row in rows]
         are_numbers = [all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(columns))]
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-        is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        room = shutil.get_terminal_size().columns if is_terminal else sys.maxsize
         for line in (columns, *cells):
             words = zip(line, widths, are_numbers, strict=True)
             shown = (cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in words)
-            text = "  ".join(shown).rstrip()
-            # A line that is broken breaks the table.
-            self.line(text if len(text) <= room else f"{text[: room - 1]}…")
+            self.fitted("  ".join(shown).rstrip())
+
+    def fitted(self, text: str) -> None:
+        """Prints a line; of one that a terminal would break, as much as fits."""
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        room = shutil.get_terminal_size().columns if is_terminal else sys.maxsize
+        self.line(text if len(text) <= room else f"{text[: room - 1]}…")
 
     def raw(self, data: bytes) -> None:
         """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
@@ -120,7 +122,8 @@ class Output:
             self.note(_counters(stats))
 
     def stopped(self, reason: Reason, stats: object, result: str = "") -> None:
-        """Says that a role has ended; to people, in words, also what has come of it."""
+        """Says that a role has ended; to people, in words, also what has come of it. That is the last that is said."""
+        tell_no_more()
         if self.json:
             self.event("stopped", reason=reason, stats=stats)
         else:

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from trunkline.cli.family import Family
 from trunkline.cli.options import DECODABLE, Json, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.sparking import spark_session, watched
 from trunkline.cli.whole import whole
 
-app = typer.Typer(help="Captures as Spark tables.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=Family, help="Captures as Spark tables.", no_args_is_help=True, rich_markup_mode=None)
 
 Capture = Annotated[Path, typer.Argument(metavar="CAPTURE", help="The capture directory.")]
 
