@@ -39,7 +39,7 @@ def test_all_three_record_what_they_say_and_hear(start, run, tmp_path):
 def test_segments_are_cut_as_they_are_told(run, tmp_path, start):
     broker = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--capture", "b", "--segment-bytes", "100", "--json")
     (endpoint,) = broker.ready()["endpoints"]
-    asking = ("dcp", "request", "nobody", "x" * 90, "--connect", endpoint, "--count", "5", "--in-flight", "5")
+    asking = ("dcp", "request", "nobody", "x" * 90, "--connect", endpoint, "--count", "5", "--in-flight", "5", "--json")
     run(*asking, "--timeout", "2", returncode=1)
     broker.signal(signal.SIGTERM)
     broker.event("stopped")
