@@ -114,7 +114,7 @@ def test_what_zeromq_cannot_do_with_an_endpoint_is_said_in_words():
 
 UNCHANGED = """
 import resource, signal
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 from trunkline import cdtp, chirp, dcp, mc0, mtl
 where = "tcp://127.0.0.1:*"
 with (
@@ -126,9 +126,9 @@ with (
     mtl.Server(bind=where, anonymous=True),
 ):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (64, 128)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (256, 512)
 with cdtp.Receiver(bind=where, raise_file_limit=True):
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (128, 128)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (512, 512)
 print("as it was")
 """
 
