@@ -1,6 +1,5 @@
 """Runs in a report: the bad ones first, what each was configured with, and when it was."""
 
-import base64
 import html
 import json
 import re
@@ -9,26 +8,16 @@ import msgpack
 import pytest
 import reference as wire
 
-from trunkline import capture, spark
+from trunkline import spark
 
 S = 10**9
 START = 1_795_251_125 * S  # 2026-11-21 08:52:05
 
 
 @pytest.fixture
-def captured(tmp_path):
-    """Makes a capture of messages, each with a time and two frames."""
-
-    def make(*messages):
-        lines = tmp_path / "messages.jsonl"
-        with lines.open("w") as file:
-            for at, *frames in messages:
-                packed = [base64.b64encode(frame).decode() for frame in frames]
-                file.write(json.dumps({"received_at_ns": START + at, "endpoint": "e", "frames": packed}) + "\n")
-        capture.import_(lines, tmp_path / "capture")
-        return tmp_path / "capture"
-
-    return make
+def captured(captured):
+    """Makes a capture of messages of CDTP, each with a time and frames."""
+    return lambda *messages: captured(*((START + at, "cdtp", "in", None, frames) for at, *frames in messages))
 
 
 def run(at, sender, *numbers, config=None, metadata=None, ends=True):

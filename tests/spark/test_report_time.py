@@ -1,6 +1,5 @@
 """What a report says of time: rates that know batches, bytes a second, and a clock on the axis."""
 
-import base64
 import json
 import re
 from html import unescape
@@ -8,7 +7,7 @@ from html import unescape
 import pytest
 import reference as wire
 
-from trunkline import capture, spark
+from trunkline import spark
 from trunkline.spark.report import over_time
 from trunkline.spark.report.model import Clock
 
@@ -18,19 +17,9 @@ START = 1_795_251_120 * S  # 2026-11-21 08:52:00
 
 
 @pytest.fixture
-def captured(tmp_path):
+def captured(captured):
     """Makes a capture of messages of CDTP, each with a time and frames."""
-
-    def make(*messages):
-        lines = tmp_path / "messages.jsonl"
-        with lines.open("w") as file:
-            for at, *frames in messages:
-                packed = [base64.b64encode(frame).decode() for frame in frames]
-                file.write(json.dumps({"received_at_ns": START + at, "endpoint": "e", "frames": packed}) + "\n")
-        capture.import_(lines, tmp_path / "capture")
-        return tmp_path / "capture"
-
-    return make
+    return lambda *messages: captured(*((START + at, "cdtp", "in", None, frames) for at, *frames in messages))
 
 
 def figure(text, key):
