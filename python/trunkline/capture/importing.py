@@ -13,6 +13,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
+from trunkline._frames import of_row
 from trunkline._native import capture as _native
 from trunkline.errors import CaptureError
 
@@ -98,10 +99,9 @@ def _written(row: dict[str, Any], protocol: str) -> dict[str, Any]:
 
 def _printed(row: dict[str, Any]) -> dict[str, Any]:
     """What a row that was printed says of a message."""
-    header = () if row["header"] is None else (row["header"],)
     same = ("protocol", "direction", "endpoint", "topic", "reply_to", "error")
     return {
-        "message": [_bytes(frame) for frame in (*row["envelope"], *header, *row["payload"])],
+        "message": [_bytes(frame) for frame in of_row(row)],
         "peer": None if row["peer"] is None else _bytes(row["peer"]),
         **{name: row[name] for name in same},
     }

@@ -282,11 +282,10 @@ class Capture:
         decoded = decoder.row_schema()
         frames = list(columns.needed(decoder, set(decoded.names)))
         selected = dataclasses.replace(selection or Selection(), protocol=protocol).of(self)
-        reader = self._native.reader([*decoder.protocol.kept, "protocol", *frames], selected.native)
+        reader = self._native.reader([*decoder.protocol.kept, *frames], selected.native)
         kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
         schema = pyarrow.schema([*kept, *decoded])
-        spoken = (batch.filter(pyarrow.compute.equal(batch["protocol"], protocol)) for batch in _batches(reader))
-        batches = columns.rows_of(decoder, kept.names, frames, None)(spoken)
+        batches = columns.rows_of(decoder, kept.names, frames, None)(_batches(reader))
         typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         return pyarrow.RecordBatchReader.from_batches(schema, map(selected.filter(protocol), typed))
 
@@ -337,7 +336,6 @@ def schema() -> pa.Schema:
 def _need_pyarrow() -> Any:
     try:
         import pyarrow as pa
-        import pyarrow.compute
     except ImportError as error:
         message = f"this takes pyarrow: {how_to_install('capture')}"
         raise LocalProtocolError(message) from error

@@ -11,6 +11,7 @@ from typing import Any, Literal, Unpack
 
 from trunkline import cdtp
 from trunkline._arguments import need_callable, need_path, need_seconds
+from trunkline._frames import of_row
 from trunkline._native import protocols
 from trunkline.capture import reading
 from trunkline.capture.selecting import Selection
@@ -126,7 +127,7 @@ class _Replay:
             if rate != "max" and count:
                 after_ns = row["received_at_ns"] - first_ns if rate == "real" else round(count / rate * 1e9)
                 self._sleep_until(began + after_ns)
-            self._sender.send_frames(_frames(row), timeout_s=self._timeout_s)
+            self._sender.send_frames(of_row(row), timeout_s=self._timeout_s)
             count += 1
             if rate != "max" and count == 1:
                 self._drain()
@@ -160,8 +161,3 @@ class _Replay:
         if self._on_progress is not None and now - self._looked >= _LOOK_S:
             self._looked = now
             self._on_progress(self._sender.stats.sent)
-
-
-def _frames(row: dict[str, Any]) -> list[bytes]:
-    header = [] if row["header"] is None else [row["header"]]
-    return [*row["envelope"], *header, *row["payload"]]

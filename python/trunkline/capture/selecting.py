@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trunkline import _native as _codec
+from trunkline._frames import of_row
 from trunkline.errors import DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ class Selected:
 
     def has(self, row: Mapping[str, Any]) -> bool:
         """Whether a row that the capture has given is wanted. One that does not decode has no sender and no type."""
-        header = () if row["header"] is None else (row["header"],)
         try:
-            messages = _codec.decode(row["protocol"], (*row["envelope"], *header, *row["payload"]), row["topic"])
+            messages = _codec.decode(row["protocol"], of_row(row), row["topic"])
         except DecodeError:
             return False
         return any(self._is_wanted(message, row["seq"]) for message in messages or ())

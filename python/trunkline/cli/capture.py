@@ -139,12 +139,7 @@ def decode(
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
-    output = Output(json=as_json)
-    rows = decoding.write(directory, out, "parquet", selecting, output)
-    if output.json:
-        output.event("decoded", rows=rows, path=str(out))
-    else:
-        output.line(f"{rows:,} rows in {out}")
+    decoding.write(directory, out, "parquet", selecting, Output(json=as_json), event="decoded")
 
 
 @app.command(
@@ -170,12 +165,7 @@ def export(
     except errors.LocalProtocolError as error:
         message = f"{error}."
         raise typer.BadParameter(message) from None
-    output = Output(json=as_json)
-    rows = decoding.write(directory, out, form, selecting, output)
-    if output.json:
-        output.event("exported", rows=rows, path=str(out))
-    else:
-        output.line(f"{rows:,} rows in {out}")
+    decoding.write(directory, out, form, selecting, Output(json=as_json), event="exported")
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:

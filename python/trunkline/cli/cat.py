@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trunkline import errors
+from trunkline._frames import of_row
 from trunkline._native import decode as decode_frames
 from trunkline.cli.content import Printer, Said
 
@@ -41,7 +42,7 @@ class Cat:
     def rows(self, head: int | None, tail: int | None, *, follow: bool) -> Iterator[dict[str, Any]]:
         """The rows wanted: the first, the last or all there are, and those to come if anybody follows."""
         rows = self._rest()
-        yield from deque(rows, maxlen=tail) if tail is not None else _first(rows, head)
+        yield from deque(rows, maxlen=tail) if tail is not None else itertools.islice(rows, head)
         while follow:
             time.sleep(_LOOK_S)
             yield from self._rest()
@@ -56,7 +57,7 @@ class Cat:
 
     def show(self, row: dict[str, Any]) -> None:
         """Prints a row: each of its messages, or what is wrong with it."""
-        frames = _frames(row)
+        frames = of_row(row)
         try:
             decoded = decode_frames(row["protocol"], frames, row["topic"])
             said = [Said.of(message) for message in decoded or ()]
@@ -73,16 +74,6 @@ class Cat:
             said = [Said("", f"error {error}", {}, {}, frames)]
         for one in said or [Said("", row["protocol"], {}, {}, frames)]:
             self._printer.show(one, fields, start)
-
-
-def _first(rows: Iterator[dict[str, Any]], head: int | None) -> Iterator[dict[str, Any]]:
-    """So many of them."""
-    return rows if head is None else itertools.islice(rows, head)
-
-
-def _frames(row: dict[str, Any]) -> Sequence[bytes]:
-    header = () if row["header"] is None else (row["header"],)
-    return (*row["envelope"], *header, *row["payload"])
 
 
 def moment(ns: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TextIO
 from trunkline._text import readable
 from trunkline.cli.ending import NO_READER, PipeClosed, tell, tell_no_more, tell_what_happened
 
-__all__ = ["Output", "encode", "plain", "text_of_bytes"]
+__all__ = ["Output", "encode", "on_terminal", "plain", "text_of_bytes"]
 
 Reason = Literal["signal", "count", "idle", "eof", "timeout"]
 
@@ -83,20 +83,19 @@ class Output:
 
     def fitted(self, text: str) -> None:
         """Prints a line; of one that a terminal would break, as much as fits."""
-        is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        room = shutil.get_terminal_size().columns if is_terminal else sys.maxsize
+        room = shutil.get_terminal_size().columns if on_terminal() else sys.maxsize
         self.line(text if len(text) <= room else f"{text[: room - 1]}…")
 
     def raw(self, data: bytes) -> None:
         """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
-        if sys.stdout is not None and sys.stdout.isatty():
+        if on_terminal():
             self.line(readable(data.decode(errors="backslashreplace")))
         else:
             self._write(data)
 
     def whole(self, data: bytes) -> None:
         """Prints a result as it is, byte for byte; a terminal gets nothing that moves its cursor."""
-        if sys.stdout is not None and sys.stdout.isatty():
+        if on_terminal():
             self.raw(data)
         else:
             self._write(data, end=b"")
@@ -167,6 +166,11 @@ def _write_all(descriptor: int, data: bytearray) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
+
+
+def on_terminal() -> bool:
+    """Whether somebody sees standard output."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def reconfigure(*, errors: str) -> None:

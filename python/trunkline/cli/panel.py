@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
 from trunkline._text import amount, readable, short
 from trunkline.cli.ending import NO_READER
-from trunkline.cli.output import Output
+from trunkline.cli.output import Output, on_terminal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,7 +89,7 @@ def watching(
         counted: The counter that tells how far that is.
         capture: What it records into.
     """
-    is_shown = sys.stdout is not None and sys.stdout.isatty() and (prints or output.json)
+    is_shown = on_terminal() and (prints or output.json)
     is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     if is_shown or not is_terminal:
         yield

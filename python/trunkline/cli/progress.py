@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any, Self
 
+from trunkline.cli.output import on_terminal
+
 __all__ = ["Progress"]
 
 _LINE_EVERY_S = 2.0
@@ -33,7 +35,7 @@ class Progress:
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             # What goes to a terminal is printed above the bar; what goes elsewhere is none of the bar's.
-            above = sys.stdout is not None and sys.stdout.isatty()
+            above = on_terminal()
             self._bar = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=above)
             self._task = self._bar.add_task(self._doing, total=self._total)
             self._bar.start()

@@ -35,8 +35,10 @@ class Decoding:
     payload: Annotated[bool, typer.Option("--payload", help="Payloads as a column, too.")] = False
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False
 
-    def write(self, directory: Path, out: Path, form: Format, selecting: Selecting, output: Output) -> int:
-        """Writes the messages that are selected; gives how many rows they are."""
+    def write(
+        self, directory: Path, out: Path, form: Format, selecting: Selecting, output: Output, *, event: str
+    ) -> None:
+        """Writes the messages that are selected, and says how many rows they are."""
         options = decoding_options(self.tags) | ({"payload": True} if self.payload else {})
         if self.protocol is not None:
             need_decodable(self.protocol, options)
@@ -47,9 +49,13 @@ class Decoding:
         protocol = self.protocol or _protocol_of(found.protocols, output)
         need_decodable(protocol, options)
         with whole(out, replaces=self.overwrite) as part, Progress("decoding", found.messages) as progress:
-            return capture.export(
+            rows = capture.export(
                 directory, part, protocol, format=form, selection=selection, on_progress=progress.at, **options
             )
+        if output.json:
+            output.event(event, rows=rows, path=str(out))
+        else:
+            output.line(f"{rows:,} rows in {out}")
 
 
 def _protocol_of(counts: Mapping[str, int], output: Output) -> str:

@@ -11,7 +11,7 @@ from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, legend, line, table
-from trunkline.spark.report.model import NAME, Clock, Section, Tile, Total, largest_first
+from trunkline.spark.report.model import NAME, Clock, Section, Tile, Total
 from trunkline.spark.rollout import ROLLOUT_COLUMNS, ways
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CdtSection", "LaggingEndpoint", "RefusedPull", "VersionReport", "count"]
 
-# How many versions are listed, and how many plotted.
+# How many versions are listed.
 VERSIONS = 200
-PLOTTED = 12
 
 # How many endpoints that lag, and errors, are listed.
 LAGGING = 100
@@ -265,9 +264,9 @@ class CdtSection(Section):
                 "applied",
                 "Time to applied",
                 "the time from announced to applied",
-                rows=[(each.title, [getattr(each, f"{name}_ns") for name in TIMES]) for each in shown[:PLOTTED]],
+                of=shown,
                 marks=TIMES,
-                chosen=f", of the {PLOTTED} newest versions" if len(shown) > PLOTTED else "",
+                which="newest versions",
                 spread={0: self.latencies} if self.latencies else {},
                 names={0: "all versions"},
                 unit="endpoints",
@@ -314,7 +313,7 @@ def count(rows: DataFrame, total: Total) -> CdtSection:
         finally:
             fleet.unpersist()
         refused, refused_count, pulls = _refused(messages)
-        errors = messages.where("error IS NOT NULL").groupBy("error").count().collect()
+        errors = counting.errors(messages)
         kind = F.coalesce(*(F.when(F.col("type") == name, at) for at, name in enumerate(KINDS)))
         rates = counting.rates(messages.where(F.col("type").isin(*KINDS)), kind, total.clock)
     finally:
@@ -328,7 +327,7 @@ def count(rows: DataFrame, total: Total) -> CdtSection:
         pulls=pulls,
         refused=refused,
         refused_count=refused_count,
-        errors=largest_first({row["error"]: row["count"] for row in errors}),
+        errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
         rates=rates,

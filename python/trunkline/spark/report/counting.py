@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline.spark.report.model import largest_first
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from trunkline.spark.report.model import Clock
 
-__all__ = ["DECADE", "bucket", "rates", "spread"]
+__all__ = ["DECADE", "bucket", "errors", "rates", "spread"]
 
 # Classes of times a decade, so that 1, 2 and 5 of a unit are where one begins.
 DECADE = 10
@@ -20,6 +22,12 @@ def bucket(moment: str, clock: Clock) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return F.floor((F.col(moment) - clock.first_ns) / clock.bucket_ns).cast("int")
+
+
+def errors(decoded: DataFrame) -> dict[str, int]:
+    """Messages that do not decode, by kind of error, most first."""
+    found = decoded.where("error IS NOT NULL").groupBy("error").count().collect()
+    return largest_first({row["error"]: row["count"] for row in found})
 
 
 def rates(rows: DataFrame, at: Column, clock: Clock, moment: str = "received_at_ns") -> dict[int, dict[int, int]]:

@@ -11,7 +11,7 @@ from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total, largest_first
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total
 from trunkline.spark.requests import pair_requests
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DcpSection", "ServiceReport", "count"]
 
-# How many services are listed, and how many plotted.
+# How many services are listed.
 SERVICES = 200
-PLOTTED = 12
 
 # What is plotted of latencies.
 LATENCIES = ("p50", "p90", "p99", "max")
@@ -179,13 +178,9 @@ class DcpSection(Section):
                 "latencies",
                 "Latency",
                 "the time from request to reply",
-                rows=[
-                    (service.title, [getattr(service, f"{name}_ns") for name in LATENCIES])
-                    for service in self.services[:PLOTTED]
-                    if service.max_ns is not None
-                ],
+                of=self.services,
                 marks=LATENCIES,
-                chosen=f", of the {PLOTTED} services with most requests" if len(self.services) > PLOTTED else "",
+                which="services with most requests",
                 spread=self.latencies,
                 names=names,
                 unit="requests",
@@ -213,13 +208,11 @@ def count(rows: DataFrame, total: Total) -> DcpSection:
     finally:
         requests.unpersist()
     decoded = decode_keeping(spoken, Decoder("dcp"), (), ("error",))
-    errors = {
-        row["error"]: row["count"] for row in decoded.where("error IS NOT NULL").groupBy("error").count().collect()
-    }
+    errors = counting.errors(decoded)
     return DcpSection(
         services=found,
         service_count=number,
-        errors=largest_first(errors),
+        errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
         rates=rates,

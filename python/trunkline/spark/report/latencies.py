@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import matplotlib as mpl
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -16,24 +17,39 @@ from trunkline.spark.report.plots import INK, LINE, STYLE, Tips, colour, counted
 
 __all__ = ["figures"]
 
+# How many have their percentiles plotted.
+_PLOTTED = 12
+
+
+class _Timed(Protocol):
+    """Something whose times are counted; it has a percentile for each mark, as ``p50_ns``."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def max_ns(self) -> int | None: ...
+
 
 def figures(
     key: str,
     title: str,
     what: str,
     *,
-    rows: Sequence[tuple[str, Sequence[int]]],
+    of: Sequence[_Timed],
     marks: Sequence[str],
-    chosen: str,
+    which: str,
     spread: Mapping[int, Mapping[int, int]],
     names: Mapping[int, str],
     unit: str,
     none: str,
 ) -> list[str]:
-    """The plots of `what`, a time: the percentiles `marks` of `rows`, and the number of `unit` in each class of `spread`.
+    """The plots of `what`, a time: the percentiles `marks` of each, and the number of `unit` in each class of `spread`.
 
-    `chosen` says which of all have a row, where not all have; `none` is said where nothing took a time.
+    `which` says what the first of all are, where not all have a row; `none` is said where nothing took a time.
     """
+    timed = [each for each in of[:_PLOTTED] if each.max_ns is not None]
+    rows = [(each.title, [getattr(each, f"{mark}_ns") for mark in marks]) for each in timed]
+    chosen = f", of the {_PLOTTED} {which}" if len(of) > _PLOTTED else ""
     dots = _percentiles(rows, marks, f"Percentiles of {what}")
     caption = f"Percentiles of {what}{chosen}"
     found = [figure(key, title, caption, dots, legend(dict(enumerate(marks))), none)]

@@ -11,7 +11,7 @@ from trunkline.columns import Decoder
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total, largest_first
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total
 from trunkline.spark.topics import TOPIC_COLUMNS, count_topics, passing, timed
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Mc0Section", "RefusalReport", "TopicReport", "count"]
 
-# How many topics are listed, and how many plotted.
+# How many topics are listed.
 TOPICS = 200
-PLOTTED = 12
 
 # How many refusals are listed.
 REFUSALS = 100
@@ -234,13 +233,9 @@ class Mc0Section(Section):
                 "ways",
                 "Through the middleware",
                 "the time from PUT to MESSAGE",
-                rows=[
-                    (topic.title, [getattr(topic, f"{name}_ns") for name in LATENCIES])
-                    for topic in self.topics[:PLOTTED]
-                    if topic.max_ns is not None
-                ],
+                of=self.topics,
                 marks=LATENCIES,
-                chosen=f", of the {PLOTTED} topics with most messages" if len(self.topics) > PLOTTED else "",
+                which="topics with most messages",
                 spread=self.latencies,
                 names=names,
                 unit="deliveries",
@@ -281,7 +276,7 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
     finally:
         passed.unpersist()
     refusals, refused = _refusals(decoded)
-    errors = decoded.where("error IS NOT NULL").groupBy("error").count().collect()
+    errors = counting.errors(decoded)
     return Mc0Section(
         topics=found,
         topic_count=number,
@@ -289,7 +284,7 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
         deliveries=deliveries,
         refusals=refusals,
         refused=refused,
-        errors=largest_first({row["error"]: row["count"] for row in errors}),
+        errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
         rates=rates,

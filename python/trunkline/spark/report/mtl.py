@@ -12,16 +12,15 @@ from trunkline.spark.columns import decode_keeping
 from trunkline.spark.contents import CONTENT_COLUMNS, settled
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import BUCKETS, COLOURS, NAME, OTHERS, Clock, Section, Tile, Total, largest_first
+from trunkline.spark.report.model import BUCKETS, COLOURS, NAME, OTHERS, Clock, Section, Tile, Total
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["MtlSection", "RefusedLogin", "ResourceReport", "count"]
 
-# How many resources are listed, and of how many the times are plotted.
+# How many resources are listed.
 RESOURCES = 200
-PLOTTED = 12
 
 # How many peers with refused logins are listed.
 LOGINS = 100
@@ -230,13 +229,9 @@ class MtlSection(Section):
                 "confirms",
                 "Time to confirm",
                 "the time from content to Confirm",
-                rows=[
-                    (resource.title, [getattr(resource, f"{name}_ns") for name in TIMES])
-                    for resource in self.resources[:PLOTTED]
-                    if resource.max_ns is not None
-                ],
+                of=self.resources,
                 marks=TIMES,
-                chosen=f", of the {PLOTTED} resources with most contents" if len(self.resources) > PLOTTED else "",
+                which="resources with most contents",
                 spread=self.latencies,
                 names=names | {OTHERS: "all others"},
                 unit="contents",
@@ -279,14 +274,14 @@ def count(rows: DataFrame, total: Total) -> MtlSection:
     finally:
         contents.unpersist()
     logins, refused = _logins(decoded)
-    errors = decoded.where("error IS NOT NULL").groupBy("error").count().collect()
+    errors = counting.errors(decoded)
     return MtlSection(
         messages=messages,
         resources=found,
         **totals,
         logins=logins,
         logins_refused=refused,
-        errors=largest_first({row["error"]: row["count"] for row in errors}),
+        errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
         depths=depths,
