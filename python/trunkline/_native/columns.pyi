@@ -118,9 +118,11 @@ class Runs:
     FRAMES: Final[int]
     MAP_BYTES: Final[int]
 
-    def __new__(cls) -> Runs: ...
+    def __new__(cls, *, json: bool = False) -> Runs:
+        """With `json`, `config` and `metadata` are JSON text, as `to_json` makes it of the VARIANTs they are otherwise."""
+
     @staticmethod
-    def ddl() -> str:
+    def ddl(*, json: bool = False) -> str:
         """The columns of a table of runs, in the words of Spark."""
 
     def record(self, batch: Any) -> Iterator[pa.RecordBatch]:

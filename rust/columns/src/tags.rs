@@ -46,11 +46,15 @@ pub(crate) fn micros(timestamp: Timestamp) -> Option<i64> {
 pub(crate) fn fields(tags: &Tags, one: &str, all: &str) -> Vec<Field> {
     let typed =
         tags.typed().iter().map(|(name, tag_type)| Field::new(format!("{one}_{name}"), tag_type.data_type(), true));
-    let rest = tags.rest().map(|rest| match rest {
-        RestType::Variant => variant_field(all),
-        RestType::Json => Field::new(all, DataType::Utf8, true),
-    });
-    typed.chain(rest).collect()
+    typed.chain(tags.rest().map(|rest| rest_field(rest, all))).collect()
+}
+
+/// The field of a column of maps.
+pub(crate) fn rest_field(rest: RestType, name: &str) -> Field {
+    match rest {
+        RestType::Variant => variant_field(name),
+        RestType::Json => Field::new(name, DataType::Utf8, true),
+    }
 }
 
 /// The tags of a message, a map that the decoder has gone through.
@@ -78,16 +82,16 @@ pub(crate) struct TagColumns {
     exceeds: ColumnKind,
 }
 
-/// The tags without a column of their own.
-#[allow(clippy::large_enum_variant)] // there is one of them
+/// The tags without a column of their own, or all of a map.
+#[allow(clippy::large_enum_variant)] // there is one of them, or two
 #[derive(Debug)]
-enum Rest {
+pub(crate) enum Rest {
     Variant(VariantWriter, Variants),
     Json(JsonWriter, Bytes),
 }
 
 impl Rest {
-    fn new(rest: RestType) -> Self {
+    pub(crate) fn new(rest: RestType) -> Self {
         match rest {
             RestType::Variant => Self::Variant(VariantWriter::default(), Variants::default()),
             RestType::Json => Self::Json(JsonWriter::default(), Bytes::default()),
@@ -149,6 +153,15 @@ impl Rest {
         Ok(true)
     }
 
+    /// Appends a map that has been gone through before; null where there is none, or no column holds it.
+    pub(crate) fn append(&mut self, map: Option<&[u8]>) -> Result<(), ColumnError> {
+        let is_read = map.is_some_and(|map| {
+            let mut reader = Reader::new(map, FAULT);
+            reader.map(FAULT).is_ok_and(|pairs| self.read(&mut reader, pairs, |_, _| Ok(false)).is_ok())
+        });
+        if is_read { self.push(true).map(drop) } else { self.push_null() }
+    }
+
     fn push_null(&mut self) -> Result<(), ColumnError> {
         match self {
             Self::Variant(_, column) => column.push(None),
@@ -156,14 +169,14 @@ impl Rest {
         }
     }
 
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Variant(_, column) => column.bytes(),
             Self::Json(_, column) => column.bytes(),
         }
     }
 
-    fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ColumnError> {
         match self {
             Self::Variant(_, column) => column.finish(),
             Self::Json(_, column) => Ok(Arc::new(column.finish_text()?)),

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PyRecordBatch};
 use trunkline_columns::cdtp::{FRAMES, Gaps, Runs, run_fields};
-use trunkline_columns::{ColumnError, ddl};
+use trunkline_columns::{ColumnError, RestType, ddl};
 use trunkline_wire::cdtp::MAP_BYTES;
 
 use crate::columns::array;
@@ -27,14 +27,16 @@ impl PyRuns {
     const MAP_BYTES: u64 = MAP_BYTES;
 
     #[new]
-    fn new() -> Self {
-        Self(Mutex::default())
+    #[pyo3(signature = (*, json = false))]
+    fn new(json: bool) -> Self {
+        Self(Mutex::new(Runs::new(maps(json))))
     }
 
     /// The columns of the table of runs, in the words of Spark.
     #[staticmethod]
-    fn ddl() -> String {
-        ddl(&run_fields())
+    #[pyo3(signature = (*, json = false))]
+    fn ddl(json: bool) -> String {
+        ddl(&run_fields(maps(json)))
     }
 
     fn record(slf: Py<Self>, batch: PyRecordBatch) -> PyRunBatches {
@@ -45,6 +47,11 @@ impl PyRuns {
         let over = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).finish());
         PyRecordBatch::new(over.map_err(|error| failed(&error))?).into_pyarrow(py)
     }
+}
+
+/// What configurations and metadata become.
+const fn maps(json: bool) -> RestType {
+    if json { RestType::Json } else { RestType::Variant }
 }
 
 /// The runs that are over with a batch of messages.

@@ -9,20 +9,16 @@ use arrow_array::{
 };
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
-use trunkline_wire::{
-    ErrorKind,
-    cdtp::{Follower, MessageType, Run, RunMessage, boundary_map},
-    msgpack::Reader,
-};
+use trunkline_wire::cdtp::{Follower, MessageType, Run, RunMessage, boundary_map};
 
 use crate::{
-    BATCH_BYTES, ColumnError,
-    output::{Bytes, Numbers, Variants},
-    variant::{VariantWriter, variant_field},
+    BATCH_BYTES, ColumnError, RestType,
+    output::{Bytes, Numbers},
+    tags::{Rest, rest_field},
 };
 
-/// The columns of a table of runs.
-pub fn run_fields() -> Fields {
+/// The columns of a table of runs, `maps` being what configurations and metadata become.
+pub fn run_fields(maps: RestType) -> Fields {
     let text = |name, nullable| Field::new(name, DataType::Utf8, nullable);
     let number = |name, nullable| Field::new(name, DataType::Int64, nullable);
     Fields::from(vec![
@@ -41,8 +37,8 @@ pub fn run_fields() -> Fields {
         number("last_received_at_ns", false),
         number("bor_seq", true),
         number("eor_seq", true),
-        variant_field("config"),
-        variant_field("metadata"),
+        rest_field(maps, "config"),
+        rest_field(maps, "metadata"),
     ])
 }
 
@@ -55,8 +51,9 @@ pub const FRAMES: i32 = -1;
 /// and `record`: `capture_id, sender, seq, record, received_at_ns, n_bytes, type, sequence`. The frames of a BOR or EOR
 /// whose map is wanted come before it, as a row with `header` and `payload`, the first payload frame, and the record
 /// [`FRAMES`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Runs {
+    maps: RestType,
     /// The capture and the sender that rows come from.
     source: Option<(String, String)>,
     run: Option<Run>,
@@ -65,11 +62,16 @@ pub struct Runs {
 }
 
 impl Runs {
+    /// `maps` is what configurations and metadata become.
+    pub const fn new(maps: RestType) -> Self {
+        Self { maps, source: None, run: None, frames: (Vec::new(), None) }
+    }
+
     /// Takes the next rows in, from one of a batch on, and gives the runs that are over: about [`BATCH_BYTES`] of them, and
     /// the row that is next, unless that is the end.
     pub fn record(&mut self, batch: &RecordBatch, from: usize) -> Result<(RecordBatch, Option<usize>), ColumnError> {
         let rows = Rows::of(batch)?;
-        let mut over = Table::default();
+        let mut over = Table::new(self.maps);
         for row in from..batch.num_rows() {
             if over.bytes() >= BATCH_BYTES {
                 return Ok((over.finish()?, Some(row)));
@@ -88,7 +90,7 @@ impl Runs {
 
     /// Gives the last run of all.
     pub fn finish(&mut self) -> Result<RecordBatch, ColumnError> {
-        let mut over = Table::default();
+        let mut over = Table::new(self.maps);
         self.end(&mut over)?;
         over.finish()
     }
@@ -225,8 +227,8 @@ fn numbers(batch: &RecordBatch, name: &str) -> Result<Int64Array, ColumnError> {
 }
 
 /// A table of runs, being built.
-#[derive(Default)]
 struct Table {
+    fields: Fields,
     texts: [Bytes; 2],
     ordinal: Numbers<Int64Type>,
     run_id: Bytes,
@@ -234,11 +236,24 @@ struct Table {
     condition_code: Numbers<Int32Type>,
     counts: [Numbers<Int64Type>; 7],
     boundaries: [Numbers<Int64Type>; 2],
-    maps: [Variants; 2],
-    writer: VariantWriter,
+    maps: [Rest; 2],
 }
 
 impl Table {
+    fn new(maps: RestType) -> Self {
+        Self {
+            fields: run_fields(maps),
+            texts: Default::default(),
+            ordinal: Numbers::default(),
+            run_id: Bytes::default(),
+            condition: Bytes::default(),
+            condition_code: Numbers::default(),
+            counts: Default::default(),
+            boundaries: Default::default(),
+            maps: [Rest::new(maps), Rest::new(maps)],
+        }
+    }
+
     fn push(&mut self, capture_id: &str, sender: &str, run: &Run) -> Result<(), ColumnError> {
         let count = |number: u64| Some(i64::try_from(number).unwrap_or(i64::MAX));
         for (column, text) in self.texts.iter_mut().zip([capture_id, sender]) {
@@ -258,7 +273,7 @@ impl Table {
             column.push(boundary.as_ref().and_then(|boundary| count(boundary.seq)));
         }
         for (column, map) in self.maps.iter_mut().zip([run.config(), run.metadata()]) {
-            column.push(map.filter(|map| write(&mut self.writer, map)).map(|_| &mut self.writer))?;
+            column.append(map)?;
         }
         Ok(())
     }
@@ -267,7 +282,7 @@ impl Table {
     fn bytes(&self) -> usize {
         let texts = self.texts.iter().chain([&self.run_id, &self.condition]).map(Bytes::bytes);
         let numbers = self.counts.iter().chain(&self.boundaries).chain([&self.ordinal]).map(Numbers::bytes);
-        let maps = self.maps.iter().map(Variants::bytes);
+        let maps = self.maps.iter().map(Rest::bytes);
         texts.chain(numbers).chain(maps).sum::<usize>() + self.condition_code.bytes()
     }
 
@@ -286,13 +301,6 @@ impl Table {
         for column in &mut self.maps {
             columns.push(column.finish()?);
         }
-        Ok(RecordBatch::try_new(Arc::new(Schema::new(run_fields())), columns)?)
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(self.fields)), columns)?)
     }
-}
-
-/// Writes a map that has been gone through before as a variant.
-fn write(writer: &mut VariantWriter, map: &[u8]) -> bool {
-    let mut reader = Reader::new(map, ErrorKind::BadHeader);
-    writer.clear();
-    reader.map(ErrorKind::BadHeader).is_ok_and(|pairs| writer.tags(&mut reader, pairs, |_, _| Ok(false)).is_ok())
 }
