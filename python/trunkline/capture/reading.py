@@ -186,14 +186,17 @@ class Capture:
         found, self.let_go, self.unfollowed = self._native.runs()
         return [Run(**run) for run in found]
 
-    def reader(self) -> pa.RecordBatchReader:
+    def reader(self, *, first_seq: int = 0) -> pa.RecordBatchReader:
         """All rows as a stream of record batches, which pandas, Polars and DuckDB take as well.
+
+        Args:
+            first_seq: The number of the first one that is wanted.
 
         Raises:
             LocalProtocolError: pyarrow is not installed.
         """
         _need_pyarrow()
-        return self._native.reader()
+        return self._native.reader(None, Selection().of(self, first_seq).native)
 
     @overload
     def decode(
