@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
@@ -25,7 +26,7 @@ pub enum Outcome {
 ///
 /// Batches are made durable in the order they were submitted. All that wait when one change has been written are the next,
 /// as one transaction of up to 64 MiB; where that fails, only those batches fail that do by themselves. While nothing
-/// waits, the file is made smaller where much of it is free.
+/// waits, the file is made smaller where much of it is free. A content that is put and removed in what waits is not written.
 #[derive(Debug)]
 pub struct Committer {
     sender: Sender<Batch>,
@@ -91,7 +92,7 @@ impl<F: FnMut(Outcome)> Committing<F> {
 
     /// Commits them as one; where that fails by halves, so that few that do not fit cost the others little.
     fn commit(&mut self, batches: &[Batch]) {
-        match (self.store.commit_each(batches.iter().flat_map(|batch| &batch.ops)), batches) {
+        match (self.store.commit_each(lasting(batches).into_iter()), batches) {
             (Ok(()), [.., last]) => (self.tell)(Outcome::Done(last.number)),
             (Err(reason), [batch]) => (self.tell)(Outcome::Failed { number: batch.number, reason }),
             _ => {
@@ -101,4 +102,21 @@ impl<F: FnMut(Outcome)> Committing<F> {
             }
         }
     }
+}
+
+/// The changes of these batches that leave something behind.
+fn lasting(batches: &[Batch]) -> Vec<&Op> {
+    let ops = || batches.iter().flat_map(|batch| &batch.ops);
+    let removed: HashSet<_> = ops().filter_map(removes).collect();
+    let passing: HashSet<_> = ops().filter_map(puts).filter(|place| removed.contains(place)).collect();
+    // A place is never used again.
+    ops().filter(|op| puts(op).or(removes(op)).is_none_or(|place| !passing.contains(&place))).collect()
+}
+
+fn puts(op: &Op) -> Option<(u64, u64)> {
+    if let Op::Put { queue, position, .. } = op { Some((*queue, *position)) } else { None }
+}
+
+fn removes(op: &Op) -> Option<(u64, u64)> {
+    if let Op::Remove { queue, position } = op { Some((*queue, *position)) } else { None }
 }

@@ -82,6 +82,25 @@ fn what_is_large_is_not_joined_without_end() {
 }
 
 #[test]
+fn what_is_put_and_removed_meanwhile_is_not_written() {
+    let (directory, committer, told, go) = committer();
+    committer.submit(0, vec![define(1), define(2), put(1, 0, "before")]);
+    assert_eq!(told.recv().unwrap(), Outcome::Done(0));
+    let remove = |queue, position| Op::Remove { queue, position };
+    committer.submit(1, vec![put(1, 1, vec![0; 20 << 20]), put(1, 2, "after")]);
+    committer.submit(2, vec![put(2, 1, "of another queue"), remove(1, 0)]);
+    committer.submit(3, vec![remove(1, 1)]);
+    drop(go);
+    committer.close().unwrap();
+    assert_eq!(told.iter().collect::<Vec<_>>(), [Outcome::Done(3)]);
+    let size = |name| std::fs::metadata(directory.path().join(name)).map_or(0, |found| found.len());
+    assert!(size("queues.sqlite") + size("queues.sqlite-wal") < 1 << 20);
+    let mut model = Model::default();
+    assert!(model.commit(&[define(1), define(2), put(1, 2, "after"), put(2, 1, "of another queue")]));
+    assert!(Store::open(directory.path()).unwrap().1 == model.stored(true));
+}
+
+#[test]
 fn a_batch_of_nothing_is_told_of() {
     let (_directory, committer, told, go) = committer();
     drop(go);

@@ -21,6 +21,8 @@ const WRITERS: u8 = 2;
 /// What fits into a queue.
 const MOST: usize = 12;
 const MAX_RECYCLE: u32 = 2;
+/// The number of the queue that is written to.
+const JOBS: u64 = 1;
 const TTL: Duration = Duration::from_secs(20);
 /// Shorter than a server waits before it asks.
 const SLICE: Duration = Duration::from_millis(500);
@@ -125,8 +127,11 @@ struct World {
     names: u32,
     contents: u64,
     written: BTreeMap<u64, Nanos>,
-    /// Contents being stored, and those that wait, by how often they were delivered.
-    pending: BTreeSet<u64>,
+    /// Contents being stored, with the queues that they are put into.
+    storing: BTreeMap<u64, u64>,
+    /// Those that could not be stored, and that a reader has.
+    failed: BTreeSet<u64>,
+    /// Those that wait, and how often each was delivered.
     waiting: BTreeSet<u64>,
     delivered: BTreeMap<u64, u32>,
     marked: BTreeSet<u64>,
@@ -134,6 +139,8 @@ struct World {
     /// Where contents have ended.
     confirmed: BTreeSet<u64>,
     dead: BTreeSet<u64>,
+    /// What was ever a dead letter.
+    buried: BTreeSet<u64>,
     dropped: BTreeSet<u64>,
 }
 
@@ -162,13 +169,15 @@ impl World {
             names: 0,
             contents: 0,
             written: BTreeMap::new(),
-            pending: BTreeSet::new(),
+            storing: BTreeMap::new(),
+            failed: BTreeSet::new(),
             waiting: BTreeSet::new(),
             delivered: BTreeMap::new(),
             marked: BTreeSet::new(),
             accepted: BTreeSet::new(),
             confirmed: BTreeSet::new(),
             dead: BTreeSet::new(),
+            buried: BTreeSet::new(),
             dropped: BTreeSet::new(),
         };
         world.settle(usize::MAX);
@@ -224,15 +233,16 @@ impl World {
         *sequence += 1;
         open.insert(*sequence, id);
         let frames = data::content(*sequence, "", &EMPTY_TABLE, Bytes::from(id.to_string()));
-        let is_full = self.waiting.len() + self.pending.len() + self.in_hand() >= MOST;
+        let is_full = self.waiting.len() + self.in_hand() >= MOST;
         self.bench.take(CONTROL, &peer, None, frames);
         self.written.insert(id, self.bench.now);
         if is_full {
             // It is rejected.
-        } else if self.is_durable {
-            self.pending.insert(id);
-        } else {
-            self.waiting.insert(id);
+            return;
+        }
+        self.waiting.insert(id);
+        if self.is_durable {
+            self.storing.insert(id, JOBS);
         }
     }
 
@@ -260,7 +270,7 @@ impl World {
 
     fn confirm(&mut self, at: usize, which: u8, multiple: bool) {
         let Some((peer, sequence, ids)) = self.settled(at, which, multiple) else { return };
-        self.confirmed.extend(ids);
+        self.done(&ids);
         // Twice is once.
         for _ in 0..2 {
             self.bench.take(CONTROL, &peer, None, data::confirm(sequence, multiple));
@@ -275,10 +285,19 @@ impl World {
         self.bench.take(CONTROL, &peer, None, data::reject(sequence, multiple, recycle));
     }
 
+    /// Readers are done with these.
+    fn done(&mut self, ids: &[u64]) {
+        self.confirmed.extend(ids);
+        for id in ids {
+            self.storing.remove(id);
+            self.failed.remove(id);
+        }
+    }
+
     fn give_back(&mut self, id: u64) {
         if self.delivered[&id] > MAX_RECYCLE {
             self.bury(id);
-        } else {
+        } else if !self.failed.remove(&id) {
             self.marked.insert(id);
             self.waiting.insert(id);
         }
@@ -286,10 +305,14 @@ impl World {
 
     fn bury(&mut self, id: u64) {
         if self.dead.len() < MOST {
-            self.dead.insert(id)
-        } else {
-            self.dropped.insert(id)
-        };
+            self.dead.insert(id);
+            self.buried.insert(id);
+            // It is stored among the dead letters sooner or later, whatever its writer is told.
+            self.failed.remove(&id);
+        } else if !self.failed.remove(&id) {
+            self.dropped.insert(id);
+            self.storing.remove(&id);
+        }
         self.written.insert(id, self.bench.now);
     }
 
@@ -353,10 +376,10 @@ impl World {
             self.fated += 1;
             assert_eq!(batch.number, self.fated);
             for op in &batch.ops {
-                if let Op::Put { body, .. } = op
-                    && self.pending.remove(&id(body))
+                if let Op::Put { queue, body, .. } = op
+                    && self.storing.get(&id(body)) == Some(queue)
                 {
-                    self.waiting.insert(id(body));
+                    self.storing.remove(&id(body));
                 }
             }
             self.store.apply(batch.ops);
@@ -371,8 +394,16 @@ impl World {
         let batch = self.bench.batches.remove(0);
         self.fated += 1;
         for op in &batch.ops {
-            if let Op::Put { body, .. } = op {
-                self.pending.remove(&id(body));
+            if let Op::Put { queue, body, .. } = op
+                && self.storing.get(&id(body)) == Some(queue)
+            {
+                let id = id(body);
+                self.storing.remove(&id);
+                let is_held =
+                    self.readers.iter().flatten().any(|reader| reader.in_hand.values().any(|held| *held == id));
+                if !self.waiting.remove(&id) && is_held {
+                    self.failed.insert(id);
+                }
             }
         }
         self.bench.verb(ServerVerb::Unstored(batch.number, "no space".to_owned()));
@@ -401,7 +432,8 @@ impl World {
         self.fated = 0;
         self.store.gone.clear();
         self.readers.iter_mut().for_each(|reader| *reader = None);
-        self.pending.clear();
+        self.storing.clear();
+        self.failed.clear();
         self.delivered.clear();
         self.waiting = stored.iter().filter(|(queue, _)| *queue == jobs).map(|(_, id)| *id).collect();
         self.dead = stored.iter().filter(|(queue, _)| *queue != jobs).map(|(_, id)| *id).collect();
@@ -416,12 +448,6 @@ impl World {
 
     /// What everybody was sent.
     fn absorb(&mut self) {
-        for at in 0..WRITERS {
-            let peer = Self::writer(at);
-            for frames in self.bench.said(&peer) {
-                self.answered(at, &frames);
-            }
-        }
         let mut ended = false;
         while let Some(event) = self.bench.events.pop_front() {
             let ServerEvent::LeaseEnded { peer, .. } = event else { continue };
@@ -439,6 +465,12 @@ impl World {
                 self.give_back(id);
             }
             ended = true;
+        }
+        for at in 0..WRITERS {
+            let peer = Self::writer(at);
+            for frames in self.bench.said(&peer) {
+                self.answered(at, &frames);
+            }
         }
         let before: BTreeSet<_> = self.waiting.clone();
         for at in 0..self.readers.len() {
@@ -472,15 +504,18 @@ impl World {
                 assert!(!covered.is_empty());
                 for sequence in covered {
                     let id = open.remove(&sequence).unwrap();
-                    let is_safe = !self.is_durable || !self.pending.contains(&id);
-                    assert!(is_safe, "it is confirmed before it is stored");
+                    let is_safe = !self.storing.contains_key(&id) && !self.failed.contains(&id);
+                    assert!(is_safe, "it is confirmed, and neither stored nor done with");
                     self.accepted.insert(id);
                 }
             }
             Kind::Reject => {
                 let id = open.remove(&layout.sequence).unwrap();
-                let is_nowhere = !self.waiting.contains(&id) && !self.pending.contains(&id);
-                assert!(is_nowhere && !self.delivered.contains_key(&id), "it is rejected, and there");
+                let is_held =
+                    self.readers.iter().flatten().any(|reader| reader.in_hand.values().any(|held| *held == id));
+                assert!(!is_held && !self.waiting.contains(&id), "it is rejected, and there");
+                let is_done = self.confirmed.contains(&id) && !self.buried.contains(&id);
+                assert!(!is_done, "it is rejected, and done with");
             }
             Kind::Ping | Kind::Pong => {}
             Kind::Lease | Kind::Response | Kind::Summon | Kind::Dismiss | Kind::Content => {
@@ -520,7 +555,7 @@ impl World {
         let jobs = self.bench.info("jobs");
         let said = |name: &str| usize::try_from(jobs[name].as_u64().unwrap()).unwrap();
         assert_eq!(said("messages"), self.waiting.len());
-        assert_eq!(said("unconfirmed"), self.in_hand() + self.pending.len());
+        assert_eq!(said("unconfirmed"), self.in_hand());
         assert_eq!(said("readers"), self.readers.iter().flatten().filter(|reader| reader.is_summoned).count());
         assert_eq!(said("writers"), usize::from(WRITERS));
         assert_eq!(self.bench.info("jobs.dead")["messages"], json!(self.dead.len()));
@@ -549,7 +584,7 @@ impl World {
         self.absorb();
         self.join(0, 1000);
         self.absorb();
-        assert!(self.waiting.is_empty() && self.pending.is_empty());
+        assert!(self.waiting.is_empty() && self.storing.is_empty() && self.failed.is_empty());
         let held: Vec<_> = self.readers[0].as_ref().unwrap().in_hand.values().copied().collect();
         assert!(held.is_sorted());
         for (_, open) in &self.writers {

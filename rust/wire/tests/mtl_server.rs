@@ -927,10 +927,10 @@ fn what_is_durable_is_confirmed_when_it_is_stored() {
         bench.batches.iter().map(|batch| batch.ops.clone()).collect::<Vec<_>>(),
         [[put(1, 1, "a")], [put(1, 2, "b")]]
     );
-    assert!(bench.said("w").is_empty() && bench.said("r").is_empty());
+    assert!(bench.said("w").is_empty());
+    assert_eq!(bench.bodies("r"), ["a", "b"]);
     bench.verb(ServerVerb::Stored(3));
     assert_eq!(bench.said("w"), [data::confirm(2, true)]);
-    assert_eq!(bench.bodies("r"), ["a", "b"]);
     bench.batches.clear();
     bench.take(CONTROL, "r", None, data::confirm(2, true));
     assert_eq!(bench.batches[0].ops, [Op::Remove { queue: 1, position: 1 }, Op::Remove { queue: 1, position: 2 }]);
@@ -940,12 +940,13 @@ fn what_is_durable_is_confirmed_when_it_is_stored() {
 fn what_cannot_be_stored_is_rejected_and_what_is_gone_stays_gone() {
     let mut bench = Bench::new(durable(Restored::default()));
     bench.verb(ServerVerb::Stored(1));
-    bench.reader("r", "jobs", "full", 5);
+    bench.reader("r", "jobs", "full", 1);
     bench.writer("w", &["jobs"], "full");
     bench.write("w", 1, &["a"]);
     bench.verb(ServerVerb::Stored(2));
     bench.said("w");
     bench.write("w", 2, &["b"]);
+    bench.take(CONTROL, "r", None, data::dismiss(2, "jobs"));
     bench.take(CONTROL, "r", None, data::confirm(1, true));
     bench.batches.clear();
     bench.verb(ServerVerb::Unstored(3, "no space left on device".to_owned()));
@@ -955,8 +956,76 @@ fn what_cannot_be_stored_is_rejected_and_what_is_gone_stays_gone() {
     assert!(bench.batches.is_empty());
     bench.pass(Duration::from_secs(1));
     assert_eq!(bench.batches[0].ops, [Op::Remove { queue: 1, position: 1 }]);
-    assert_eq!(bench.bodies("r"), ["a"]);
-    assert_eq!(bench.info("jobs")["unconfirmed"], 0);
+    assert_eq!(bench.said("r")[1..], [data::response(2, 200)]);
+    assert_eq!((&bench.info("jobs")["unconfirmed"], &bench.info("jobs")["messages"]), (&json!(0), &json!(0)));
+}
+
+/// A server with one reader, who has "a", "b" and "c" in hand before it turns out that they cannot be stored.
+fn unstored() -> Bench {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.reader("r", "jobs", "full", 5);
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a", "b", "c"]);
+    assert_eq!(bench.bodies("r"), ["a", "b", "c"]);
+    bench.batches.clear();
+    for number in 2..5 {
+        bench.verb(ServerVerb::Unstored(number, "no space left on device".to_owned()));
+    }
+    assert!(bench.said("w").is_empty());
+    bench
+}
+
+#[test]
+fn a_reader_decides_on_what_cannot_be_stored() {
+    let mut bench = unstored();
+    bench.take(CONTROL, "r", None, data::confirm(1, false));
+    assert_eq!(bench.said("w"), [data::confirm(1, false)]);
+    bench.take(CONTROL, "r", None, data::reject(2, false, true));
+    bench.take(CONTROL, "r", None, data::reject(3, false, false));
+    assert_eq!(bench.said("w"), [data::reject(2, false, false), data::reject(3, false, false)]);
+    assert!(bench.said("r").is_empty());
+    let jobs = bench.info("jobs");
+    assert_eq!((&jobs["unconfirmed"], &jobs["messages"], &jobs["bytes"]), (&json!(0), &json!(0), &json!(0)));
+}
+
+#[test]
+fn a_queue_that_is_deleted_leaves_no_writer_without_an_answer() {
+    let mut bench = unstored();
+    bench.enter("boss", "queue");
+    bench.send_control("boss", None, "Queue.Delete", "{\"name\": \"jobs\"}");
+    assert_eq!(bench.said("w"), [1, 2, 3].map(|sequence| data::reject(sequence, false, false)));
+}
+
+#[test]
+fn a_writer_is_answered_as_soon_as_a_reader_is_done() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.reader("r", "jobs", "full", 5);
+    bench.writer("w", &["jobs"], "full");
+    bench.write("w", 1, &["a", "b"]);
+    bench.take(CONTROL, "r", None, data::confirm(1, false));
+    assert_eq!(bench.said("w"), [data::confirm(1, false)]);
+    bench.verb(ServerVerb::Stored(3));
+    assert_eq!(bench.said("w"), [data::confirm(2, false)]);
+}
+
+#[test]
+fn readers_wait_for_a_store_that_lags_far_behind() {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.reader("r", "jobs", "full", 100);
+    bench.writer("w", &["jobs"], "full");
+    let body = Bytes::from(vec![0; 60 << 20]);
+    for sequence in 1..=8 {
+        bench.take(CONTROL, "w", None, data::content(sequence, "", &EMPTY_TABLE, body.clone()));
+        bench.take(CONTROL, "r", None, data::confirm(sequence, false));
+    }
+    // What readers are done with is in memory all the same, until the store comes to it.
+    assert_eq!(bench.said("r").len(), 5);
+    assert_eq!(bench.info("jobs")["messages"], 3);
+    bench.verb(ServerVerb::Stored(8));
+    assert_eq!(bench.said("r").len(), 3);
 }
 
 #[test]

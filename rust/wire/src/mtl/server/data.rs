@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::Server;
 use super::flows::Terms;
-use super::realm::Content;
+use super::realm::Place;
 use super::sessions::Address;
 use super::settings::{LeaseEnd, Routing, ServerEvent};
 use crate::mtl::data::{self, Kind, Layout};
@@ -12,16 +12,26 @@ use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::Slot;
 use crate::{DropKind, Frames, Nanos, Output, Parcel};
 
-/// What hangs on a content that is being stored.
+/// Whom to answer once a content is safe: it is stored, or a reader is done with it.
 #[derive(Debug)]
-pub(super) struct Written {
-    pub(super) resource: Slot,
-    /// The number of the queue: the slot may be another's by then.
-    pub(super) queue: u64,
-    pub(super) content: Content,
-    pub(super) writer: Slot,
-    pub(super) address: Address,
-    pub(super) sequence: u64,
+pub(super) struct Unanswered {
+    resource: Slot,
+    writer: Slot,
+    address: Address,
+    sequence: u64,
+    /// Where the content stands that is neither stored nor done with.
+    pub(super) state: Unstored,
+}
+
+/// Where a content is that is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unstored {
+    /// In its queue or with a reader, and being stored.
+    Storing,
+    /// With a reader, who had it before it turned out that it cannot be stored.
+    Failed,
+    /// Among the dead letters, under another position.
+    Buried,
 }
 
 impl Server {
@@ -228,27 +238,40 @@ impl Server {
         }
         flow.pending.push_back(sequence);
         let (queue, address) = (queue.number, flow.address.clone());
+        let place = (queue, content.position);
         let op = self.put(queue, &content);
-        let written = Written { resource, queue, content, writer: slot, address, sequence };
-        self.journal.put(op, super::Kept::Content(Box::new(written)));
+        let state = Unstored::Storing;
+        self.unanswered.insert(place, Unanswered { resource, writer: slot, address, sequence, state });
+        self.journal.put(op, super::Kept::Content(place));
+        // Readers need not wait for the disk: whoever is done with a content before it is stored spares the writing of it.
+        self.settle_in(resource, content);
     }
 
     /// A content is stored, or cannot be.
-    pub(super) fn on_written(&mut self, written: Written, is_stored: bool) {
-        let Written { resource, queue, content, writer, address, sequence } = written;
-        // The queue may be gone by now, and so may the writer.
-        if let Some(found) = self.realm.get_mut(resource).filter(|found| found.queue.number == queue) {
-            if is_stored {
-                self.settle_in(resource, content);
-            } else {
-                found.queue.sub(content.cost());
+    pub(super) fn on_written(&mut self, place: Place, is_stored: bool) {
+        let Some(unanswered) = self.unanswered.get_mut(&place) else { return };
+        if !is_stored && unanswered.state == Unstored::Storing {
+            let found = self.realm.get_mut(unanswered.resource).filter(|found| found.queue.number == place.0);
+            // The queue may be gone by now; what a reader has is up to that reader.
+            if let Some(found) = found
+                && !found.queue.withdraw(place.1)
+            {
+                unanswered.state = Unstored::Failed;
+                return;
             }
         }
+        self.answer(place, is_stored);
+    }
+
+    /// Has the writer of a content know what has become of it, unless that is known.
+    pub(super) fn answer(&mut self, place: Place, is_safe: bool) {
+        let Some(unanswered) = self.unanswered.remove(&place) else { return };
+        let Unanswered { writer, address, sequence, .. } = unanswered;
         let Some(flow) = self.flows.get_mut(writer).filter(|flow| flow.address == address) else { return };
         if let Some(at) = flow.pending.iter().position(|pending| *pending == sequence) {
             flow.pending.remove(at);
         }
-        if is_stored {
+        if is_safe {
             self.is_safe(writer, sequence);
         } else {
             self.refuse(writer, sequence, 507);

@@ -19,11 +19,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 
 use self::control::says;
-use self::data::Written;
+use self::data::Unanswered;
 use self::flows::{Flows, Terms};
-use self::realm::{Content, Queue, Realm, Resource};
+use self::realm::{Content, Place, Queue, Realm, Resource};
 use self::sessions::{Asker, Delays, Origin, Sessions};
 use self::store::Journal;
 use super::heartbeat::Beat;
@@ -82,7 +83,7 @@ enum Hanging {
 /// What hangs on a batch that is being stored.
 #[derive(Debug)]
 enum Kept {
-    Content(Box<Written>),
+    Content(Place),
     Created { asker: Asker, resource: Slot, queue: u64 },
     Deleted(Asker),
 }
@@ -117,6 +118,10 @@ pub struct Server {
     /// Writers that have contents to confirm.
     to_confirm: Vec<Slot>,
     journal: Journal<Kept>,
+    /// Contents that are neither stored nor done with.
+    unanswered: HashMap<Place, Unanswered, RandomState>,
+    /// Resources whose first content is handed out only once it is stored.
+    behind: Vec<Slot>,
     retry_at: Option<Nanos>,
     stats: ServerStats,
     outputs: VecDeque<Output<ServerSocket>>,
@@ -160,6 +165,8 @@ impl Server {
             expiring: HashMap::new(),
             to_confirm: vec![],
             journal: Journal::new(restored.is_some()),
+            unanswered: HashMap::default(),
+            behind: vec![],
             retry_at: None,
             stats: ServerStats::default(),
             outputs,
@@ -337,9 +344,12 @@ impl Server {
     }
 
     fn on_stored(&mut self, kept: Vec<Kept>, is_stored: bool) {
+        for slot in std::mem::take(&mut self.behind) {
+            self.stir(slot);
+        }
         for kept in kept {
             match kept {
-                Kept::Content(written) => self.on_written(*written, is_stored),
+                Kept::Content(place) => self.on_written(place, is_stored),
                 Kept::Created { asker, resource, queue } => {
                     let is_there = self.realm.get(resource).is_some_and(|found| found.queue.number == queue);
                     if !is_stored && is_there {

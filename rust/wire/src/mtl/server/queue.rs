@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::control::{Asked, Outcome, object, ok, resource_name, says, text};
+use super::data::{Unanswered, Unstored};
 use super::flows::InHand;
-use super::realm::{Content, Queue};
+use super::realm::{Content, Place, Queue};
 use super::settings::{Bounds, Routing};
 use super::store::Op;
 use super::{Kept, Server};
@@ -81,10 +82,17 @@ impl Server {
 
     /// A content is gone for good.
     pub(super) fn settle_out(&mut self, slot: Slot, content: &Content) {
-        let Some(resource) = self.realm.get_mut(slot) else { return };
+        let Some(place) = self.remove(slot, content) else { return };
+        self.answer(place, true);
+    }
+
+    /// Has a content be no longer there, nor in the store; its place.
+    fn remove(&mut self, slot: Slot, content: &Content) -> Option<Place> {
+        let resource = self.realm.get_mut(slot)?;
         resource.queue.sub(content.cost());
-        let queue = resource.queue.number;
-        self.journal.insist(Op::Remove { queue, position: content.position });
+        let place = (resource.queue.number, content.position);
+        self.journal.insist(Op::Remove { queue: place.0, position: place.1 });
+        Some(place)
     }
 
     /// A content goes back to its place, unless that has been often enough.
@@ -92,6 +100,12 @@ impl Server {
         let InHand { resource, mut content } = in_hand;
         if content.attempts > self.settings.max_recycle {
             return self.bury(resource, &content);
+        }
+        let Some(found) = self.realm.get_mut(resource) else { return };
+        let place = (found.queue.number, content.position);
+        if self.unanswered.get(&place).is_some_and(|unanswered| unanswered.state == Unstored::Failed) {
+            found.queue.sub(content.cost());
+            return self.answer(place, false);
         }
         content.is_redelivered = true;
         content.last = Some(reader);
@@ -105,21 +119,32 @@ impl Server {
         let own = || format!("{}{DEAD}", resource.name);
         let name = resource.queue.bounds.dead_letter.clone().unwrap_or_else(own);
         let (virtual_host, profile) = (resource.virtual_host, resource.profile);
-        let target = self.realm.find(virtual_host, profile, &name);
-        if let Some(target) = target.filter(|target| *target != slot) {
-            self.move_to(target, content);
+        let target = self.realm.find(virtual_host, profile, &name).filter(|target| *target != slot);
+        let is_moved = target.is_some_and(|target| self.move_to(target, content));
+        let Some(place) = self.remove(slot, content) else { return };
+        match self.unanswered.get_mut(&place) {
+            // It is safe in the one place as in the other: they are stored in turn.
+            Some(unanswered) if is_moved && unanswered.state == Unstored::Storing => {
+                unanswered.state = Unstored::Buried;
+            }
+            Some(unanswered) => {
+                let is_safe = unanswered.state == Unstored::Storing;
+                self.answer(place, is_safe);
+            }
+            None => {}
         }
-        self.settle_out(slot, content);
     }
 
-    fn move_to(&mut self, target: Slot, content: &Content) {
+    /// Puts a content among those of another queue; whether it has room.
+    fn move_to(&mut self, target: Slot, content: &Content) -> bool {
         let now = self.now;
-        let Some(found) = self.realm.get_mut(target) else { return };
+        let Some(found) = self.realm.get_mut(target) else { return false };
         let queue = &mut found.queue;
         let moved = queue.made(now, content.properties.clone(), content.body.clone());
         if !queue.has_room(moved.cost()) {
             let is_first = !std::mem::replace(&mut found.is_full, true);
-            return self.lose(DropKind::DeadLetterFull, None, is_first);
+            self.lose(DropKind::DeadLetterFull, None, is_first);
+            return false;
         }
         queue.admit(&moved);
         found.stats.taken += 1;
@@ -127,6 +152,7 @@ impl Server {
         let op = self.put(number, &moved);
         self.journal.insist(op);
         self.settle_in(target, moved);
+        true
     }
 
     /// How a content that was never handed out is stored.
@@ -182,7 +208,12 @@ impl Server {
         if resource.routing == Routing::Fanout {
             return false;
         }
-        let Some(last) = resource.queue.first().map(|content| content.last) else { return false };
+        let Some(first) = resource.queue.first() else { return false };
+        if self.journal.is_behind() && self.unanswered.contains_key(&(resource.queue.number, first.position)) {
+            self.behind.push(slot);
+            return false;
+        }
+        let last = first.last;
         let mut passed = None;
         let reader = loop {
             let Some(reader) = resource.readers.pop_front() else { break passed };
@@ -318,7 +349,17 @@ impl Server {
                 self.wake(reader);
             }
         }
-        Some(resource.queue.number)
+        let number = resource.queue.number;
+        // Those that readers had in hand are waited for no longer.
+        let is_failed = |(place, unanswered): (&Place, &Unanswered)| {
+            (place.0 == number && unanswered.state == Unstored::Failed).then_some(*place)
+        };
+        let mut failed: Vec<_> = self.unanswered.iter().filter_map(is_failed).collect();
+        failed.sort_unstable();
+        for place in failed {
+            self.answer(place, false);
+        }
+        Some(number)
     }
 
     fn purge(&mut self, slot: Slot) -> u64 {

@@ -9,6 +9,9 @@ use super::settings::{Bounds, ResourceStats, Routing};
 use crate::slab::{Slab, Slot};
 use crate::{FRAME_COST, Nanos};
 
+/// The number of a queue, and a position in it.
+pub(super) type Place = (u64, u64);
+
 /// A content of a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
@@ -62,7 +65,7 @@ pub(super) struct Queue {
     /// Those that came back.
     returned: BTreeMap<u64, Content>,
     next: u64,
-    /// Contents that there are: waiting, in the hands of readers, and being stored.
+    /// Contents that there are: waiting, and in the hands of readers.
     pub(super) count: u64,
     /// What they take.
     pub(super) bytes: u64,
@@ -125,6 +128,16 @@ impl Queue {
     pub(super) fn take(&mut self) -> Option<Content> {
         let position = self.first()?.position;
         self.returned.remove(&position).or_else(|| self.fresh.pop_front())
+    }
+
+    /// Takes a content out for good, if it waits.
+    pub(super) fn withdraw(&mut self, position: u64) -> bool {
+        let fresh = self.fresh.binary_search_by_key(&position, |content| content.position).ok();
+        let found = self.returned.remove(&position).or_else(|| self.fresh.remove(fresh?));
+        if let Some(content) = &found {
+            self.sub(content.cost());
+        }
+        found.is_some()
     }
 
     /// Contents that wait.

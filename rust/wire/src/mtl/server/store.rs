@@ -120,6 +120,10 @@ pub struct Restored {
     pub was_clean: bool,
 }
 
+/// What may be on its way to the store before readers wait for it: contents that they are done with meanwhile stay in
+/// memory until the store comes to them.
+const AHEAD: usize = 256 << 20;
+
 /// Batches that are being stored, each with what hangs on it.
 #[derive(Debug)]
 pub(super) struct Journal<T> {
@@ -127,6 +131,9 @@ pub(super) struct Journal<T> {
     ops: Vec<Op>,
     /// The number of the batch that is being gathered.
     number: u64,
+    /// What the batches cost that are being stored.
+    costs: VecDeque<(u64, usize)>,
+    cost: usize,
     waiting: VecDeque<(u64, T)>,
     /// What batches have to store sooner or later that are being stored.
     insisted: VecDeque<(u64, Op)>,
@@ -136,7 +143,8 @@ pub(super) struct Journal<T> {
 
 impl<T> Journal<T> {
     pub(super) fn new(is_on: bool) -> Self {
-        Self { is_on, ops: vec![], number: 1, waiting: VecDeque::new(), insisted: VecDeque::new(), later: vec![] }
+        let (costs, waiting, insisted) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { is_on, ops: vec![], number: 1, costs, cost: 0, waiting, insisted, later: vec![] }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -175,11 +183,26 @@ impl<T> Journal<T> {
         }
         let batch = Batch { number: self.number, ops: std::mem::take(&mut self.ops) };
         self.number += 1;
+        let cost = batch.bytes();
+        self.costs.push_back((batch.number, cost));
+        self.cost += cost;
         Some(batch)
+    }
+
+    /// Whether the store lags so far that no more is to be held for it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.cost > AHEAD
+    }
+
+    /// The fate of the batches up to this one is known.
+    fn settle(&mut self, through: u64) {
+        let count = self.costs.partition_point(|(number, _)| *number <= through);
+        self.cost -= self.costs.drain(..count).map(|(_, cost)| cost).sum::<usize>();
     }
 
     /// What hangs on the batches up to this one, which are stored.
     pub(super) fn stored(&mut self, through: u64) -> Vec<T> {
+        self.settle(through);
         let count = self.insisted.partition_point(|(number, _)| *number <= through);
         self.insisted.drain(..count);
         let count = self.waiting.partition_point(|(number, _)| *number <= through);
@@ -188,6 +211,7 @@ impl<T> Journal<T> {
 
     /// What hangs on this batch, which is not stored. Those before it are.
     pub(super) fn unstored(&mut self, number: u64) -> Vec<T> {
+        self.settle(number);
         let (from, to) = (
             self.insisted.partition_point(|(of, _)| *of < number),
             self.insisted.partition_point(|(of, _)| *of <= number),
