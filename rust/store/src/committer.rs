@@ -110,7 +110,7 @@ fn lasting(batches: &[Batch]) -> Vec<&Op> {
     let removed: HashSet<_> = ops().filter_map(removes).collect();
     let passing: HashSet<_> = ops().filter_map(puts).filter(|place| removed.contains(place)).collect();
     // A place is never used again.
-    ops().filter(|op| puts(op).or(removes(op)).is_none_or(|place| !passing.contains(&place))).collect()
+    ops().filter(|op| puts(op).or_else(|| removes(op)).is_none_or(|place| !passing.contains(&place))).collect()
 }
 
 fn puts(op: &Op) -> Option<(u64, u64)> {
