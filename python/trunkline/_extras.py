@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["extra_of", "how_to_install"]
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from trunkline.errors import LocalProtocolError
+
+__all__ = ["extra_of", "how_to_install", "needs"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _EXTRAS = {
     "typer": "cli",
     "rich": "cli",
     "pyarrow": "capture",
+    "lark": "capture",
     "pyspark": "spark",
     "pandas": "spark",
     "numpy": "spark",
@@ -29,3 +39,23 @@ def how_to_install(extra: str) -> str:
     "trunkline[spark] has it: pip install '.[spark]' in a checkout, or 'PATH/TO/WHEEL[spark]'"
     """
     return f"trunkline[{extra}] has it: pip install '.[{extra}]' in a checkout, or 'PATH/TO/WHEEL[{extra}]'"
+
+
+def needs(extra: str, *packages: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Lets a function that misses one of the packages of an extra say what to install."""
+
+    def needing(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                return function(*args, **kwargs)
+            except ModuleNotFoundError as error:
+                package = (error.name or "").partition(".")[0]
+                if package not in packages:
+                    raise
+                message = f"this takes {package}: {how_to_install(extra)}"
+                raise LocalProtocolError(message) from error
+
+        return checked
+
+    return needing

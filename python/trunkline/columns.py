@@ -51,7 +51,8 @@ class CdtpOptions(TypedDict, total=False):
 
     Attributes:
         tags: Which columns the tags become: ``"variant"`` for one VARIANT `tags`, ``"json"`` for one of JSON text; a
-            mapping of names to types for columns `tag_<name>`, in which ``"*": "variant"`` or ``"*": "json"`` adds a
+            mapping of names to types (bigint, double, string, boolean, binary, timestamp, or json for text of any) for
+            columns `tag_<name>`, in which ``"*": "variant"`` or ``"*": "json"`` adds a
             column of all others; None for none. Spark's functions take ``"variant"`` where nothing is said, a capture
             ``"json"``, which any tool reads.
         accept: The header that is a message, or several: "S", "A", "B" and "2".
@@ -163,6 +164,15 @@ def rows_of(
 
     decode.__name__ = f"decode_{decoder.protocol.name}"
     return decode
+
+
+def moments(nanoseconds: pa.Array) -> pa.Array:
+    """Nanoseconds since 1970 as timestamps in UTC, floored to microseconds."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    exact = nanoseconds.cast(pa.timestamp("ns", "UTC"))
+    return compute.floor_temporal(exact, unit="microsecond").cast(pa.timestamp("us", "UTC"))
 
 
 @functools.lru_cache(maxsize=8)

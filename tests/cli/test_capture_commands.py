@@ -194,6 +194,17 @@ def test_some_rows_are_printed(run, recorded):
     assert json.loads(out)["seq"] == 2
 
 
+def test_rows_of_which_a_condition_holds(run, recorded):
+    out, _ = run("capture", "cat", recorded, "--where", "tags.run = 7 or error is not null", "--json")
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == [0, 1]
+    out, _ = run("capture", "export", recorded, "out.jsonl", "--where", "sequence >= 2", "--json")
+    assert json.loads(out)["rows"] == 2
+    _, err = run("capture", "cat", recorded, "--where", "sender = 'D.one' and sequnce > 1", returncode=2)
+    assert "--where: 1:22: no column 'sequnce', did you mean 'sequence'?" in " ".join(err.replace("│", " ").split())
+    _, err = run("capture", "replay", recorded, "--bind", "tcp://127.0.0.1:*", "--where", "type >", returncode=2)
+    assert "something is missing at the end" in " ".join(err.replace("│", " ").split())
+
+
 def test_rows_to_come_are_followed(start, recorded, tmp_path):
     command = start("capture", "cat", recorded, "--tail", "1", "--follow", "--json")
     assert command.event("row")["seq"] == 3

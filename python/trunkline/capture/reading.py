@@ -167,8 +167,7 @@ class Capture:
             LocalProtocolError: There is no such run.
         """
         selected = (selection or Selection()).of(self, first_seq)
-        rows = self._native.rows(selected.native)
-        return rows if selected.is_told_by_rows else filter(selected.has, rows)
+        return selected.rows(self._native.rows(selected.native))
 
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""
@@ -285,10 +284,13 @@ class Capture:
         decoded = decoder.row_schema()
         frames = list(columns.needed(decoder, set(decoded.names)))
         selected = dataclasses.replace(selection or Selection(), protocol=protocol).of(self)
-        reader = self._native.reader([*decoder.protocol.kept, *frames], selected.native)
+        condition = selected.condition(protocol, mode=mode, **options)
+        needed = dict.fromkeys([*decoder.protocol.kept, *frames, *(condition.needs if condition is not None else ())])
+        reader = self._native.reader(list(needed), selected.native)
         kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
         schema = pyarrow.schema([*kept, *decoded])
-        batches = columns.rows_of(decoder, kept.names, frames, None)(_batches(reader))
+        decode = columns.rows_of(decoder, kept.names, frames, None)
+        batches = (decode if condition is None else condition.filtering(decode))(_batches(reader))
         typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         return pyarrow.RecordBatchReader.from_batches(schema, map(selected.filter(protocol), typed))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from trunkline.capture.reading import Capture
+    from trunkline.capture.where import Condition, Where
 
 __all__ = ["Selected", "Selection"]
 
@@ -42,9 +43,12 @@ class Selection:
         direction: ``"in"`` or ``"out"``.
         since_ns: Received then or later, in nanoseconds since 1970.
         until_ns: Received before then.
+        where: A condition on the columns of messages and of rows, as ``"type = 'DAT' and tags.run = 3"``; selects
+            messages of protocols that have all of these columns. Takes the extra ``capture``.
 
     Raises:
-        LocalProtocolError: Two of them cannot be had together, as a sender and a service.
+        LocalProtocolError: Two of them cannot be had together, as a sender and a service; or the condition cannot be
+            read, or names a column that there is not.
     """
 
     protocol: str | None = None
@@ -58,6 +62,7 @@ class Selection:
     direction: str | None = None
     since_ns: int | None = None
     until_ns: int | None = None
+    where: str | None = None
 
     def __post_init__(self) -> None:
         subjects = [name for name in ("service", "topic", "resource") if getattr(self, name) is not None]
@@ -74,11 +79,22 @@ class Selection:
         if len(spoken) > 1:
             message = f"no message speaks {' and '.join(sorted(spoken))}"
             raise LocalProtocolError(message)
+        self.condition()
 
     @property
     def spoken(self) -> str | None:
         """The only protocol that selects anything; None if it may be any."""
-        return next(iter(self._spoken()), None)
+        spoken = next(iter(self._spoken()), None)
+        condition = None if spoken is not None else self.condition()
+        return condition.protocols[0] if condition is not None and len(condition.protocols) == 1 else spoken
+
+    def condition(self) -> Where | None:
+        """What `where` says, of the protocols that may be selected; None where it says nothing."""
+        if self.where is None:
+            return None
+        from trunkline.capture.where import Where
+
+        return Where(self.where, next(iter(self._spoken()), None))
 
     def _spoken(self) -> set[str]:
         """What a message speaks that has what is said."""
@@ -123,9 +139,24 @@ class Selected:
         self._spans = spans
         # Nobody is to know who writes which in capitals.
         self._type = selection.type and selection.type.lower()
-        self.is_told_by_rows = selection.sender is None and selection.type is None and spans is None
+        self._is_told_by_rows = selection.sender is None and selection.type is None and spans is None
+        self._where = selection.condition()
 
-    def has(self, row: Mapping[str, Any]) -> bool:
+    def rows(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Those of the rows the capture gives that are wanted."""
+        if not self._is_told_by_rows:
+            rows = filter(self._has, rows)
+        if self._where is None:
+            return rows
+        from trunkline.capture.where import wanted_rows
+
+        return wanted_rows({protocol: self._where.of(protocol) for protocol in self._where.protocols}, rows)
+
+    def condition(self, protocol: str, **options: Any) -> Condition | None:
+        """What `Selection.where` says of a protocol decoded with these options; None where it says nothing."""
+        return None if self._where is None else self._where.of(protocol, **options)
+
+    def _has(self, row: Mapping[str, Any]) -> bool:
         """Whether a row that the capture has given is wanted. One that does not decode has no sender and no type."""
         try:
             messages = _codec.decode(row["protocol"], of_row(row), row["topic"])
@@ -144,7 +175,7 @@ class Selected:
 
     def filter(self, protocol: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         """Keeps the rows wanted of decoded batches."""
-        if self.is_told_by_rows:
+        if self._is_told_by_rows:
             return lambda batch: batch
         from pyarrow import compute
 

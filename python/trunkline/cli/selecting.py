@@ -59,6 +59,15 @@ class Selecting:
         typer.Option("--since", metavar="TIME", help="Only from then on: 2026-11-23T14:00 in UTC, or 90m, 2h, 3d ago."),
     ] = None
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before then, likewise.")] = None
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="EXPR",
+            help="Only what this holds of, as \"type = 'DAT' and tags.run = 3\".",
+            callback=encodable,
+        ),
+    ] = None
 
     def selection(self, protocol: str | None = None) -> Selection | None:
         """What that selects; None for everything."""
@@ -76,13 +85,15 @@ class Selecting:
             "direction": self.direction,
             "since_ns": None if self.since is None else _moment("--since", self.since),
             "until_ns": None if self.until is None else _moment("--until", self.until),
+            "where": self.where,
         }
         if all(value is None for value in given.values()):
             return None
         try:
             return Selection(**given)  # type: ignore[arg-type]
         except LocalProtocolError as error:
-            message = f"{error}."
+            option = "--" if str(error).startswith("where:") else ""
+            message = f"{option}{error}."
             raise typer.BadParameter(message) from None
 
 

@@ -80,7 +80,7 @@ impl JsonWriter {
         Ok(())
     }
 
-    fn item(&mut self, item: Item<'_>) -> Result<(), Unwritten> {
+    pub(crate) fn item(&mut self, item: Item<'_>) -> Result<(), Unwritten> {
         match item {
             Item::Null => self.text.extend_from_slice(b"null"),
             Item::Boolean(value) => self.plain(&value),
@@ -123,7 +123,7 @@ impl JsonWriter {
         self.text.extend_from_slice(format!("{sign}{whole}{point}{rest}").as_bytes());
     }
 
-    fn value(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {
+    pub(crate) fn value(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {
         match value_of(reader)? {
             Value::Nil => self.text.extend_from_slice(b"null"),
             Value::Boolean(value) => self.plain(&value),

@@ -55,6 +55,8 @@ pub enum TagType {
     Binary,
     /// Moments, rounded down to the microsecond.
     Timestamp,
+    /// Anything, as JSON text.
+    Json,
 }
 
 impl TagType {
@@ -63,7 +65,7 @@ impl TagType {
         match self {
             Self::BigInt => DataType::Int64,
             Self::Double => DataType::Float64,
-            Self::String => DataType::Utf8,
+            Self::String | Self::Json => DataType::Utf8,
             Self::Boolean => DataType::Boolean,
             Self::Binary => DataType::Binary,
             Self::Timestamp => timestamp_type(),
@@ -82,6 +84,7 @@ impl FromStr for TagType {
             "boolean" => Ok(Self::Boolean),
             "binary" => Ok(Self::Binary),
             "timestamp" => Ok(Self::Timestamp),
+            "json" => Ok(Self::Json),
             _ => Err(PlanError::UnknownType(name.to_owned())),
         }
     }
@@ -260,7 +263,7 @@ impl fmt::Display for PlanError {
             Self::UnknownType(name) => write!(
                 f,
                 "tags, properties and json: {name:?} is no type of a tag, a property or a member of JSON: bigint, double, \
-                 string, boolean, binary and timestamp are, and variant or json for all others together"
+                 string, boolean, binary, timestamp and json are, and variant or json for all others together"
             ),
             Self::UnknownRest(name) => {
                 write!(f, "tags, properties and json: {name:?} is no type of all others together: variant and json are")

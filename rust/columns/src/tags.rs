@@ -220,6 +220,10 @@ impl TagColumns {
         };
         for column in &mut self.typed {
             let found = mem::take(&mut column.found);
+            if found != 0 && matches!(column.builder, Builder::Json(..)) {
+                column.push_json(row, |writer| writer.value(&mut Reader::new(&tags.bytes[found..], FAULT)))?;
+                continue;
+            }
             let value = match found {
                 0 => None,
                 at => Some(Reader::new(&tags.bytes[at..], FAULT).value_bytes().map_err(at_row)?),
@@ -242,10 +246,10 @@ impl TagColumns {
         if self.typed.is_empty() && self.rest.is_none() {
             return Ok(None);
         }
-        let mut found = vec![Cell::Null; self.typed.len()];
+        let mut found = vec![Item::Null; self.typed.len()];
         let mut claim = |name: &str, item| match self.typed.iter().position(|column| column.name == name) {
             Some(at) => {
-                found[at] = Cell::of_item(&item);
+                found[at] = item;
                 None
             }
             None => Some(item),
@@ -256,8 +260,10 @@ impl TagColumns {
                 claim(name, item);
             }
         }
-        for (column, value) in self.typed.iter_mut().zip(found) {
-            if !column.push(value)? && strict {
+        for (column, item) in self.typed.iter_mut().zip(found) {
+            if matches!(column.builder, Builder::Json(..)) {
+                column.push_json(row, |writer| writer.item(item))?;
+            } else if !column.push(Cell::of_item(&item))? && strict {
                 return Err(ColumnError::TagType { row, tag: column.name.clone(), offset: 0 });
             }
         }
@@ -349,6 +355,7 @@ enum Builder {
     Boolean(BooleanBuilder),
     Binary(Bytes),
     Timestamp(Numbers<TimestampMicrosecondType>),
+    Json(JsonWriter, Bytes),
 }
 
 impl TypedColumn {
@@ -360,6 +367,7 @@ impl TypedColumn {
             TagType::Boolean => Builder::Boolean(BooleanBuilder::new()),
             TagType::Binary => Builder::Binary(Bytes::default()),
             TagType::Timestamp => Builder::Timestamp(Numbers::default()),
+            TagType::Json => Builder::Json(JsonWriter::default(), Bytes::default()),
         };
         Self { name: name.clone(), builder, found: 0 }
     }
@@ -399,8 +407,28 @@ impl TypedColumn {
                 column.push(value);
                 value.is_some()
             }
+            // Values come to it by `push_json`.
+            Builder::Json(_, column) => {
+                column.push(None)?;
+                false
+            }
         };
         Ok(pushed || absent)
+    }
+
+    /// Appends the JSON text that `write` makes of a value, nothing for null.
+    fn push_json(
+        &mut self,
+        row: usize,
+        write: impl FnOnce(&mut JsonWriter) -> Result<(), Unwritten>,
+    ) -> Result<(), ColumnError> {
+        let Builder::Json(writer, column) = &mut self.builder else { return Ok(()) };
+        writer.clear();
+        write(writer).map_err(|unwritten| match unwritten {
+            Unwritten::Fault(fault) => ColumnError::Decode { row, error: fault.in_frame(0) },
+            Unwritten::TooLarge => ColumnError::TooLarge,
+        })?;
+        column.push(Some(writer.text()).filter(|text| *text != b"null"))
     }
 }
 
@@ -409,7 +437,7 @@ impl Builder {
         match self {
             Self::BigInt(column) => column.bytes(),
             Self::Double(column) => column.bytes(),
-            Self::String(column) | Self::Binary(column) => column.bytes(),
+            Self::String(column) | Self::Binary(column) | Self::Json(_, column) => column.bytes(),
             Self::Boolean(column) => column.values_slice().len(),
             Self::Timestamp(column) => column.bytes(),
         }
@@ -419,7 +447,7 @@ impl Builder {
         Ok(match self {
             Self::BigInt(column) => Arc::new(column.finish()?),
             Self::Double(column) => Arc::new(column.finish()?),
-            Self::String(column) => Arc::new(column.finish_text()?),
+            Self::String(column) | Self::Json(_, column) => Arc::new(column.finish_text()?),
             Self::Boolean(column) => Arc::new(column.finish()),
             Self::Binary(column) => Arc::new(column.finish()?),
             Self::Timestamp(column) => Arc::new(column.finish()?.with_timezone(UTC)),

@@ -292,6 +292,17 @@ fn tags_become_columns_of_their_type() {
 }
 
 #[test] // req: CDTP-07
+fn a_tag_of_any_type_becomes_json() {
+    let options = Options { mode: Mode::FailFast, ..typed(&[("v", TagType::Json)]) };
+    let values = ["07", "a2c3a9", "c3", "9201c0", "81a161 cb3ff8000000000000", "c401ff", "c0"];
+    let tags = values.map(|value| header(S, &format!("82 a176 {value} a177 01")));
+    let batch = rows(&options, &headers(&[&tags[..], &[header(S, "81 a177 01")]].concat()));
+    let (number, text, list) = (Some("7"), Some("\"é\""), Some("[1,null]"));
+    let expected = [number, text, Some("true"), list, Some("{\"a\":1.5}"), Some("\"/w==\""), None, None];
+    assert_eq!(strings(&batch, "tag_v"), expected);
+}
+
+#[test] // req: CDTP-07
 fn a_tag_of_another_type_is_null_or_fails() {
     use TagType::{BigInt, Boolean, Double, String};
     for (tag_type, value) in [

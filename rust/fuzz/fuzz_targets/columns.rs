@@ -26,8 +26,9 @@ fuzz_target!(|input: &[u8]| {
         ("d", TagType::Boolean),
         ("e", TagType::Binary),
         ("t", TagType::Timestamp),
+        ("u", TagType::Json),
     ];
-    let typed = typed[..usize::from(plan & 7).min(6)].iter().map(|(name, tag_type)| ((*name).to_owned(), *tag_type));
+    let typed = typed[..usize::from(plan & 7)].iter().map(|(name, tag_type)| ((*name).to_owned(), *tag_type));
     let rest = [None, Some(RestType::Variant), Some(RestType::Json)][usize::from(plan >> 6).min(2)];
     let options = |mode| Options {
         settings: Settings { strict: plan & 8 == 0, ..Settings::default() },

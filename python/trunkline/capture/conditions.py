@@ -1,0 +1,376 @@
+"""Text of conditions, read and bound to the columns of a protocol. Nothing of it is ever run as code."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from trunkline import columns
+from trunkline._extras import needs
+from trunkline._native import capture as _native
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Binder", "parse"]
+
+_GRAMMAR = r"""
+?start: either
+?either: both (_OR both)*
+?both: negation (_AND negation)*
+?negation: _NOT negation -> negation
+    | predicate
+?predicate: "(" either ")"
+    | operand
+    | operand COMPARES operand -> compares
+    | operand _IS _NULL -> is_null
+    | operand _IS _NOT _NULL -> is_not_null
+    | operand _IN "(" literal ("," literal)* ")" -> is_in
+    | operand _NOT _IN "(" literal ("," literal)* ")" -> is_not_in
+    | operand _LIKE TEXT -> is_like
+    | operand _NOT _LIKE TEXT -> is_not_like
+    | operand _BETWEEN operand _AND operand -> is_between
+    | operand _NOT _BETWEEN operand _AND operand -> is_not_between
+?operand: column | typed | literal
+typed: column "::" NAME
+column: _name ("." _name)*
+_name: NAME | QUOTED
+literal: NUMBER | TEXT | BYTES | TRUE | FALSE
+
+_OR.2: /or\b/i
+_AND.2: /and\b/i
+_NOT.2: /not\b/i
+_IS.2: /is\b/i
+_IN.2: /in\b/i
+_NULL.2: /null\b/i
+_LIKE.2: /like\b/i
+_BETWEEN.2: /between\b/i
+TRUE.2: /true\b/i
+FALSE.2: /false\b/i
+COMPARES: /<=|>=|<>|!=|==?|<|>/
+NAME: /[^\W\d]\w*/
+QUOTED: /"([^"]|"")+"/
+TEXT: /'([^']|'')*'/
+BYTES.2: /0x([0-9a-f]{2})+\b/i
+NUMBER: /[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?/i
+%ignore /\s+/
+"""
+
+_COMPARES = {
+    "=": "equal",
+    "==": "equal",
+    "!=": "not_equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+
+# What a value out of a map of anything is read as, to be compared with such.
+_READ_AS = {"number": "double", "text": "string", "boolean": "boolean", "bytes": "binary", "time": "timestamp"}
+
+# Whole numbers beyond this are not all doubles.
+_EXACT = 1 << 53
+
+
+@needs("capture", "lark", "pyarrow")
+def parse(text: str) -> Any:
+    """A condition as a tree.
+
+    Raises:
+        LocalProtocolError: It cannot be read, or a package is missing.
+    """
+    import lark
+    import pyarrow as pa  # noqa: F401 - what is done with the tree takes it
+
+    try:
+        return _parser().parse(text)
+    except lark.UnexpectedInput as error:
+        if isinstance(error, lark.UnexpectedToken) and error.token.type == "$END":
+            what = "something is missing at the end" if text.strip() else "there is nothing here"
+        else:
+            what = f"{text[error.pos_in_stream :].split(maxsplit=1)[0]!r} cannot stand here"
+        message = f"where: {error.line}:{error.column}: {what}"
+    raise LocalProtocolError(message)
+
+
+@functools.cache
+def _parser() -> Any:
+    import lark
+
+    return lark.Lark(_GRAMMAR, parser="lalr", propagate_positions=True)
+
+
+@dataclass
+class _Term:
+    """A part of a condition.
+
+    Attributes:
+        at: Where it stands.
+        kind: What it can be compared with; None for what can only be null or not.
+        evaluate: Its value, of the columns.
+        read_as: For a value of any type: the same as one of this type.
+        literal: Its value, if that does not depend on the columns.
+    """
+
+    at: Any
+    kind: str | None
+    evaluate: Callable[[Mapping[str, Any]], Any]
+    read_as: Callable[[str], _Term] | None = None
+    literal: Any = None
+
+
+class Binder:
+    """Finds what a condition is about among the columns of a protocol.
+
+    Attributes:
+        maps: The options that say which columns the values of maps become.
+        layers: What those options are to be, for each decoder that is needed.
+        of_rows: Which columns of the capture's rows the condition is about.
+        decoded: Which columns of messages it is about.
+    """
+
+    def __init__(self, protocol: str) -> None:
+        self._protocol = protocol
+        defaults = next(known.options for known in columns.protocols() if known.name == protocol)
+        self.maps = [name for name, default in defaults.items() if default == "variant"]
+        self.layers: list[dict[str, dict[str, str]]] = [{}]
+        self.of_rows: set[str] = set()
+        self.decoded: set[str] = set()
+        self._messages = {column.name: column.type for column in self._schema({})}
+        # Frames cannot be compared.
+        self._rows = {
+            column.name: column.type
+            for column in _native.schema()
+            if column.name not in ("envelope", "header", "payload")
+        }
+
+    def condition(self, tree: Any) -> Callable[[Mapping[str, Any]], Any]:
+        """What computes a condition: of columns, those of messages with the number of their decoder behind a slash.
+
+        Raises:
+            LocalProtocolError: There is no such column, or two things are compared that cannot be.
+        """
+        try:
+            return self._boolean(tree).evaluate
+        except RecursionError:
+            raise _fault(tree, "there is too much in one another here") from None
+
+    def _boolean(self, tree: Any) -> _Term:
+        term = self._term(tree)
+        term = term.read_as("boolean") if term.read_as is not None else term
+        if term.kind != "boolean":
+            raise _fault(tree, "a comparison is missing here")
+        return term
+
+    def _term(self, tree: Any) -> _Term:
+        form = tree.data.replace("is_not_", "is_")
+        term: _Term = getattr(self, f"_{form}")(tree)
+        return _applied(tree, "invert", term) if form != tree.data else term
+
+    def _either(self, tree: Any) -> _Term:
+        return _joined(tree, "or_kleene", map(self._boolean, tree.children))
+
+    def _both(self, tree: Any) -> _Term:
+        return _joined(tree, "and_kleene", map(self._boolean, tree.children))
+
+    def _negation(self, tree: Any) -> _Term:
+        return _applied(tree, "invert", self._boolean(tree.children[0]))
+
+    def _is_null(self, tree: Any) -> _Term:
+        term = self._term(tree.children[0])
+        return _applied(tree, "is_null", term if term.read_as is None else term.read_as("json"))
+
+    def _is_in(self, tree: Any) -> _Term:
+        left, *values = tree.children
+        return _joined(tree, "or_kleene", [self._compared(tree, "=", left, value) for value in values])
+
+    def _is_between(self, tree: Any) -> _Term:
+        one, first, last = tree.children
+        return _joined(
+            tree, "and_kleene", [self._compared(tree, ">=", one, first), self._compared(tree, "<=", one, last)]
+        )
+
+    def _is_like(self, tree: Any) -> _Term:
+        from pyarrow import compute
+
+        term, pattern = self._term(tree.children[0]), _unquoted(tree.children[1])
+        term = term if term.read_as is None else term.read_as("string")
+        if term.kind != "text":
+            raise _fault(tree, "only text can be like something")
+        return _Term(tree, "boolean", lambda given: compute.match_like(term.evaluate(given), pattern))
+
+    def _compares(self, tree: Any) -> _Term:
+        left, how, right = tree.children
+        return self._compared(tree, how, left, right)
+
+    def _compared(self, tree: Any, how: str, one: Any, other: Any) -> _Term:
+        left, right = self._term(one), self._term(other)
+        left, right = _like(right, left), _like(left, right)
+        for term in (left, right):
+            if term.read_as is not None:
+                raise _fault(term.at, f"say what this is to be compared as: {_words(term.at)}::bigint, ::string …")
+            if term.kind is None:
+                raise _fault(term.at, f"{_words(term.at)} can only be null or not")
+        if left.kind != right.kind:
+            raise _fault(tree, f"{left.kind} cannot be compared with {right.kind}")
+        if left.kind == "boolean" and _COMPARES[how] not in ("equal", "not_equal"):
+            raise _fault(tree, "of true and false none is the greater")
+        return _applied(tree, _COMPARES[how], left, right)
+
+    def _literal(self, tree: Any) -> _Term:
+        [token] = tree.children
+        text = str(token)
+        if token.type == "NUMBER":
+            number = int(text) if text.lstrip("+-").isdigit() else float(text)
+            if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+                raise _fault(tree, "this number has more than 64 bits")
+            return _literal(tree, "number", number)
+        if token.type == "TEXT":
+            return _literal(tree, "text", _unquoted(token))
+        if token.type == "BYTES":
+            return _literal(tree, "bytes", bytes.fromhex(text[2:]))
+        return _literal(tree, "boolean", token.type == "TRUE")
+
+    def _typed(self, tree: Any) -> _Term:
+        column, name = tree.children
+        term = self._term(column)
+        if term.read_as is None:
+            raise _fault(tree, f"{_words(column)} has a type: leave {name} out")
+        return term.read_as(name)
+
+    def _column(self, tree: Any) -> _Term:
+        name, *rest = map(_unquoted, tree.children)
+        inner = ".".join(rest)
+        if name in self.maps:
+            if not rest:
+                raise _fault(tree, f"say which of the {name}: {name}.NAME")
+            return self._value(tree, name, inner)
+        if name in self._messages and bool(rest) == _is_map(self._messages[name]):
+            self.decoded.add(name)
+            return _in_map(tree, f"{name}/0", inner) if rest else _term_of(tree, f"{name}/0", self._messages[name])
+        if name in self._rows and not rest:
+            self.of_rows.add(name)
+            return _term_of(tree, name, self._rows[name])
+        if name == "received_at" and not rest:
+            self.of_rows.add("received_at_ns")
+            return _Term(tree, "time", lambda given: columns.moments(given["received_at_ns"]))
+        known = [*self._messages, *self._rows, "received_at", *(f"{one}.{inner or 'NAME'}" for one in self.maps)]
+        close = difflib.get_close_matches(".".join((name, *rest)), known, n=1)
+        raise _fault(tree, f"no column {_words(tree)!r}" + (f", did you mean {close[0]!r}?" if close else ""))
+
+    def _value(self, tree: Any, option: str, name: str) -> _Term:
+        """A value out of a map of anything, which has a column of the type that it is compared as."""
+
+        def read_as(kind: str) -> _Term:
+            try:
+                schema = self._schema({option: {name: kind}})
+            except LocalProtocolError as error:
+                raise _fault(tree, str(error)) from None
+            at = self._layer(option, name, kind)
+            column = next(column for column in schema if column.name not in self._messages)
+            self.decoded.add(column.name)
+            return _term_of(tree, f"{column.name}/{at}", column.type)
+
+        return _Term(tree, None, operator.itemgetter(name), read_as)
+
+    def _layer(self, option: str, name: str, kind: str) -> int:
+        """Which decoder gives it: in one table there is one type of a name, and no other name equal but for case."""
+        for at, layer in enumerate(self.layers):
+            there = [(n, k) for n, k in layer.setdefault(option, {}).items() if n.lower() == name.lower()]
+            if there in ([], [(name, kind)]):
+                layer[option][name] = kind
+                return at
+        self.layers.append({option: {name: kind}})
+        return len(self.layers) - 1
+
+    def _schema(self, options: dict[str, Any]) -> pa.Schema:
+        return columns.Decoder(self._protocol, **(dict.fromkeys(self.maps) | options)).row_schema()
+
+
+def _joined(tree: Any, function: str, terms: Iterable[_Term]) -> _Term:
+    from pyarrow import compute
+
+    join = getattr(compute, function)
+    parts = [term.evaluate for term in terms]
+    return _Term(tree, "boolean", lambda given: functools.reduce(join, (part(given) for part in parts)))
+
+
+def _applied(tree: Any, function: str, *terms: _Term) -> _Term:
+    from pyarrow import compute
+
+    apply = getattr(compute, function)
+    return _Term(tree, "boolean", lambda given: apply(*(term.evaluate(given) for term in terms)))
+
+
+def _literal(tree: Any, kind: str, value: Any) -> _Term:
+    import pyarrow as pa
+
+    scalar = pa.scalar(value)
+    return _Term(tree, kind, lambda _: scalar, literal=value)
+
+
+def _like(other: _Term, term: _Term) -> _Term:
+    """A term as what the other one is compared with."""
+    if term.read_as is not None and other.kind is not None:
+        is_large = isinstance(other.literal, int) and abs(other.literal) > _EXACT
+        return term.read_as("bigint" if other.kind == "number" and is_large else _READ_AS[other.kind])
+    if isinstance(term.literal, str) and other.kind == "bytes":
+        return _literal(term.at, "bytes", term.literal.encode("utf-8", "surrogateescape"))
+    if isinstance(term.literal, str) and other.kind == "time":
+        try:
+            moment = datetime.fromisoformat(term.literal)
+        except ValueError:
+            raise _fault(
+                term.at, "a time is written as '2026-11-23T14:00:00', in UTC unless it says its zone"
+            ) from None
+        return _literal(term.at, "time", moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+    return term
+
+
+def _term_of(tree: Any, name: str, kind: pa.DataType) -> _Term:
+    from pyarrow import types
+
+    kinds: dict[str, Callable[[pa.DataType], bool]] = {
+        "boolean": types.is_boolean,
+        "text": types.is_string,
+        "bytes": types.is_binary,
+        "time": types.is_timestamp,
+        "number": lambda kind: types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind),
+    }
+    found = next((known for known, is_one in kinds.items() if is_one(kind)), None)
+    return _Term(tree, found, operator.itemgetter(name))
+
+
+def _in_map(tree: Any, name: str, key: str) -> _Term:
+    """What a map of text has under a key, of equal ones the last."""
+    from pyarrow import compute
+
+    return _Term(tree, "text", lambda given: compute.map_lookup(given[name], query_key=key, occurrence="last"))
+
+
+def _is_map(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_map(kind))
+
+
+def _unquoted(token: str) -> str:
+    """A name or text without the quotes around it."""
+    quote = token[0]
+    return token[1:-1].replace(quote * 2, quote) if quote in "'\"" else str(token)
+
+
+def _words(tree: Any) -> str:
+    return ".".join(tree.children)
+
+
+def _fault(tree: Any, what: str) -> LocalProtocolError:
+    return LocalProtocolError(f"where: {tree.meta.line}:{tree.meta.column}: {what}")

@@ -1,0 +1,159 @@
+"""Conditions on messages, as `Selection.where` takes them: `type = 'DAT' and sequence > 100 and tags.run = 3`.
+
+A condition is computed over whole Arrow columns, with SQL's logic of three values: what is compared with null is neither
+true nor false, and is not selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trunkline import columns
+from trunkline.capture.conditions import Binder, parse
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Condition", "Where"]
+
+# How many rows are looked at together where they come one by one, and how many bytes of frames.
+_ROWS = 1024
+_BYTES = 16 << 20
+
+
+class Where:
+    """A condition on messages.
+
+    Args:
+        text: The condition.
+        protocol: What the messages speak; any protocol that has all of its columns if None.
+
+    Attributes:
+        protocols: The protocols whose messages may be selected.
+
+    Raises:
+        LocalProtocolError: It cannot be read, no protocol has all of its columns, or a package is missing.
+    """
+
+    def __init__(self, text: str, protocol: str | None = None) -> None:
+        self._tree = parse(text)
+        found: list[str] = []
+        faults: list[LocalProtocolError] = []
+        for known in columns.protocols():
+            if protocol in (None, known.name):
+                try:
+                    Binder(known.name).condition(self._tree)
+                    found.append(known.name)
+                except LocalProtocolError as error:
+                    faults.append(error)
+        if not found:
+            # The one that knows most of the names is the one that was meant, the first if several do.
+            raise max(faults, key=lambda fault: tuple(map(int, fault.args[0].split(":")[1:3])))
+        self.protocols = tuple(found)
+
+    def of(self, protocol: str, **options: Any) -> Condition:
+        """The condition over the columns of one of its protocols, decoded with these options."""
+        binder = Binder(protocol)
+        evaluate = binder.condition(self._tree)
+        fixed = {name: value for name, value in options.items() if name not in (*binder.maps, "payload")}
+        # Values of another type than they are compared as are null, and end nothing.
+        if fixed.get("mode") == "FAILFAST":
+            fixed["mode"] = "PERMISSIVE"
+        nothing = dict.fromkeys(binder.maps)
+        decoders = [columns.Decoder(protocol, **(fixed | nothing | layer)) for layer in binder.layers]
+        return Condition(decoders, frozenset(binder.of_rows), frozenset(binder.decoded), evaluate)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition as it is for the messages of a protocol.
+
+    Attributes:
+        decoders: Decode its columns: more than one where a value is read as more than one type.
+        of_rows: Which columns of the capture's rows it is about.
+        decoded: Which columns of messages it is about.
+        evaluate: Computes it.
+    """
+
+    decoders: list[columns.Decoder]
+    of_rows: frozenset[str]
+    decoded: frozenset[str]
+    evaluate: Callable[[Mapping[str, Any]], Any]
+
+    @property
+    def needs(self) -> set[str]:
+        """The columns of a capture that it takes."""
+        return {*self.of_rows, *columns.needed(self.decoders[0], self.decoded)}
+
+    def holds(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """For each message of a batch of rows, which row it is in and whether the condition holds."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        frames = {name: batch.column(name) for name in columns.needed(self.decoders[0], self.decoded)}
+        table: dict[str, Any] = {}
+        rows: list[pa.Array] = []
+        for at, decoder in enumerate(self.decoders):
+            rows, decoded = [], []
+            for source, messages in decoder.decode_rows(**frames):
+                rows.append(source)
+                decoded.append(messages.select([name for name in messages.schema.names if name in self.decoded]))
+            if decoded:
+                found = pa.Table.from_batches(decoded)
+                table |= {f"{name}/{at}": found[name].combine_chunks() for name in found.schema.names}
+        row = pa.concat_arrays([pa.array([], pa.uint32()), *rows])
+        if not rows:
+            return row, pa.array([], pa.bool_())
+        table |= {name: batch.column(name).take(row) for name in self.of_rows}
+        is_so = self.evaluate(table)
+        is_so = pa.repeat(is_so, len(row)) if isinstance(is_so, pa.Scalar) else is_so
+        return row, compute.fill_null(is_so, fill_value=False)
+
+    def filtering(
+        self, decode: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """The same as `decode`, which gives a row a message, of those messages alone of which the condition holds."""
+
+        def decode_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                _, is_so = self.holds(batch)
+                at = 0
+                # What is one batch of a few columns may be several of many.
+                for decoded in decode(iter([batch])):
+                    yield decoded.filter(is_so.slice(at, decoded.num_rows))
+                    at += decoded.num_rows
+
+        return decode_some
+
+
+def wanted_rows(conditions: Mapping[str, Condition], rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows that have a message of which the condition of its protocol holds."""
+    import pyarrow as pa
+
+    from trunkline._native import capture as _native
+
+    for some in _batched(rows):
+        wanted: set[int] = set()
+        for protocol, condition in conditions.items():
+            places = [at for at, row in enumerate(some) if row["protocol"] == protocol]
+            schema = pa.schema([column for column in _native.schema() if column.name in condition.needs])
+            batch = pa.RecordBatch.from_pylist([some[at] for at in places], schema)
+            row, is_so = condition.holds(batch)
+            wanted.update(places[at] for at in row.filter(is_so).to_pylist())
+        yield from (some[at] for at in sorted(wanted))
+
+
+def _batched(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    some: list[dict[str, Any]] = []
+    n_bytes = 0
+    for row in rows:
+        some.append(row)
+        n_bytes += row["n_bytes"]
+        if len(some) == _ROWS or n_bytes >= _BYTES:
+            yield some
+            some, n_bytes = [], 0
+    if some:
+        yield some

@@ -1,0 +1,218 @@
+"""Conditions on the messages of a capture."""
+
+import base64
+import json
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from peers import cdtp as wire
+from trunkline import LocalProtocolError, capture
+from trunkline.capture import Selection
+
+TAGS = [
+    {},
+    {"run": 3, "gain": 1.5, "site": "north hall"},
+    {"run": 4, "gain": 2, "site": "north"},
+    {"run": "3", "ok": True, "at": {"crate": 1}},
+    {"Run": 3, "run": -3.5, "ok": False, "raw": b"\xff", "site": "it's"},
+    {"run": None, "gain": 2**53 + 1, "beam.on": [1, 2]},
+]
+
+
+def header(sequence, name, tags, kind=wire.DAT):
+    return wire.header_b(sequence, kind, name=name)[:-1] + msgpack.packb(tags)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Messages of two senders, a message of several records, what is no message, and a service."""
+    path = tmp_path_factory.mktemp("where") / "capture"
+    lines = []
+
+    def add(*frames, **fields):
+        encoded = [base64.b64encode(frame).decode() for frame in frames]
+        lines.append(json.dumps({"received_at_ns": len(lines) * 10**9 + 999, "frames": encoded, **fields}) + "\n")
+
+    for name in ("a", "b"):
+        for sequence, tags in enumerate(TAGS):
+            add(header(sequence, name, tags, wire.BOR if sequence == 0 else wire.DAT), b"x" * sequence)
+    add(wire.batch([7, 8, 9], name="c"))
+    add(b"no header", b"x")
+    add(b"", b"DGBX\x01", b"\x01", b"echo", protocol="dcp", peer="YQ==")
+    (path.parent / "lines.jsonl").write_text("".join(lines))
+    capture.import_(path.parent / "lines.jsonl", path, segment_bytes=100)
+    return capture.open(path)
+
+
+def numbers(recorded, where, **given):
+    return [row["seq"] for row in recorded.rows(Selection(where=where, **given))]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("type = 'BOR'", [0, 6]),
+        ("sender='b' AND sequence>=4", [10, 11]),
+        ("tags.run = 3", [1, 7]),
+        ("tags.run::string = '3'", [3, 9]),
+        ("tags.run = 3 or tags.run = '3'", [1, 3, 7, 9]),
+        ("tags.Run = 3 and tags.run < 0", [4, 10]),
+        ("not tags.run in (3, 4)", [4, 10]),
+        ("tags.run is not null and sender = 'a'", [1, 2, 3, 4]),
+        ("tags.at is not null", [3, 9]),
+        ('tags."beam.on" is not null', [5, 11]),
+        ("tags.gain = 9007199254740993", [5, 11]),
+        ("tags.raw = 0xff", [4, 10]),
+        ("tags.ok", [3, 9]),
+        ("not tags.ok", [4, 10]),
+        ("tags.site like 'north%' and tags.site not like '% %'", [2, 8]),
+        ("tags.site = 'it''s'", [4, 10]),
+        ("tags.gain between 1.5 and 2 and sender = 'a'", [1, 2]),
+        ("sequence = 8", [12]),
+        ("error is not null", [13]),
+        ("service = 'echo'", [14]),
+        ("peer = 'a'", [14]),
+        ("received_at >= '1970-01-01T00:00:03' and received_at < '1970-01-01T02:00:05+02:00'", [3, 4]),
+        ("received_at = '1970-01-01T00:00:03'", [3]),
+        ("received_at_ns = 3000000999", [3]),
+        ("payload_bytes = 5 and n_frames = 2", [5, 11]),
+    ],
+)
+def test_rows_are_those_with_a_message_of_which_it_holds(recorded, where, expected):
+    assert numbers(recorded, where) == expected
+    selection = Selection(where=where)
+    if selection.spoken != "dcp":
+        of_messages = [seq for seq in expected if seq != 14]
+        assert recorded.decode("cdtp", selection=selection).read_all()["seq"].to_pylist() == of_messages
+
+
+def test_it_holds_of_records_one_by_one(recorded):
+    found = recorded.decode("cdtp", selection=Selection(where="sequence in (7, 9) and sender = 'c'")).read_all()
+    assert found["sequence"].to_pylist() == [7, 9]
+
+
+def test_it_goes_with_everything_else_that_is_selected(recorded):
+    assert numbers(recorded, "sequence > 2", sender="b", type="dat") == [9, 10, 11]
+    assert numbers(recorded, "direction = 'in'", protocol="dcp") == [14]
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+def test_it_holds_of_the_same_messages_in_every_mode(recorded, mode):
+    selection = Selection(where="payload_bytes < 2 or tags.run::double < 0")
+    found = recorded.decode("cdtp", mode=mode, selection=selection, tags={"run": "bigint"}, payload=True).read_all()
+    assert found["seq"].to_pylist() == [0, 1, 4, 6, 7, 10]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("type = 'DAT' and sequnce > 1", r"^where: 1:18: no column 'sequnce', did you mean 'sequence'\?$"),
+        ("sequence > 1 and\n tag.run = 3", r"^where: 2:2: no column 'tag.run', did you mean 'tags.run'\?$"),
+        ("sequence = 1 2", "^where: 1:14: '2' cannot stand here$"),
+        ("sequence >", "^where: 1:10: something is missing at the end$"),
+        ("", "^where: 1:1: there is nothing here$"),
+        ("type = 3", "^where: 1:1: text cannot be compared with number$"),
+        ("type", "^where: 1:1: a comparison is missing here$"),
+        ("tags = 'x'", "^where: 1:1: say which of the tags: tags.NAME$"),
+        ("tags.a = tags.b", "^where: 1:1: say what this is to be compared as: tags.a::bigint"),
+        ("tags.a::int = 1", '^where: 1:1: .*"int" is no type'),
+        ("type::string = 'DAT'", "^where: 1:1: type has a type: leave string out$"),
+        ("tags.ok < true", "^where: 1:1: of true and false none is the greater$"),
+        ("sequence like 'a'", "^where: 1:1: only text can be like something$"),
+        ("received_at > 'noon'", "^where: 1:15: a time is written as"),
+        ("sequence = 99999999999999999999", "^where: 1:12: this number has more than 64 bits$"),
+        ("not " * 3000 + "sequence = 1", "too much in one another"),
+        ("__import__('os')", r"^where: 1:11: .* cannot stand here$"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(where, message):
+    with pytest.raises(LocalProtocolError, match=message):
+        Selection(where=where)
+
+
+def test_columns_of_another_protocol_than_is_decoded(recorded):
+    with pytest.raises(LocalProtocolError, match=r"no message speaks|1:1: no column 'service'"):
+        recorded.decode("cdtp", selection=Selection(where="service = 'echo'"))
+
+
+# What each column holds, row by row, as a naive evaluation has it.
+ROWS = [
+    {
+        "sender": name,
+        "sequence": sequence,
+        "type": "BOR" if sequence == 0 else "DAT",
+        "n_bytes": len(header(sequence, name, tags)) + sequence,
+        **{f"tags.{key}": value for key, value in tags.items()},
+    }
+    for name in ("a", "b")
+    for sequence, tags in enumerate(TAGS)
+]
+NUMBERS = ["sequence", "n_bytes", "tags.run", "tags.gain", "tags.Run"]
+TEXTS = ["sender", "type", "tags.site", "tags.run"]
+
+
+def is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def compared(kind, literals):
+    """Comparisons of columns of a kind with literals: as text, and as a function of a row to true, false or None."""
+
+    def make(column, how, value):
+        written = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+        def holds(row):
+            found = row.get(column)
+            if not (isinstance(found, str) if kind is TEXTS else is_number(found)):
+                return None
+            return {"=": found == value, "<>": found != value, "<": found < value, ">=": found >= value}[how]
+
+        return f"{column} {how} {written}", holds
+
+    return st.builds(make, st.sampled_from(kind), st.sampled_from(["=", "<>", "<", ">="]), literals)
+
+
+def negated(one):
+    def holds(row):
+        found = one[1](row)
+        return None if found is None else not found
+
+    return f"not ({one[0]})", holds
+
+
+def joined(one, how, other):
+    def holds(row):
+        found = {one[1](row), other[1](row)}
+        decides = how == "or"
+        return decides if decides in found else None if None in found else not decides
+
+    return f"({one[0]}) {how} {other[0]}" if how == "or" else f"({one[0]}) and ({other[0]})", holds
+
+
+def null(column, is_null):
+    return f"{column} is {'' if is_null else 'not '}null", lambda row: (row.get(column) is None) == is_null
+
+
+LEAVES = st.one_of(
+    compared(NUMBERS, st.one_of(st.integers(-5, 40), st.floats(-4, 4, allow_subnormal=False))),
+    compared(TEXTS, st.sampled_from(["a", "DAT", "north", "3", "it's"])),
+    st.builds(null, st.sampled_from([*NUMBERS, *TEXTS]), st.booleans()),
+)
+CONDITIONS = st.recursive(
+    LEAVES,
+    lambda parts: st.one_of(st.builds(negated, parts), st.builds(joined, parts, st.sampled_from(["and", "or"]), parts)),
+    max_leaves=6,
+)
+
+
+@given(condition=CONDITIONS)
+@settings(deadline=None, max_examples=60)
+def test_it_holds_of_what_it_holds_of_one_by_one(recorded, condition):
+    where, holds = condition
+    selection = Selection(protocol="cdtp", where=f"sender <= 'b' and ({where})")
+    expected = [seq for seq, row in enumerate(ROWS) if holds(row)]
+    assert [row["seq"] for row in recorded.rows(selection)] == expected
+    assert recorded.decode("cdtp", selection=selection).read_all()["seq"].to_pylist() == expected
