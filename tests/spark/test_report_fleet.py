@@ -40,8 +40,7 @@ def rows_of(text):
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall("<tr>(.*?)</tr>", text, re.DOTALL)]
 
 
-@pytest.mark.usefixtures("session")
-def test_a_report_of_a_fleet(fleet, tmp_path):
+def test_a_report_of_a_fleet(fleet, reported):
     path = fleet(
         *(event(at, NEW, f"e{at}", "old") for at in range(10)),
         *(answer(20 + at, f"e{at}", "old") for at in range(10)),
@@ -58,7 +57,7 @@ def test_a_report_of_a_fleet(fleet, tmp_path):
         (320 * MS, RESPONSE, b"{"),
         (320 * MS, "somebody.elses", b"{"),
     )
-    report = spark.report(path, tmp_path / "report.html")
+    report = reported(path)
     cdt = report.section(spark.CdtSection)
     newest, old = cdt.versions
     assert (old.app_version_name, old.config_id) == ("app", "old")
@@ -102,10 +101,9 @@ def test_a_report_of_a_fleet(fleet, tmp_path):
     assert len(re.findall("<svg", text)) == 5
 
 
-@pytest.mark.usefixtures("session")
-def test_versions_and_endpoints_without_number_are_not_all_listed(fleet, tmp_path):
+def test_versions_and_endpoints_without_number_are_not_all_listed(fleet, reported):
     path = fleet(*(event(at, NEW, f"e{at:03}" * 99, f"c{at:03}" * 99) for at in range(203)))
-    report = spark.report(path, tmp_path / "report.html")
+    report = reported(path)
     cdt = report.section(spark.CdtSection)
     assert (len(cdt.versions), cdt.version_count, len(cdt.lagging), cdt.lagging_count) == (200, 203, 100, 203)
     assert {len(version.config_id) for version in cdt.versions} == {200}
@@ -116,9 +114,8 @@ def test_versions_and_endpoints_without_number_are_not_all_listed(fleet, tmp_pat
     assert "Nothing announced was reported as applied." in text
 
 
-@pytest.mark.usefixtures("session")
-def test_a_fleet_that_says_nothing_of_configurations(fleet, tmp_path):
-    report = spark.report(fleet((0, RESPONSE, b"{"), (MS, RESPONSE, b"[]")), tmp_path / "report.html")
+def test_a_fleet_that_says_nothing_of_configurations(fleet, reported):
+    report = reported(fleet((0, RESPONSE, b"{"), (MS, RESPONSE, b"[]")))
     cdt = report.section(spark.CdtSection)
     assert (cdt.versions, cdt.endpoints, cdt.pulls) == ((), 0, 0)
     assert [section.protocol for section in report.shown] == ["cdt"]

@@ -8,7 +8,6 @@ from test_report_topics import Text
 from peers.mtl import confirm, content, lease, reject, response
 from trunkline import mtl, spark
 
-pytestmark = pytest.mark.usefixtures("session")
 
 S = 10**9
 AGAIN = mtl.encode_table({"redelivered": True})
@@ -43,8 +42,8 @@ def queues(captured):
     return captured(*rows)
 
 
-def test_what_is_known_of_queues_is_shown(queues, tmp_path):
-    report = spark.report(str(queues), tmp_path / "page.html")
+def test_what_is_known_of_queues_is_shown(queues, reported):
+    report = reported(queues)
     section = report.section(spark.MtlSection)
     jobs, dead = section.resources
     assert (jobs.resource, jobs.received, jobs.sent, jobs.bytes) == ("jobs", 10, 6, 100)
@@ -93,19 +92,18 @@ def test_the_page(queues, tmp_path):
     assert len(re.findall(r"<svg ", text)) == 6
 
 
-def test_a_capture_without_contents(captured, tmp_path):
+def test_a_capture_without_contents(captured, reported):
     path = captured(*authorize(0, b"eve", 401))
-    report = spark.report(str(path), tmp_path / "page.html")
+    report = reported(path)
     section = report.section(spark.MtlSection)
     assert (section.resources, section.logins_refused, section.spoken) == ((), 1, True)
-    assert "Resources" not in Text((tmp_path / "page.html").read_text()).words
+    assert "Resources" not in Text(report.path.read_text()).words
 
 
-def test_names_are_data(captured, tmp_path):
+def test_names_are_data(captured, reported):
     name = "<script>" + "x" * 240
     path = captured((0, "in", b"w", content(1, name, b"x")), (5, "out", b"<b>", content(1, name, b"x")))
-    page = tmp_path / "page.html"
-    report = spark.report(str(path), page)
+    report = reported(path)
     (resource,) = report.section(spark.MtlSection).resources
     assert (resource.resource, resource.sent) == (name[:200], 1)
-    assert "<script>x" not in page.read_text()
+    assert "<script>x" not in report.path.read_text()

@@ -51,13 +51,12 @@ def at_broker(at, service, number, latency, worker=b"w"):
     ]
 
 
-@pytest.mark.usefixtures("session")
-def test_a_report_of_services(captured, tmp_path):
+def test_a_report_of_services(captured, reported):
     messages = [row for at in range(100) for row in at_broker(at * MS, b"echo", at, (at + 1) * MS)]
     messages += at_broker(0, b"<b>\xff", 0, 7 * MS)
     messages += [(MS, "dcp", "in", b"c", request(b"none", None))] * 2
     messages += [(MS, "dcp", "in", b"c", [b"", H, b"\x09"])] * 3
-    report = spark.report(captured(*messages), tmp_path / "report.html")
+    report = reported(captured(*messages))
     dcp = report.section(spark.DcpSection)
     echo, none, odd = dcp.services
     assert (echo.service, echo.seen_by, echo.requests, echo.replies, echo.unanswered) == (
@@ -92,8 +91,7 @@ def test_a_report_of_services(captured, tmp_path):
     assert len(re.findall("<svg", text)) == 5
 
 
-@pytest.mark.usefixtures("session")
-def test_both_protocols_have_their_sections(captured, tmp_path):
+def test_both_protocols_have_their_sections(captured, reported):
     path = captured(
         (0, "cdtp", "in", None, [wire.b(0, sender="a", kind=1), msgpack.packb({})]),
         (MS, "cdtp", "in", None, [b"junk", b""]),
@@ -102,7 +100,7 @@ def test_both_protocols_have_their_sections(captured, tmp_path):
         (5 * MS, "dcp", "in", None, reply(b"me", b"1")),
         (5 * MS, "dcp", "in", None, [b"", H]),
     )
-    report = spark.report(path, tmp_path / "report.html")
+    report = reported(path)
     assert [(each.seen_by, each.requests, each.p50_ns) for each in report.section(spark.DcpSection).services] == [
         ("broker", 1, MS),
         ("client", 1, 2 * MS),
@@ -120,10 +118,9 @@ def test_both_protocols_have_their_sections(captured, tmp_path):
     assert names == ["senders", "services", "traffic", *cdtp, *dcp, "errors", "runs"]
 
 
-@pytest.mark.usefixtures("session")
-def test_services_without_number_are_not_all_listed(captured, tmp_path):
+def test_services_without_number_are_not_all_listed(captured, reported):
     messages = [(at, "dcp", "in", b"c", request(f"s{at // 2:03}".encode() * 99, None, b"m")) for at in range(404)]
-    report = spark.report(captured(*messages), tmp_path / "report.html")
+    report = reported(captured(*messages))
     dcp = report.section(spark.DcpSection)
     assert (len(dcp.services), dcp.service_count) == (200, 202)
     assert {len(service.service) for service in dcp.services} == {200}

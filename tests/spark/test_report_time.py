@@ -31,13 +31,12 @@ def told(text, key):
     return json.loads(unescape(re.search(r'data-values="([^"]*)"', figure(text, key))[1]))
 
 
-@pytest.mark.usefixtures("session")
-def test_records_that_came_together_are_spread(captured, tmp_path):
+def test_records_that_came_together_are_spread(captured, reported):
     records = [[number, {}, [b"x" * 90]] for number in range(100)]
     # A hundred records ten seconds apart, and a sender that sends one each second.
     batches = [(at * S, wire.two(*records, sender="batches")) for at in range(0, 121, 10)]
     singles = [(at * S, wire.b(at, sender="singles"), b"x" * 1000) for at in range(121)]
-    report = spark.report(captured(*batches, *singles), tmp_path / "report.html")
+    report = reported(captured(*batches, *singles))
     counts = report.section(spark.CdtpSection).counts
     assert [sender.sender for sender in report.section(spark.CdtpSection).senders] == ["batches", "singles"]
     rates, volumes = counts.rates[0], counts.volumes[0]
@@ -51,11 +50,10 @@ def test_records_that_came_together_are_spread(captured, tmp_path):
     assert set(counts.rates[1].values()) <= {1, 2}
 
 
-@pytest.mark.usefixtures("session")
-def test_single_records_and_those_of_one_moment_are_not_spread(captured, tmp_path):
+def test_single_records_and_those_of_one_moment_are_not_spread(captured, reported):
     one, two = ([[at, {}, [b"x"]] for at in range(number)] for number in (1, 2))
     path = captured((0, wire.two(*one)), (60 * S, wire.two(*one)), (119 * S, wire.two(*two)), (119 * S, wire.two(*two)))
-    rates = spark.report(path, tmp_path / "report.html").section(spark.CdtpSection).counts.rates[0]
+    rates = reported(path).section(spark.CdtpSection).counts.rates[0]
     assert (rates[0], sum(rates.values())) == (1, pytest.approx(6))
     # The second single one counts as it came, and with it begins what is spread until the end.
     assert rates[60] == pytest.approx(1, abs=0.05)
@@ -65,10 +63,9 @@ def test_single_records_and_those_of_one_moment_are_not_spread(captured, tmp_pat
     assert rates[119] > 2
 
 
-@pytest.mark.usefixtures("session")
-def test_bytes_a_second_and_the_values_beside_a_plot(captured, tmp_path):
+def test_bytes_a_second_and_the_values_beside_a_plot(captured, reported):
     rows = [(at * S // 2, wire.b(at, sender="a<'\"&"), b"x" * 2_000_000) for at in range(13)]
-    report = spark.report(captured(*rows), tmp_path / "report.html")
+    report = reported(captured(*rows))
     text = report.path.read_text()
     rate, volume = told(text, "rate"), told(text, "volume")
     (line,) = volume["rows"]

@@ -55,14 +55,13 @@ def passed_on(at, topic, latency, *subscribers):
     ]
 
 
-@pytest.mark.usefixtures("session")
-def test_a_report_of_topics(captured, tmp_path):
+def test_a_report_of_topics(captured, reported):
     rows = [row for at in range(100) for row in passed_on(at * 200 * MS, b"runs", (at + 1) * MS, b"s1", b"s2")]
     rows += [(MS, "in", b"p", put(b"<b>\xff", b"abc"))]
     rows += [(9 * MS, "out", b"\0slow", error(b"disconnected: <i>"))] * 2
     rows += [(at * MS, "out", b"p1", error(b"forbidden")) for at in (5, 2, 8)]
     rows += [(MS, "in", b"p", error(b"from a client")), (MS, "in", b"p", [b"", b"PING"])]
-    report = spark.report(captured(*rows), tmp_path / "report.html")
+    report = reported(captured(*rows))
     mc0 = report.section(spark.Mc0Section)
     runs, odd = mc0.topics
     assert (runs.topic, runs.seen_by, runs.puts, runs.deliveries, runs.fan_out) == ("runs", "middleware", 100, 200, 2.0)
@@ -109,15 +108,14 @@ def test_a_report_of_topics(captured, tmp_path):
     assert len(re.findall("<svg", text)) == 5
 
 
-@pytest.mark.usefixtures("session")
-def test_a_connector_reports_what_it_saw(captured, tmp_path):
+def test_a_connector_reports_what_it_saw(captured, reported):
     path = captured(
         (0, "out", None, put(b"a", b"xyz")),
         (1000 * MS, "in", None, message(b"a", b"xyz")),
         (2000 * MS, "in", None, message(b"a", b"xyz")),
         (2000 * MS, "in", None, error(b"no")),
     )
-    report = spark.report(path, tmp_path / "report.html")
+    report = reported(path)
     mc0 = report.section(spark.Mc0Section)
     (topic,) = mc0.topics
     assert (topic.seen_by, topic.puts, topic.deliveries, topic.bytes, topic.rate) == ("connector", 1, 2, 9, 1.5)
@@ -128,11 +126,10 @@ def test_a_connector_reports_what_it_saw(captured, tmp_path):
     assert "(this connector)" in text
 
 
-@pytest.mark.usefixtures("session")
-def test_topics_and_refusals_without_number_are_not_all_listed(captured, tmp_path):
+def test_topics_and_refusals_without_number_are_not_all_listed(captured, reported):
     rows = [(at * MS, "in", b"p", put(f"t{at // 2:03}".encode() * 99, b"m")) for at in range(404)]
     rows += [(at * MS, "out", b"p%03d" % at, error(b"no")) for at in range(103)]
-    report = spark.report(captured(*rows), tmp_path / "report.html")
+    report = reported(captured(*rows))
     mc0 = report.section(spark.Mc0Section)
     assert (len(mc0.topics), mc0.topic_count, mc0.puts) == (200, 202, 404)
     assert {len(topic.topic) for topic in mc0.topics} == {200}
@@ -143,9 +140,8 @@ def test_topics_and_refusals_without_number_are_not_all_listed(captured, tmp_pat
     assert "195 more" in text
 
 
-@pytest.mark.usefixtures("session")
-def test_a_bus_where_nothing_passed_has_no_tables(captured, tmp_path):
-    report = spark.report(captured((0, "in", b"p", [b"", b"NOOP"]), (MS, "in", b"p", [b""])), tmp_path / "report.html")
+def test_a_bus_where_nothing_passed_has_no_tables(captured, reported):
+    report = reported(captured((0, "in", b"p", [b"", b"NOOP"]), (MS, "in", b"p", [b""])))
     mc0 = report.section(spark.Mc0Section)
     assert (mc0.topics, mc0.topic_count, mc0.puts, mc0.refused) == ((), 0, 0, 0)
     assert [section.protocol for section in report.shown] == ["mc0"]

@@ -27,6 +27,7 @@ from trunkline.capture.reading import (
 )
 from trunkline.capture.recovery import Problem, Recovery, Verification, recover, verify
 from trunkline.capture.replay import replay
+from trunkline.capture.reporting import report
 from trunkline.capture.selecting import Selection
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "open",
     "recover",
     "replay",
+    "report",
     "schema",
     "verify",
 ]

@@ -18,6 +18,7 @@ from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting
 from trunkline.cli.tables import Decoding
+from trunkline.cli.whole import whole
 
 if TYPE_CHECKING:
     from trunkline.capture import Run
@@ -166,6 +167,30 @@ def export(
         message = f"{error}."
         raise typer.BadParameter(message) from None
     decoding.write(directory, out, form, selecting, Output(json=as_json), event="exported")
+
+
+@app.command(
+    epilog=example("trunkline capture report run7 run7.html", "trunkline capture report run7 new.html --since 2h")
+)
+@grouped
+def report(
+    directory: Directory,
+    out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
+    *,
+    selecting: Selecting,
+    as_json: Json = False,
+) -> None:
+    """Writes tables and plots of what was recorded, without Spark: the way for captures of up to some ten million rows."""
+    selection = selecting.selection()
+    from trunkline import capture
+
+    output = Output(json=as_json)
+    with whole(out) as part, Progress("counting (messages)", None) as progress:
+        found = capture.report(directory, part, selection=selection, on_progress=progress.at)
+    if output.json:
+        output.event("report", path=str(out), rows=found.rows)
+    else:
+        output.line(str(out))
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:

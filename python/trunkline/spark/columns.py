@@ -10,6 +10,7 @@ from trunkline import columns as _columns
 from trunkline._arguments import refuse
 from trunkline.columns import BESIDE, COUNTS, Decoder
 from trunkline.errors import LocalProtocolError
+from trunkline.spark._engine import F, mapped
 from trunkline.spark._missing import needs_extra
 
 if TYPE_CHECKING:
@@ -320,8 +321,6 @@ def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> 
     Raises:
         LocalProtocolError: There are not two columns or three.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if len(frames) not in {2, 3}:
         message = (
             f"{len(frames)} columns: there are to be the header and the payload, and before them the envelope if any"
@@ -409,8 +408,6 @@ def from_cdt(
 
 def cdt_columns(body: Column | str, topic: Column | str) -> dict[str, Column | str | None]:
     """The columns of CDT messages, which are one frame each."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     given = as_columns({"body": body, "topic": topic})
     is_there = given["body"].isNotNull()
     return {
@@ -445,8 +442,6 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
 
 def as_columns(given: Mapping[str, Column | str | None]) -> dict[str, Column]:
     """The columns that a column function was given."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     there = ((name, column) for name, column in given.items() if column is not None)
     return {name: F.col(column) if isinstance(column, str) else column for name, column in there}
 
@@ -477,8 +472,6 @@ def sent(
 
 def _head(found: Mapping[str, Column]) -> Column:
     """The payload up to its body, all of it where nobody knows that."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if "n_head" not in found:
         return found["payload"]
     payload, head = found["payload"], found["n_head"]
@@ -492,8 +485,6 @@ def _is_whole(found: Mapping[str, Column], needed: Mapping[str, bool]) -> bool:
 
 def _counted(decoder: Decoder, found: Mapping[str, Column]) -> dict[str, Column]:
     """The numbers of frames and bytes, of the columns that this protocol has frames in."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     frames, total = F.lit(0), F.lit(0).cast("bigint")
     for name, _, _ in decoder.protocol.inputs:
         if name in BESIDE or name not in found:
@@ -509,8 +500,6 @@ def _counted(decoder: Decoder, found: Mapping[str, Column]) -> dict[str, Column]
 
 
 def _bytes(frames: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.aggregate(frames, F.lit(0).cast("bigint"), lambda total, frame: total + F.octet_length(frame))
 
 
@@ -518,16 +507,12 @@ def decode_keeping(
     df: DataFrame, decoder: Decoder, kept: Sequence[str], columns: Iterable[str] | None = None
 ) -> DataFrame:
     """Decodes, and keeps of each row the columns `kept`, where there; of all these it gives those that are wanted."""
-    from pyspark.sql.types import StructType
-
     # Without pyarrow there is no schema, and no function for Spark to call.
     names = decoder.row_schema().names
     inputs = {name for name, _, _ in decoder.protocol.inputs}
     fields = _known(df.schema, {*_TYPES, *inputs, *kept})
     if "protocol" in fields:
         df = df.where(df[fields["protocol"].name] == decoder.protocol.name)
-    decoded = StructType.fromDDL(decoder.row_ddl())
-    assert isinstance(decoded, StructType)
     there = [name for name in kept if name in fields]
     wanted = {*there, *names} if columns is None else set(columns)
     if isinstance(columns, str) or not wanted:
@@ -541,13 +526,17 @@ def decode_keeping(
     only = [name for name in names if name in wanted]
     found = {name: df[field.name] for name, field in fields.items()}
     frames = sent(decoder, found, wanted.intersection(only), df.columns)
-    schema = StructType()
-    for name in stay:
-        schema.add(name, fields[name].dataType)
-    for name in only:
-        schema.add(decoded[name])
+
+    def schema() -> StructType:
+        from pyspark.sql.types import StructField, StructType
+
+        decoded = StructType.fromDDL(decoder.row_ddl())
+        assert isinstance(decoded, StructType)
+        kept = [StructField(name, fields[name].dataType) for name in stay]
+        return StructType(kept + [decoded[name] for name in only])
+
     named = [column.alias(name) for name, column in (stay | frames).items()]
-    return df.select(named).mapInArrow(_columns.rows_of(decoder, list(stay), list(frames), only), schema)
+    return mapped(df.select(named), _columns.rows_of(decoder, list(stay), list(frames), only), schema)
 
 
 def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:

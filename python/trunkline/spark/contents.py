@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trunkline.errors import LocalProtocolError
+from trunkline.spark._engine import F, Window
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
 
@@ -77,9 +78,6 @@ def contents(decoded: DataFrame) -> DataFrame:
 
 def settled(decoded: DataFrame) -> DataFrame:
     """The contents, of rows that have the columns."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     redelivered, properties = _properties(decoded)
     body = ["body"] if "body" in decoded.columns else []
     kind, is_content = F.col("type"), F.col("type") == "content"
@@ -140,8 +138,6 @@ def settled(decoded: DataFrame) -> DataFrame:
 
 def _properties(decoded: DataFrame) -> tuple[Column, list[Column]]:
     """Whether a content says that it comes again, and what else it says."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     types = dict(decoded.dtypes)
     typed = [name for name in types if name.startswith("property_") and name != _REDELIVERED]
     others = [F.to_json(name) if types[name] == "variant" else F.col(name) for name in typed]
@@ -160,9 +156,6 @@ def _properties(decoded: DataFrame) -> tuple[Column, list[Column]]:
 
 def _connected(parts: DataFrame) -> DataFrame:
     """The same without leases and their answers, numbered by the connections of each peer: each begins with a lease."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     so_far = (Window.unboundedPreceding, Window.currentRow)
     of_peer = Window.partitionBy(*_PEER).orderBy("seq").rowsBetween(*so_far)
     of_lease = Window.partitionBy(*_PEER, "lease")
@@ -188,9 +181,6 @@ def _connected(parts: DataFrame) -> DataFrame:
 
 def _tried(found: DataFrame) -> DataFrame:
     """The same, with which delivery each is, and with its fate."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     resource = F.col("resource")
     name = F.when(resource.endswith(_DEAD), F.left(resource, F.length(resource) - len(_DEAD))).otherwise(resource)
     alike = ("capture_id", "direction", "alike")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trunkline.columns import Decoder
+from trunkline.spark._engine import F, Window
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import decode_keeping, need_columns
 
@@ -68,8 +69,6 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
     Raises:
         LocalProtocolError: A column of a capture is missing.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     need_columns(rows, _NEEDED, "requests are paired from")
     decoder = Decoder("dcp", compat_dagbox=compat_dagbox)
     kept = (*_WHERE, "peer", "direction")
@@ -97,9 +96,6 @@ def _at_broker(messages: DataFrame) -> DataFrame:
 
     The response is a reply, or a request that the worker sends on for the same client: that one is a new request too.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     comes, asks = F.col("comes"), F.col("asks")
     call = ("capture_id", "address", "metadata")
     address = F.when(comes & asks, F.coalesce("client", "peer")).otherwise(F.col("client"))
@@ -206,8 +202,6 @@ def _at_broker(messages: DataFrame) -> DataFrame:
 
 def _at_peers(messages: DataFrame) -> DataFrame:
     """A worker is sent requests and responds; it asks as a client does, whose own requests go out and replies come in."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     comes, asks = F.col("comes"), F.col("asks")
     responds = ~comes & (~asks | F.col("client").isNotNull())
     together = messages.repartition("capture_id", "metadata")
@@ -263,8 +257,6 @@ def _at_peers(messages: DataFrame) -> DataFrame:
 
 
 def _event(name: str, request: Column, *, worker: Column | None) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
     address = F.lit(None).cast("binary") if worker is None else worker
     return F.struct(F.lit(name).alias("name"), request.alias("request"), address.alias("worker"))
 
@@ -284,9 +276,6 @@ def _paired(
     Added is `name`, for each that closes one: that one's `value`, which is its `seq` unless given, and of `also` the
     columns likewise. For one that closes none they are null.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     in_order = Window.partitionBy(*by).orderBy("seq")
     before = in_order.rowsBetween(Window.unboundedPreceding, -1)
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline.spark._engine import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
 
@@ -62,8 +63,6 @@ def rollout(decoded: DataFrame) -> DataFrame:
 
 def ways(decoded: DataFrame) -> DataFrame:
     """The way of each configuration to each endpoint, a row for each: of each step the first and the last time, and how often."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     received_at = F.col("received_at_ns")
     steps = {
         "available": F.col("type") == "ConfigNewAvailable",
@@ -84,6 +83,4 @@ def ways(decoded: DataFrame) -> DataFrame:
 
 
 def _moment(column: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.timestamp_micros(F.expr(f"{column} div 1000"))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trunkline._native.columns import Gaps, Runs
 from trunkline.columns import Decoder
+from trunkline.spark._engine import F, mapped
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import decode_keeping, need_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
-__all__ = ["runs", "skipped"]
+__all__ = ["count_runs", "runs", "skipped"]
 
 _NEEDED = ("capture_id", "seq", "received_at_ns", "header", "payload", "n_frames", "n_bytes")
 
@@ -40,8 +43,11 @@ def runs(rows: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column of a capture is missing.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    return count_runs(rows)
 
+
+def count_runs(rows: DataFrame, *, json: bool = False) -> DataFrame:
+    """The runs, with `config` and `metadata` as JSON text where that is asked for."""
     need_columns(rows, _NEEDED, "runs take")
     messages = decode_keeping(rows, Decoder("cdtp", tags=None), _KEPT, (*_KEPT, *_SAID)).where(_NUMBERED)
     # What BOR and EOR say comes from their frames. There are few of them, and finding them costs less than to have the
@@ -59,9 +65,8 @@ def runs(rows: DataFrame) -> DataFrame:
             F.get("payload", F.lit(0)).alias("payload"),
         )
     )
-    return _in_order(messages.unionByName(frames, allowMissingColumns=True), ("capture_id", "sender")).mapInArrow(
-        _count, Runs.ddl()
-    )
+    together = _in_order(messages.unionByName(frames, allowMissingColumns=True), ("capture_id", "sender"))
+    return mapped(together, functools.partial(_count, json=json), lambda: Runs.ddl(json=json))
 
 
 def skipped(messages: DataFrame, source: Sequence[str], kept: Sequence[str]) -> DataFrame:
@@ -69,9 +74,11 @@ def skipped(messages: DataFrame, source: Sequence[str], kept: Sequence[str]) -> 
 
     `messages` are decoded ones with `seq`, `record`, `type` and `sequence`; the texts `source` tell senders apart.
     """
-    from pyspark.sql.types import LongType, StructType
 
-    schema = StructType([messages.schema[name] for name in kept]).add("missed", LongType())
+    def schema() -> StructType:
+        from pyspark.sql.types import LongType, StructType
+
+        return StructType([messages.schema[name] for name in kept]).add("missed", LongType())
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gaps = Gaps(source)
@@ -79,7 +86,7 @@ def skipped(messages: DataFrame, source: Sequence[str], kept: Sequence[str]) -> 
             yield batch.select(kept).append_column("missed", gaps.record(batch))
 
     numbered = messages.where(f"({_NUMBERED}) AND sequence IS NOT NULL")
-    return _in_order(numbered, source).mapInArrow(find, schema)
+    return mapped(_in_order(numbered, source), find, schema)
 
 
 def _in_order(messages: DataFrame, source: Sequence[str]) -> DataFrame:
@@ -87,8 +94,8 @@ def _in_order(messages: DataFrame, source: Sequence[str]) -> DataFrame:
     return messages.repartition(*source).sortWithinPartitions(*source, "seq", "record")
 
 
-def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    counted = Runs()
+def _count(batches: Iterator[pa.RecordBatch], *, json: bool) -> Iterator[pa.RecordBatch]:
+    counted = Runs(json=json)
     for batch in batches:
         yield from counted.record(batch)
     yield counted.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline.spark._engine import F, Window
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
 
@@ -60,8 +61,6 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     need_columns(decoded, TOPIC_COLUMNS, "topics take what `decode` makes of")
     moment = F.timestamp_micros(F.expr("received_at_ns div 1000"))
     counted = count_topics(timed(passing(decoded)), F.window(moment, window).alias("window"))
@@ -70,8 +69,6 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
 
 def passing(decoded: DataFrame) -> DataFrame:
     """The messages that pass through topics, with who saw them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     is_put = F.col("verb") == "PUT"
     at_middleware = F.col("peer").isNotNull()
     # A middleware receives PUTs and sends MESSAGEs, a connector does the reverse; all else nobody takes.
@@ -93,9 +90,6 @@ def passing(decoded: DataFrame) -> DataFrame:
 
 def timed(passed: DataFrame) -> DataFrame:
     """The same, and of those a middleware delivered how long that took."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     # The columns that a MESSAGE has in common with its PUT. This is the only time that messages move.
     common = ("capture_id", "topic", "alike")
     together = passed.repartition(*common)
@@ -113,8 +107,6 @@ def timed(passed: DataFrame) -> DataFrame:
 
 def count_topics(passed: DataFrame, *by: Column) -> DataFrame:
     """Counts what passed by topic, and by more; with when, and with `max_ns`, the longest way through a middleware."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     is_put, at_middleware = F.col("is_put"), F.col("seen_by") == "middleware"
     is_once = is_put | ~at_middleware
     counted = passed.groupBy(*by, "seen_by", "topic").agg(

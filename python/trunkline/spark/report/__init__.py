@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trunkline.spark._engine import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import need_columns
 from trunkline.spark.report import cdt, cdtp, counting, dcp, mc0, mtl
@@ -77,15 +78,28 @@ def report(
         LocalProtocolError: A column of a capture is missing.
         OSError: The file cannot be written.
     """
+    out = checked(out_html)
+    if isinstance(capture, str | os.PathLike):
+        return make(_read(capture), out, name or os.fspath(capture))
+    return make(capture, out, name)
+
+
+def checked(out_html: str | os.PathLike[str]) -> Path:
+    """Where a page goes, if that can be.
+
+    Raises:
+        FileNotFoundError: There is no such directory.
+    """
     # Whether plots can be made is to be known before anything is counted.
     importlib.import_module("trunkline.spark.report.plots")
     out = Path(out_html)
     if not out.parent.is_dir():
         raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))
-    if isinstance(capture, str | os.PathLike):
-        rows, name = _read(capture), name or os.fspath(capture)
-    else:
-        rows = capture
+    return out
+
+
+def make(rows: DataFrame, out: Path, name: str | None) -> Report:
+    """Counts rows of a capture, and writes the page."""
     total = _total(rows)
     sections = [count(rows, total) for count in _SECTIONS]
     # Of CDTP there is more to say: who sent them.
@@ -104,8 +118,6 @@ def report(
 
 
 def _total(rows: DataFrame) -> Total:
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     need_columns(rows, ("received_at_ns", "n_bytes"), "a report takes")
     counted = rows.agg(F.count("*"), F.sum("n_bytes"), F.min("received_at_ns"), F.max("received_at_ns")).first()
     assert counted is not None
@@ -115,8 +127,6 @@ def _total(rows: DataFrame) -> Total:
 
 def _volumes(rows: DataFrame, total: Total, protocols: Sequence[str]) -> dict[str, dict[int, int]]:
     """Bytes of all frames by protocol and bucket."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     when = counting.bucket("received_at_ns", total.clock)
     known = rows.where(F.col("protocol").isin(*protocols))
     found: dict[str, dict[int, int]] = {}

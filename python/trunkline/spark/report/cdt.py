@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import latency, moment, readable
 from trunkline.columns import Decoder
+from trunkline.spark._engine import F, Window
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, legend, line, table
@@ -292,8 +293,6 @@ def _id(config_id: str) -> str:
 
 def count(rows: DataFrame, total: Total) -> CdtSection:
     """Counts what these rows of a capture hold."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if "protocol" not in {name.lower() for name in rows.columns}:
         return CdtSection()
     spoken = rows.where(F.col("protocol") == "cdt")
@@ -338,9 +337,6 @@ def count(rows: DataFrame, total: Total) -> CdtSection:
 
 def _fleet(messages: DataFrame) -> DataFrame:
     """The ways of configurations, and whether each is what its endpoint was told of last, and what it has."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     endpoint = Window.partitionBy("app_version_name", "endpoint_id")
 
     def is_last(name: str) -> Column:
@@ -361,8 +357,6 @@ def _fleet(messages: DataFrame) -> DataFrame:
 
 def _versions(fleet: DataFrame) -> tuple[tuple[VersionReport, ...], int]:
     """The newest versions, and how many there are in all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     counted = (
         fleet.groupBy("app_version_name", "config_id")
         .agg(
@@ -388,8 +382,6 @@ def _versions(fleet: DataFrame) -> tuple[tuple[VersionReport, ...], int]:
 
 def _lagging(fleet: DataFrame) -> tuple[tuple[LaggingEndpoint, ...], int, int]:
     """The endpoints that have waited longest, how many wait in all, and how many there are."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     lagging = fleet.where("is_wanted AND NOT is_in_use")
     found = lagging.select(
         "app_version_name",
@@ -408,8 +400,6 @@ def _lagging(fleet: DataFrame) -> tuple[tuple[LaggingEndpoint, ...], int, int]:
 
 def _refused(messages: DataFrame) -> tuple[tuple[RefusedPull, ...], int, int]:
     """The statuses and reasons with most answers, how many such answers there are in all, and how many of success."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     answers = messages.where("type = 'ConfigResponse' AND status_code IS NOT NULL")
     is_good = F.col("status_code").between(200, 299)
     counted = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline.spark._engine import F, Window
 from trunkline.spark.report.counting import bucket
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ def spread(records: DataFrame, clock: Clock) -> DataFrame:
     `records` are decoded ones of header 2. Those of a message that has several count evenly from its sender's previous
     message to this one: a sender that is steady is so at any scale, though it sends but now and then.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     source = ("capture_id", "endpoint", "sender")
     batches = records.groupBy(*source, "seq").agg(
         F.count("*").alias("messages"), F.first("n_bytes").alias("bytes"), F.first("received_at_ns").alias("end")

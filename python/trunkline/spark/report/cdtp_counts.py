@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._text import amount, moment, readable
 from trunkline.columns import Decoder
+from trunkline.spark._engine import F, Window
 from trunkline.spark.columns import decode_keeping, need_columns
 from trunkline.spark.report.cdtp_batches import spread
 from trunkline.spark.report.counting import bucket
@@ -122,8 +123,6 @@ def count(rows: DataFrame, total: Total) -> Counts:
 
 
 def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
-
     decoder = Decoder("cdtp", tags=None)
     decoded = decode_keeping(rows, decoder, kept, kept + only)
     return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
@@ -131,9 +130,6 @@ def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> D
 
 def _parts(rows: DataFrame, when: Column) -> DataFrame:
     """The messages, counted by all that the report tells apart."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     only = ("record", "variant", "sender", "sequence", "payload_bytes", "error")
     messages = _decoded(rows, ("endpoint", "received_at_ns", "n_bytes"), only)
     good = F.col("variant").isNotNull()
@@ -156,8 +152,6 @@ def _gaps(rows: DataFrame, when: Column) -> DataFrame:
 
     Each number is held against the highest one before it since the begin of the run, as a receiver does (CDTP-21).
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     only = ("record", "sender", "type", "sequence")
     messages = _decoded(rows, ("capture_id", "seq", "endpoint", "received_at_ns"), only)
     missed = skipped(messages, ("capture_id", "endpoint", "sender"), ("sender", "received_at_ns"))
@@ -166,8 +160,6 @@ def _gaps(rows: DataFrame, when: Column) -> DataFrame:
 
 def _batches(rows: DataFrame, clock: Clock) -> DataFrame:
     """What came of senders of CDTP2, by sender and bucket."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     # What says so is at the very beginning: all else need not be decoded to be left out.
     rows = rows.where(F.contains(F.substring("header", 1, 10), F.lit(b"CDTP\x02")))
     kept = ("capture_id", "seq", "endpoint", "received_at_ns", "n_bytes")
@@ -176,8 +168,6 @@ def _batches(rows: DataFrame, clock: Clock) -> DataFrame:
 
 def _gather(parts: DataFrame, batches: DataFrame, gaps: DataFrame, clock: Clock) -> Counts:
     """Brings the counts here, with the senders there is no room for folded into one."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     by_owner = parts.where("owner IS NOT NULL").groupBy("owner").agg(F.sum("messages").alias("messages"))
     largest = by_owner.orderBy(F.desc("messages"), "owner").limit(SENDERS)
     names = [row["owner"] for row in largest.collect()]

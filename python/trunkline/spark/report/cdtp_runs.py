@@ -9,9 +9,10 @@ from html import escape
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from trunkline._text import amount, moment, readable, span
+from trunkline.spark._engine import F
 from trunkline.spark.report.html import line, table
 from trunkline.spark.report.model import NAME, largest_first
-from trunkline.spark.runs import runs
+from trunkline.spark.runs import count_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -164,11 +165,9 @@ class RunCounts:
 
 def count(rows: DataFrame) -> RunCounts:
     """Counts the runs in these rows of a capture."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     names = {name: F.left(name, F.lit(NAME)) for name in ("sender", "run_id")}
-    said = {name: F.left(F.to_json(name), F.lit(SAID)) for name in ("config", "metadata")}
-    found = runs(rows).withColumns(names | said).select(*RunReport.__dataclass_fields__).persist()
+    said = {name: F.left(name, F.lit(SAID)) for name in ("config", "metadata")}
+    found = count_runs(rows, json=True).withColumns(names | said).select(*RunReport.__dataclass_fields__).persist()
     order = (F.col("condition") == "GOOD", F.desc("first_received_at_ns"), "sender", F.desc("ordinal"))
     try:
         conditions = {row["condition"]: row["count"] for row in found.groupBy("condition").count().collect()}

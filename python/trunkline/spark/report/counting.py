@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline.spark._engine import F
 from trunkline.spark.report.model import largest_first
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ DECADE = 10
 
 def bucket(moment: str, clock: Clock) -> Column:
     """Which part of the time a moment is in, by the name of its column, in nanoseconds since 1970."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     return F.floor((F.col(moment) - clock.first_ns) / clock.bucket_ns).cast("int")
 
 
@@ -40,8 +39,6 @@ def spread(rows: DataFrame, at: Column) -> dict[int, dict[int, int]]:
 
     A class n is from 10^(n/10) nanoseconds to the next one. What is shorter, as two clocks may make it, is in the first.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     which = F.floor(F.log10(F.greatest("latency_ns", F.lit(1))) * DECADE).cast("int")
     return _count(rows.where("latency_ns IS NOT NULL"), at, which)
 

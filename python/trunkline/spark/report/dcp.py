@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import latency, readable
 from trunkline.columns import Decoder
+from trunkline.spark._engine import F
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
@@ -191,8 +192,6 @@ class DcpSection(Section):
 
 def count(rows: DataFrame, total: Total) -> DcpSection:
     """Counts the requests in these rows of a capture."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if "protocol" not in {name.lower() for name in rows.columns}:
         return DcpSection()
     spoken = rows.where(F.col("protocol") == "dcp")
@@ -222,8 +221,6 @@ def count(rows: DataFrame, total: Total) -> DcpSection:
 
 def _largest(requests: DataFrame) -> tuple[tuple[ServiceReport, ...], int]:
     """The services with most requests, and how many there are in all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     latency = F.percentile_approx("latency_ns", [0.5, 0.9, 0.99], 10_000)
     services = (
         requests.groupBy("service", "seen_by")
@@ -246,7 +243,6 @@ def _largest(requests: DataFrame) -> tuple[tuple[ServiceReport, ...], int]:
 
 def _place(coloured: Sequence[ServiceReport]) -> Column:
     """The index of a service as a role saw it, `OTHERS` for one without a colour."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def is_of(service: ServiceReport) -> Column:
         return (F.col("service") == service.service) & (F.col("seen_by") == service.seen_by)

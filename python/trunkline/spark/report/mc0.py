@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import amount, latency, moment, readable
 from trunkline.columns import Decoder
+from trunkline.spark._engine import F
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
@@ -255,8 +256,6 @@ class Mc0Section(Section):
 
 def count(rows: DataFrame, total: Total) -> Mc0Section:
     """Counts what these rows of a capture hold."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if "protocol" not in {name.lower() for name in rows.columns}:
         return Mc0Section()
     spoken = rows.where(F.col("protocol") == "mc0")
@@ -294,8 +293,6 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
 
 def _largest(passed: DataFrame) -> tuple[tuple[TopicReport, ...], tuple[int, int, int]]:
     """The topics with most messages; and how many topics, PUTs and MESSAGEs there are in all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     counted = count_topics(passed).persist()
     try:
         order = (F.desc(F.col("puts") + F.col("deliveries")), "topic", "seen_by")
@@ -308,7 +305,6 @@ def _largest(passed: DataFrame) -> tuple[tuple[TopicReport, ...], tuple[int, int
 
 def _place(coloured: Sequence[TopicReport]) -> Column:
     """The index of a topic, `OTHERS` for one without a colour."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def is_of(topic: TopicReport) -> Column:
         return (F.col("topic") == topic.topic) & (F.col("seen_by") == topic.seen_by)
@@ -319,8 +315,6 @@ def _place(coloured: Sequence[TopicReport]) -> Column:
 
 def _refusals(decoded: DataFrame) -> tuple[tuple[RefusalReport, ...], int]:
     """The errors that a middleware sent or a connector received by text and peer, and how many there are in all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     goes_out, at_middleware = F.col("direction") == "out", F.col("peer").isNotNull()
     counted = (
         decoded.where((F.col("verb") == "ERROR") & (goes_out == at_middleware))

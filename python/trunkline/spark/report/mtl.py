@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import amount, latency, moment, readable
 from trunkline.columns import Decoder
+from trunkline.spark._engine import F, Window
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.contents import CONTENT_COLUMNS, settled
 from trunkline.spark.report import counting
@@ -251,8 +252,6 @@ class MtlSection(Section):
 
 def count(rows: DataFrame, total: Total) -> MtlSection:
     """Counts what these rows of a capture hold."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-
     if "protocol" not in {name.lower() for name in rows.columns}:
         return MtlSection()
     spoken = rows.where(F.col("protocol") == "mtl")
@@ -292,9 +291,6 @@ def count(rows: DataFrame, total: Total) -> MtlSection:
 
 def _contents(decoded: DataFrame) -> DataFrame:
     """Contents with when each came to wait and when it did no more, as far as it did."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     comes = F.col("direction") == "in"
     found = settled(decoded.select(*CONTENT_COLUMNS, "property_redelivered", "properties"))
     # Where a reader settles nothing, what went to it is gone.
@@ -317,8 +313,6 @@ def _contents(decoded: DataFrame) -> DataFrame:
 
 def _resources(contents: DataFrame) -> tuple[tuple[ResourceReport, ...], dict[str, int]]:
     """The resources with most contents, and what there is of all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     comes, fate = F.col("comes"), F.col("fate")
 
     def percentiles(of: Column) -> Column:
@@ -360,9 +354,6 @@ def _over_time(
 
     What came first is taken to leave first: the oldest is the one whose number is one more than what has left.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     places = {resource.resource: at for at, resource in enumerate(coloured)}
     first = total.first_ns or 0
 
@@ -410,9 +401,6 @@ def _cumulated(rows: Sequence[tuple[str, int, int]], places: Mapping[str, int]) 
 
 def _logins(decoded: DataFrame) -> tuple[tuple[RefusedLogin, ...], int]:
     """The peers with most steps of logins that were refused, and how many there are in all."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     in_order = Window.partitionBy("capture_id", "endpoint", "peer").orderBy("seq")
     asked = F.last(F.lower("name"), ignorenulls=True).over(in_order)
     control = decoded.where(F.col("type").isin("command", "reply")).withColumn("asked", asked)

@@ -1,0 +1,136 @@
+"""The report of a capture, counted by DuckDB and by Spark: `python -m benches.spark.report [--fast]`.
+
+The capture is of seven parts CDTP, a part each of DCP and mc0 that pass a server, and one of MTL and CDT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgpack
+
+from benches.measure import RESULTS, machine
+from trunkline._native.capture import Import
+
+ROWS = (1_000_000, 10_000_000)
+SENDERS, PER_RUN, PEERS = 20, 50_000, 50
+MS = 10**6
+
+Row = tuple[str, str, bytes | None, str | None, list[bytes]]
+
+
+def cdtp() -> Iterator[Row]:
+    """Senders in turn, with runs of their own, numbers that are skipped, and payloads of 100 bytes."""
+    number = struct.Struct(">Q")
+    begins = [msgpack.packb("CDTP\x01") + msgpack.packb(f"Detector.d{at}") for at in range(SENDERS)]
+    ends = {kind: bytes([kind]) + b"\xcf" for kind in range(3)}
+    configuration, payload = msgpack.packb({"threshold": 12.5}), bytes(100)
+    sequence = 0
+    while True:
+        place = sequence % PER_RUN
+        kind = 1 if place == 0 else 2 if place == PER_RUN - 1 else 0
+        # One in 5000 is missing.
+        if place % 5000 != 4321:
+            for begin in begins:
+                header = begin + ends[kind] + number.pack(sequence) + b"\x80"
+                yield "cdtp", "in", None, None, [header, payload if kind == 0 else configuration]
+        sequence += 1
+
+
+def dcp() -> Iterator[Row]:
+    """Requests of many clients, which a broker gives to a worker and answers."""
+    for number in range(1 << 40):
+        client, metadata = b"c%d" % (number % PEERS), number.to_bytes(8, "big")
+        service = b"service%d" % (number % 5)
+        head, tail = [b"", b"DGBX\x01"], [b"", metadata, b"", b"x" * 20]
+        yield "dcp", "in", client, None, [*head, b"\x04", service, *tail]
+        yield "dcp", "out", b"w", None, [*head, b"\x04", service, client, *tail]
+        yield "dcp", "in", b"w", None, [*head, b"\x05", client, *tail]
+        yield "dcp", "out", client, None, [*head, b"\x05", client, *tail]
+
+
+def mc0() -> Iterator[Row]:
+    """Topics with two subscribers each."""
+    for number in range(1 << 40):
+        said = [b"TOPIC", b"topic%d" % (number % 10), b"", b"%d" % number + b"x" * 20]
+        yield "mc0", "in", b"p%d" % (number % PEERS), None, [b"", b"PUT", *said]
+        for peer in (b"s1", b"s2"):
+            yield "mc0", "out", peer, None, [b"", b"MESSAGE", *said]
+
+
+def mtl() -> Iterator[Row]:
+    """Contents of a writer that the server confirms, and the same to a reader that does."""
+    name, size = struct.Struct(">BQ"), b"\x04jobs" + bytes(4)
+    for number in range(1, 1 << 40):
+        content = [name.pack(5, number) + size, b"x" * 50]
+        confirm = [name.pack(6, number) + b"\0", b""]
+        yield "mtl", "in", b"w", None, content
+        yield "mtl", "out", b"w", None, confirm
+        yield "mtl", "out", b"r", None, content
+        yield "mtl", "in", b"r", None, confirm
+
+
+def cdt() -> Iterator[Row]:
+    """Configurations of a fleet: announced, pulled, applied."""
+    events = "kaa.v1.events.cdp.endpoint.config.Config"
+    subjects = (f"{events}NewAvailable", "kaa.v1.service.cmx.cmx2cdp.ConfigResponse", f"{events}Updated")
+    for number in range(1 << 40):
+        said = {"correlationId": "c", "timestamp": 1, "timeout": 0, "endpointMessageId": "m", "appVersionName": "app"}
+        said |= {"endpointId": f"e{number % 10_000}", "configId": f"v{number // 10_000}"}
+        answer = {"contentType": "t", "content": {"bytes": ""}, "statusCode": 200, "reasonPhrase": "OK"}
+        for subject, more in zip(subjects, ({}, answer, {}), strict=True):
+            yield "cdt", "in", None, subject, [json.dumps(said | more).encode()]
+
+
+def record(path: Path, rows: int) -> None:
+    """A capture of so many rows, a millisecond apart."""
+    parts = [cdtp(), dcp(), mc0(), mtl(), cdt()]
+    shares = [0] * 14 + [1] * 2 + [2] * 2 + [3, 4]
+    recording = Import(path)
+    for at in range(rows):
+        protocol, direction, peer, topic, frames = next(parts[shares[at % len(shares)]])
+        recording.append(
+            1_795_251_125 * 10**9 + at * MS, frames, protocol=protocol, direction=direction, peer=peer, topic=topic
+        )
+    recording.commit()
+
+
+def measure(command: str, capture: Path, out: Path) -> tuple[float, float]:
+    """The seconds that a command takes, and the most memory in GB that one of its processes has."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "trunkline", *command.split(), str(capture), str(out)])
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0, status
+    return time.perf_counter() - start, used.ru_maxrss / 1e6
+
+
+def main(*, fast: bool) -> None:
+    """Makes captures, reports each with both, and writes what that took."""
+    head = machine()
+    lines = ["# Reports of captures", "", head, "", __doc__.partition("\n\n")[2].strip(), ""]
+    lines += ["| rows | command | seconds | GB of the largest process |", "|---|---|---|---|"]
+    for rows in (2_000,) if fast else ROWS:
+        with tempfile.TemporaryDirectory() as directory:
+            capture, out = Path(directory, "capture"), Path(directory, "report.html")
+            record(capture, rows)
+            for command in ("capture report",) if fast else ("capture report", "spark report"):
+                wall, memory = measure(command, capture, out)
+                lines.append(f"| {rows:,} | `trunkline {command}` | {wall:.1f} | {memory:.1f} |")
+    if not fast:
+        (RESULTS / "report.md").write_text("\n".join([*lines, ""]))
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    main(fast=parser.parse_args().fast)

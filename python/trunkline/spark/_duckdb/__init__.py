@@ -1,0 +1,1 @@
+"""pyspark's `DataFrame`, as far as reports use it, on DuckDB in this process."""
