@@ -71,7 +71,7 @@ def table(session):
 
 
 @pytest.fixture
-def reported(session, tmp_path):
+def reported(session, tmp_path):  # noqa: ARG001 - reports take the session there is
     """Reports a capture with Spark and with DuckDB, which are to say the same."""
 
     def make(path):

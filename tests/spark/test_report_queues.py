@@ -8,7 +8,6 @@ from test_report_topics import Text
 from peers.mtl import confirm, content, lease, reject, response
 from trunkline import mtl, spark
 
-
 S = 10**9
 AGAIN = mtl.encode_table({"redelivered": True})
 

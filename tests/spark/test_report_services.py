@@ -4,7 +4,6 @@ import re
 from html.parser import HTMLParser
 
 import msgpack
-import pytest
 import reference as wire
 
 from trunkline import spark

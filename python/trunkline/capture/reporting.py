@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from trunkline._extras import needs
 from trunkline.capture import reading
@@ -15,6 +15,7 @@ from trunkline.errors import CaptureError, LocalProtocolError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from trunkline.spark.report import Report
 
@@ -63,7 +64,7 @@ def report(
             rows = session.read(opened)
             if selection is not None:
                 rows = rows.join(session.frame_of(_wanted(opened, selection)), ["seq"], "left_semi")
-            return make(rows, out, name or os.fspath(capture))
+            return make(cast("DataFrame", rows), out, name or os.fspath(capture))
     except duckdb.OutOfMemoryException as error:
         message = f"{memory} of memory, and what there is of {tempfile.gettempdir()}, do not do: {_said(error)}"
         raise LocalProtocolError(message) from error

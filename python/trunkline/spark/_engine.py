@@ -7,7 +7,7 @@ would give, and within `here` those of `trunkline.spark._duckdb`, whose tables h
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ if not TYPE_CHECKING:
 
 def mapped(
     rows: DataFrame,
-    function: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: Callable[[], StructType | str],
 ) -> DataFrame:
     """What a function makes of rows: `mapInArrow`, for which Spark wants to know the types, and DuckDB does not."""
@@ -51,7 +51,7 @@ def mapped(
 
 
 @contextmanager
-def here(memory: str, on_rows: Callable[[int], None]) -> Iterator[Session]:
+def here(memory: str, on_rows: Callable[[int], object]) -> Iterator[Session]:
     """Has DuckDB count; see `Session`."""
     from trunkline.spark._duckdb.session import Session
 

@@ -21,7 +21,7 @@ _BATCH = 100_000
 _TYPES = {"varchar": "string", "blob": "binary", "integer": "int"}
 
 
-class Row(tuple[Any, ...]):
+class Row(tuple[Any, ...]):  # noqa: SLOT001 - it has its names beside
     """Values, which have names."""
 
     _names: tuple[str, ...]
@@ -75,7 +75,7 @@ class DataFrame:
         self._held = held
 
     def _then(self, sql: str, columns: Sequence[str] | None = None, *others: DataFrame) -> DataFrame:
-        held = dict.fromkeys([*self._held, *itertools.chain.from_iterable(other._held for other in others)])
+        held = dict.fromkeys([*self._held, *itertools.chain.from_iterable(other._held for other in others)])  # noqa: SLF001 - of this class
         return DataFrame(self._session, sql, self.columns if columns is None else columns, tuple(held))
 
     def _from(self) -> str:

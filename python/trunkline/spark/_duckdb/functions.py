@@ -8,7 +8,7 @@ from typing import TypeVar
 from trunkline.spark._duckdb.column import Case, Column, Descending, column, literal
 
 # Those that both call alike.
-__all__ = [
+_ALIKE = [
     *("array", "bin", "bool_or", "coalesce", "concat", "count_if", "floor", "greatest", "grouping"),
     *("lag", "lead", "least", "left", "length", "log10", "lower", "map_entries", "max", "min", "row_number", "sum"),
 ]
@@ -18,7 +18,7 @@ _Name = str | Column
 
 
 def __getattr__(name: str) -> Callable[..., Column]:
-    if name not in __all__:
+    if name not in _ALIKE:
         raise AttributeError(name)
     return lambda *of: _call("array_value" if name == "array" else name, *of)
 
