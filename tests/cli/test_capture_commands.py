@@ -364,6 +364,32 @@ def test_capture_alone_loads_no_pyarrow(recorded):
     subprocess.run([sys.executable, "-c", code, recorded], check=True, capture_output=True)
 
 
+def test_a_report_takes_no_spark(run, recorded, tmp_path):
+    out, err = run("capture", "report", recorded, "report.html")
+    assert (out, err) == ("report.html\n", "")
+    page = (tmp_path / "report.html").read_text()
+    assert "D.one" in page
+    assert "D.three" in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "recorded.jsonl", "report.html"]
+
+
+def test_a_report_of_what_is_selected(run, recorded, tmp_path):
+    out, _ = run("capture", "report", recorded, "one.html", "--sender", "D.one", "--json")
+    assert json.loads(out) == {"event": "report", "path": "one.html", "rows": 1}
+    out, _ = run("capture", "report", recorded, "one.html", "--where", "type = 'DAT' and sender like 'D.t%'", "--json")
+    assert json.loads(out)["rows"] == 2
+    assert "D.one" not in (tmp_path / "one.html").read_text()
+
+
+def test_a_report_that_cannot_be_made(run, recorded, tmp_path):
+    _, err = run("capture", "report", "nothing", "report.html", returncode=1)
+    assert err.startswith("trunkline: error: nothing: ")
+    _, err = run("capture", "report", recorded, "none/report.html", returncode=1)
+    assert "No such file or directory" in err
+    _, err = run("capture", "report", recorded, "capture/report.html", returncode=1)
+    assert not list(tmp_path.glob("**/report.html"))
+
+
 @pytest.fixture
 def with_runs(run, tmp_path):
     """A capture of two runs, one with a gap and without an end."""
