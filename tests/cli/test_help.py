@@ -113,7 +113,7 @@ def test_version(run):
 
 def test_completion_is_there(run):
     words = {"_TRUNKLINE_COMPLETE": "complete_bash", "COMP_WORDS": "trunkline capture re", "COMP_CWORD": "2"}
-    assert run(env=words)[0].split() == ["replay", "recover"]
+    assert run(env=words)[0].split() == ["report", "replay", "recover"]
 
 
 @pytest.mark.parametrize(
