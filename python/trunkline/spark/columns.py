@@ -128,7 +128,7 @@ def decode(
     - ``"variant"``: one VARIANT `tags`;
     - ``"json"``: one `tags` of JSON text, as `to_json` makes it of the VARIANT;
     - ``{"run": "bigint", "gain": "double"}``: `tag_run` and `tag_gain`, null where a message has no such tag or one of
-      another type; the types are bigint, double, string, boolean, binary and timestamp; ``"*": "variant"`` or
+      another type; the types are bigint, double, string, boolean, binary, timestamp and json; ``"*": "variant"`` or
       ``"*": "json"`` adds one of all others;
     - None: none.
 
