@@ -19,6 +19,7 @@ BENCHES = [
     "benches.cdt.codec",
     "benches.cdt.pulls",
     "benches.spark.decode",
+    "benches.spark.report",
 ]
 
 

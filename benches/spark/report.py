@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgpack
 
-from benches.measure import RESULTS, machine
+from benches.measure import machine, save
 from trunkline._native.capture import Import
 
 ROWS = (1_000_000, 10_000_000)
@@ -117,6 +117,7 @@ def main(*, fast: bool) -> None:
     """Makes captures, reports each with both, and writes what that took."""
     head = machine()
     lines = ["# Reports of captures", "", head, "", __doc__.partition("\n\n")[2].strip(), ""]
+    data: dict[str, object] = {"machine": head}
     lines += ["| rows | command | seconds | GB of the largest process |", "|---|---|---|---|"]
     for rows in (2_000,) if fast else ROWS:
         with tempfile.TemporaryDirectory() as directory:
@@ -124,10 +125,10 @@ def main(*, fast: bool) -> None:
             record(capture, rows)
             for command in ("capture report",) if fast else ("capture report", "spark report"):
                 wall, memory = measure(command, capture, out)
+                data[f"{rows} rows, {command}"] = {"seconds": wall, "gb": memory}
                 lines.append(f"| {rows:,} | `trunkline {command}` | {wall:.1f} | {memory:.1f} |")
     if not fast:
-        (RESULTS / "report.md").write_text("\n".join([*lines, ""]))
-    print("\n".join(lines))
+        save("report", lines, data)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,14 @@ _KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "t
 _LAST = (1 << 63) - 1
 
 
+@functools.lru_cache(maxsize=8)
+def _where(text: str, protocol: str | None) -> Where:
+    """A condition, which is read once for all who ask a selection for it."""
+    from trunkline.capture.where import Where
+
+    return Where(text, protocol)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which messages of a capture are wanted: those that have all that is said here. What is None may be anything.
@@ -92,9 +100,7 @@ class Selection:
         """What `where` says, of the protocols that may be selected; None where it says nothing."""
         if self.where is None:
             return None
-        from trunkline.capture.where import Where
-
-        return Where(self.where, next(iter(self._spoken()), None))
+        return _where(self.where, next(iter(self._spoken()), None))
 
     def _spoken(self) -> set[str]:
         """What a message speaks that has what is said."""

@@ -107,16 +107,10 @@ impl<F: FnMut(Outcome)> Committing<F> {
 /// The changes of these batches that leave something behind.
 fn lasting(batches: &[Batch]) -> Vec<&Op> {
     let ops = || batches.iter().flat_map(|batch| &batch.ops);
-    let removed: HashSet<_> = ops().filter_map(removes).collect();
-    let passing: HashSet<_> = ops().filter_map(puts).filter(|place| removed.contains(place)).collect();
+    let removals = ops().filter(|op| matches!(op, Op::Remove { .. }));
+    let removed: HashSet<_> = removals.filter_map(Op::place).collect();
+    let puts = ops().filter(|op| matches!(op, Op::Put { .. }));
+    let passing: HashSet<_> = puts.filter_map(Op::place).filter(|place| removed.contains(place)).collect();
     // A place is never used again.
-    ops().filter(|op| puts(op).or_else(|| removes(op)).is_none_or(|place| !passing.contains(&place))).collect()
-}
-
-fn puts(op: &Op) -> Option<(u64, u64)> {
-    if let Op::Put { queue, position, .. } = op { Some((*queue, *position)) } else { None }
-}
-
-fn removes(op: &Op) -> Option<(u64, u64)> {
-    if let Op::Remove { queue, position } = op { Some((*queue, *position)) } else { None }
+    ops().filter(|op| op.place().is_none_or(|place| !passing.contains(&place))).collect()
 }

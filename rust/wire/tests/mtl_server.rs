@@ -903,6 +903,15 @@ fn users_do_what_their_patterns_allow() {
     assert_eq!(bench.server.stats().leases, 0);
 }
 
+/// A durable server whose queues are stored, with a writer "w" and a reader "r" of such a window.
+fn storing(window: u64) -> Bench {
+    let mut bench = Bench::new(durable(Restored::default()));
+    bench.verb(ServerVerb::Stored(1));
+    bench.reader("r", "jobs", "full", window);
+    bench.writer("w", &["jobs"], "full");
+    bench
+}
+
 fn put(queue: u64, position: u64, body: &'static str) -> Op {
     Op::Put {
         queue,
@@ -938,10 +947,7 @@ fn what_is_durable_is_confirmed_when_it_is_stored() {
 
 #[test]
 fn what_cannot_be_stored_is_rejected_and_what_is_gone_stays_gone() {
-    let mut bench = Bench::new(durable(Restored::default()));
-    bench.verb(ServerVerb::Stored(1));
-    bench.reader("r", "jobs", "full", 1);
-    bench.writer("w", &["jobs"], "full");
+    let mut bench = storing(1);
     bench.write("w", 1, &["a"]);
     bench.verb(ServerVerb::Stored(2));
     bench.said("w");
@@ -962,10 +968,7 @@ fn what_cannot_be_stored_is_rejected_and_what_is_gone_stays_gone() {
 
 /// A server with one reader, who has "a", "b" and "c" in hand before it turns out that they cannot be stored.
 fn unstored() -> Bench {
-    let mut bench = Bench::new(durable(Restored::default()));
-    bench.verb(ServerVerb::Stored(1));
-    bench.reader("r", "jobs", "full", 5);
-    bench.writer("w", &["jobs"], "full");
+    let mut bench = storing(5);
     bench.write("w", 1, &["a", "b", "c"]);
     assert_eq!(bench.bodies("r"), ["a", "b", "c"]);
     bench.batches.clear();
@@ -999,10 +1002,7 @@ fn a_queue_that_is_deleted_leaves_no_writer_without_an_answer() {
 
 #[test]
 fn a_writer_is_answered_as_soon_as_a_reader_is_done() {
-    let mut bench = Bench::new(durable(Restored::default()));
-    bench.verb(ServerVerb::Stored(1));
-    bench.reader("r", "jobs", "full", 5);
-    bench.writer("w", &["jobs"], "full");
+    let mut bench = storing(5);
     bench.write("w", 1, &["a", "b"]);
     bench.take(CONTROL, "r", None, data::confirm(1, false));
     assert_eq!(bench.said("w"), [data::confirm(1, false)]);
@@ -1012,10 +1012,7 @@ fn a_writer_is_answered_as_soon_as_a_reader_is_done() {
 
 #[test]
 fn readers_wait_for_a_store_that_lags_far_behind() {
-    let mut bench = Bench::new(durable(Restored::default()));
-    bench.verb(ServerVerb::Stored(1));
-    bench.reader("r", "jobs", "full", 100);
-    bench.writer("w", &["jobs"], "full");
+    let mut bench = storing(100);
     let body = Bytes::from(vec![0; 60 << 20]);
     for sequence in 1..=8 {
         bench.take(CONTROL, "w", None, data::content(sequence, "", &EMPTY_TABLE, body.clone()));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 __all__ = ["Column", "Window", "column", "literal", "quoted"]
@@ -13,6 +13,13 @@ _TYPES = {"string": "varchar", "binary": "blob", "long": "bigint"}
 
 # Text that stands in SQL as it is.
 _PLAIN = re.compile(r"[ -~]*")
+
+
+def _operator(symbol: str) -> Callable[[Column, object], Column]:
+    def joined(self: Column, other: object) -> Column:
+        return Column(f"({self.sql} {symbol} {_sql(other)})")
+
+    return joined
 
 
 class Column:
@@ -71,44 +78,18 @@ class Column:
             return Column(f"struct_extract({self.sql}, {literal(key)})", key)
         return Column(f"{self.sql}[{_sql(key)}]")
 
-    def _with(self, operator: str, other: object) -> Column:
-        return Column(f"({self.sql} {operator} {_sql(other)})")
-
-    def __eq__(self, other: object) -> Column:  # type: ignore[override]
-        return self._with("=", other)
-
-    def __ne__(self, other: object) -> Column:  # type: ignore[override]
-        return self._with("<>", other)
-
-    def __lt__(self, other: object) -> Column:
-        return self._with("<", other)
-
-    def __le__(self, other: object) -> Column:
-        return self._with("<=", other)
-
-    def __gt__(self, other: object) -> Column:
-        return self._with(">", other)
-
-    def __ge__(self, other: object) -> Column:
-        return self._with(">=", other)
-
-    def __add__(self, other: object) -> Column:
-        return self._with("+", other)
-
-    def __sub__(self, other: object) -> Column:
-        return self._with("-", other)
-
-    def __mul__(self, other: object) -> Column:
-        return self._with("*", other)
-
-    def __truediv__(self, other: object) -> Column:
-        return self._with("/", other)
-
-    def __and__(self, other: object) -> Column:
-        return self._with("AND", other)
-
-    def __or__(self, other: object) -> Column:
-        return self._with("OR", other)
+    __eq__ = _operator("=")  # type: ignore[assignment]
+    __ne__ = _operator("<>")  # type: ignore[assignment]
+    __lt__ = _operator("<")
+    __le__ = _operator("<=")
+    __gt__ = _operator(">")
+    __ge__ = _operator(">=")
+    __add__ = _operator("+")
+    __sub__ = _operator("-")
+    __mul__ = _operator("*")
+    __truediv__ = _operator("/")
+    __and__ = _operator("AND")
+    __or__ = _operator("OR")
 
     def __invert__(self) -> Column:
         return Column(f"(NOT {self.sql})")

@@ -39,7 +39,7 @@ def lit(col: object) -> Column:
 
 def when(condition: Column, value: object) -> Case:
     """A value where a condition holds, else nothing."""
-    return Case(f" WHEN {condition.sql} THEN {lit(value).sql}")
+    return Case("").when(condition, value)
 
 
 def desc(of: _Name) -> Column:

@@ -70,13 +70,19 @@ impl Op {
         *queue
     }
 
+    /// The queue and the position of the content that it is about.
+    pub fn place(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Put { queue, position, .. } | Self::Remove { queue, position } => Some((*queue, *position)),
+            Self::Define { .. } | Self::Delete { .. } => None,
+        }
+    }
+
     /// Whether nothing is left of an earlier change once this one is made.
     fn undoes(&self, earlier: &Self) -> bool {
         match (self, earlier) {
             (Self::Delete { queue }, _) => *queue == earlier.queue(),
-            (Self::Remove { queue, position }, Self::Put { queue: of, position: at, .. }) => {
-                (queue, position) == (of, at)
-            }
+            (Self::Remove { .. }, Self::Put { .. }) => self.place() == earlier.place(),
             _ => false,
         }
     }
