@@ -1,8 +1,9 @@
 //! What of a capture is deleted, and what keeps it from being.
 
-use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::files::{self, Listing};
 use crate::store::{Store, list_sealed_notes};
@@ -15,12 +16,30 @@ const HELD_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// that are deleted may take of them.
 const SHARE: u64 = 10;
 
+/// What time it is, by the clock that is set and by the one that is not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) wall: SystemTime,
+    pub(crate) monotonic: Instant,
+}
+
+impl Now {
+    pub(crate) fn read() -> Self {
+        Self { wall: SystemTime::now(), monotonic: Instant::now() }
+    }
+}
+
+/// How old files were when they were seen first, and when that was.
+///
+/// The wall clock is asked only then, and only for files of earlier writers, so that setting it makes none older.
+pub(crate) type Ages = HashMap<PathBuf, (Duration, Instant)>;
+
 /// A file that may be deleted.
 struct Kept {
     number: u64,
     path: PathBuf,
     bytes: u64,
-    written: SystemTime,
+    age: Duration,
 }
 
 impl Keep {
@@ -28,22 +47,38 @@ impl Keep {
         self.bytes.is_some_and(|most| bytes > most.saturating_add(if is_held { most / SHARE } else { 0 }))
     }
 
-    fn is_too_old(&self, now: SystemTime, written: SystemTime, is_held: bool) -> bool {
+    fn is_too_old(&self, age: Duration, is_held: bool) -> bool {
         let most = self.age.map(|age| age.saturating_add(if is_held { HELD_AGE } else { Duration::ZERO }));
-        most.is_some_and(|most| now.duration_since(written).is_ok_and(|age| age > most))
+        most.is_some_and(|most| age > most)
     }
 }
 
 impl Store {
     /// Deletes what is too much or too old, as [`Keep`] says: segments, the oldest first, and the notes on those deleted.
-    pub(crate) fn trim(&mut self, keep: Keep, now: SystemTime) -> Result<(), CaptureError> {
+    pub(crate) fn trim(&mut self, keep: Keep, now: Now) -> Result<(), CaptureError> {
         if keep == Keep::default() {
             return Ok(());
         }
         let directory = self.directory.clone();
         let names = self.disk.list(&directory).map_err(|error| CaptureError::reading(&directory, error))?;
-        let mut segments = self.kept(&Listing::new(names).segments, files::segment)?;
-        let mut notes = self.kept(&list_sealed_notes(&*self.disk, &directory)?, files::notes)?;
+        let mut ages = mem::take(&mut self.ages);
+        // What this writer has published has been seen since.
+        let own = self.next_segment() - self.segments();
+        let mut kept = |numbers: &[u64], name: fn(u64) -> String| -> Result<VecDeque<Kept>, CaptureError> {
+            let kept = |number: &u64| {
+                let path = directory.join(name(*number));
+                let (bytes, written) =
+                    self.disk.size_and_time(&path).map_err(|error| CaptureError::reading(&path, error))?;
+                let before = || now.wall.duration_since(written).unwrap_or_default();
+                let first = || (if *number < own { before() } else { Duration::ZERO }, now.monotonic);
+                let (age, since) = ages.remove(&path).unwrap_or_else(first);
+                self.ages.insert(path.clone(), (age, since));
+                Ok(Kept { number: *number, path, bytes, age: age + (now.monotonic - since) })
+            };
+            numbers.iter().map(kept).collect()
+        };
+        let mut segments = kept(&Listing::new(names).segments, files::segment)?;
+        let mut notes = kept(&list_sealed_notes(&*self.disk, &directory)?, files::notes)?;
         let mut bytes: u64 = segments.iter().chain(&notes).map(|file| file.bytes).sum();
         let (mut has_deleted_segment, mut has_deleted_notes) = (false, false);
         loop {
@@ -55,8 +90,7 @@ impl Store {
                 let left: u64 = notes.iter().take_while(|note| note.number < first).map(|note| note.bytes).sum();
                 let is_too_much = keep.bytes.is_some_and(|most| left > most / SHARE)
                     || segments.len() <= 1 && keep.is_too_much(bytes, false);
-                let Some(oldest) =
-                    notes.front().filter(|oldest| is_too_much || keep.is_too_old(now, oldest.written, false))
+                let Some(oldest) = notes.front().filter(|oldest| is_too_much || keep.is_too_old(oldest.age, false))
                 else {
                     break;
                 };
@@ -70,7 +104,7 @@ impl Store {
             let open = self.account.open_segments(first);
             let begun = open.iter().filter(|segment| **segment == first).count() as u64;
             let is_held = begun > 0;
-            if !keep.is_too_much(bytes, is_held) && !keep.is_too_old(now, oldest.written, is_held) {
+            if !keep.is_too_much(bytes, is_held) && !keep.is_too_old(oldest.age, is_held) {
                 break;
             }
             self.remove(&oldest.path)?;
@@ -84,18 +118,5 @@ impl Store {
             self.sync_directory()?;
         }
         if has_deleted_notes { self.sync_meta() } else { Ok(()) }
-    }
-
-    fn kept(&self, numbers: &[u64], name: impl Fn(u64) -> String) -> Result<VecDeque<Kept>, CaptureError> {
-        let kept = |number: &u64| {
-            let path = self.directory.join(name(*number));
-            let (bytes, written) = self.facts(&path)?;
-            Ok(Kept { number: *number, path, bytes, written })
-        };
-        numbers.iter().map(kept).collect()
-    }
-
-    fn facts(&self, path: &Path) -> Result<(u64, SystemTime), CaptureError> {
-        self.disk.size_and_time(path).map_err(|error| CaptureError::reading(path, error))
     }
 }

@@ -12,6 +12,7 @@ use crate::journal::{Header, Journal, JournalReader};
 use crate::manifest::{Manifest, random_id};
 use crate::notes::{self, SUMS_MAX, Sum};
 use crate::reader;
+use crate::retention::Ages;
 use crate::sealed::{seal, unseal};
 use crate::segment::{SegmentSummary, SegmentWriter};
 use crate::source::Source;
@@ -59,6 +60,7 @@ pub(crate) struct Store {
     segments: u64,
     pub(crate) deleted: u64,
     pub(crate) let_go: u64,
+    pub(crate) ages: Ages,
     unfollowed_before: u64,
     pub(crate) account: Box<dyn Account>,
     /// The last file of notes, if all it says is said again by the next: it may go once there is one.
@@ -103,6 +105,7 @@ impl Store {
             durable_seq: 0,
             segments: 0,
             deleted: 0,
+            ages: Ages::new(),
             let_go: 0,
             unfollowed_before: 0,
             account: account::new(),
@@ -176,6 +179,11 @@ impl Store {
         self.manifest.next_seq
     }
 
+    /// The number of the segment to come, or being written.
+    pub(crate) fn next_segment(&self) -> u64 {
+        self.manifest.next_segment
+    }
+
     /// The segments published since the store was opened.
     pub(crate) fn segments(&self) -> u64 {
         self.segments
@@ -227,6 +235,7 @@ impl Store {
             durable_seq: 0,
             segments: 0,
             deleted: 0,
+            ages: Ages::new(),
             let_go: 0,
             unfollowed_before: 0,
             account: self.account.copy(),

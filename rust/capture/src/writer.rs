@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use trunkline_wire::FRAME_COST;
 
@@ -17,6 +17,7 @@ use crate::local::{LocalDisk, make_directory};
 use crate::lock::Lock;
 use crate::patient::Patient;
 use crate::reader::need_room;
+use crate::retention::Now;
 use crate::store::{Recovery, Store};
 use crate::{CaptureError, Row, Settings, import};
 
@@ -419,7 +420,7 @@ impl DiskThread {
 
     fn tidy(&mut self) {
         let Settings { keep, .. } = self.settings;
-        self.write(|store| store.trim(keep, SystemTime::now()));
+        self.write(|store| store.trim(keep, Now::read()));
         self.tidy_at = keep.age.map(|age| Instant::now() + (age / 10).clamp(TIDY_MIN, TIDY_MAX));
     }
 
@@ -445,7 +446,7 @@ impl DiskThread {
             return self.fail(error);
         }
         if store.segments() > segments
-            && let Err(error) = store.trim(self.settings.keep, SystemTime::now())
+            && let Err(error) = store.trim(self.settings.keep, Now::read())
         {
             return self.fail(error);
         }
@@ -515,6 +516,7 @@ mod tests {
     use std::io::Write;
     use std::path::PathBuf;
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::SystemTime;
 
     use trunkline_wire::Framing;
 

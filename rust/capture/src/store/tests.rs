@@ -1,7 +1,8 @@
 //! A store on a disk that fails, stops and loses.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
@@ -15,6 +16,7 @@ use super::*;
 use crate::Keep;
 use crate::columns::Columns;
 use crate::faults::{Fault, FaultyDisk, Loss};
+use crate::retention::Now;
 use crate::runs::{self, Maps};
 use crate::{Direction, Row, Rows};
 
@@ -71,6 +73,13 @@ fn batch_of(frames: &[&[u8]], rows: usize) -> Batch {
     columns.finish().unwrap()
 }
 
+/// A time at which neither clock has been set since 1970.
+fn at(wall: SystemTime) -> Now {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    let origin = ORIGIN.get_or_init(Instant::now);
+    Now { wall, monotonic: *origin + wall.duration_since(UNIX_EPOCH).unwrap() }
+}
+
 fn open(disk: &FaultyDisk) -> Result<(Store, Recovery), CaptureError> {
     Store::open(Arc::new(disk.clone()), Path::new(DIRECTORY))
 }
@@ -95,12 +104,12 @@ fn record_keeping(disk: &FaultyDisk, keep: Keep) -> (u64, Result<(), CaptureErro
                 2 => store.publish()?,
                 _ => {}
             }
-            store.trim(keep, UNIX_EPOCH)?;
+            store.trim(keep, at(UNIX_EPOCH))?;
             durable = durable.max(store.durable_seq());
         }
         store.publish()?;
         durable = store.durable_seq();
-        store.trim(keep, UNIX_EPOCH)?;
+        store.trim(keep, at(UNIX_EPOCH))?;
         Ok(())
     })();
     (durable, ended)
@@ -302,19 +311,43 @@ fn the_oldest_segments_go_and_the_latest_stays() {
     let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| facts(&disk, number).0);
     let all = first + second + third + fourth + notes_bytes(&disk);
     for (bytes, left) in [(all, 0..4), (all - 1, 1..4), (all - first, 1..4), (0, 3..4)] {
-        store.trim(Keep { bytes: Some(bytes), age: None }, UNIX_EPOCH).unwrap();
+        store.trim(Keep { bytes: Some(bytes), age: None }, at(UNIX_EPOCH)).unwrap();
         assert_eq!(segments(&disk), left.collect::<Vec<_>>(), "{bytes} bytes");
     }
     assert_eq!(store.deleted(), 3);
     assert_eq!(published(&disk, 9), 12);
 
-    let (disk, mut store) = rows_by_threes(12);
+    let (disk, _) = rows_by_threes(12);
+    let (mut store, _) = open(&disk).unwrap();
     let keep = Keep { bytes: None, age: Some(Duration::from_secs(60)) };
     let published = facts(&disk, 1).1;
-    store.trim(keep, published + Duration::from_secs(60)).unwrap();
+    store.trim(keep, at(published + Duration::from_secs(60))).unwrap();
     assert_eq!(segments(&disk), [1, 2, 3]);
-    store.trim(keep, UNIX_EPOCH).unwrap();
+    store.trim(keep, at(UNIX_EPOCH)).unwrap();
     assert_eq!(segments(&disk), [1, 2, 3]);
+}
+
+#[test]
+fn a_clock_that_is_set_makes_no_segment_old() {
+    let (disk, _) = rows_by_threes(12);
+    let (mut store, _) = open(&disk).unwrap();
+    let keep = Keep { bytes: None, age: Some(Duration::from_secs(60)) };
+    let (_, published) = disk.size_and_time(&Path::new(DIRECTORY).join(files::segment(3))).unwrap();
+    let start = at(published);
+    store.trim(keep, start).unwrap();
+    let kept = segments(&disk);
+    let mut trim = |wall, later| {
+        store.append(&batch(12..13), UNBOUNDED).unwrap();
+        store.publish().unwrap();
+        store.trim(keep, Now { wall, monotonic: start.monotonic + Duration::from_secs(later) }).unwrap();
+        segments(&disk)
+    };
+    let year = Duration::from_secs(365 * 24 * 60 * 60);
+    for (wall, latest) in [(published + year, 4), (published - Duration::from_secs(1), 5), (UNIX_EPOCH, 6)] {
+        assert_eq!(trim(wall, 1), kept.iter().copied().chain(4..=latest).collect::<Vec<_>>());
+    }
+    // What is old by the other clock goes, whatever the first one says.
+    assert_eq!(trim(UNIX_EPOCH, 61), [4, 5, 6, 7]);
 }
 
 /// What is written down beside the segments takes so much.
@@ -332,7 +365,7 @@ fn an_open_run_keeps_its_segments_for_a_tenth_of_the_bytes() {
         .iter()
         .sum();
     let held = segment_bytes + notes_bytes(&disk);
-    let trim = |store: &mut Store, bytes| store.trim(Keep { bytes: Some(bytes), age: None }, UNIX_EPOCH).unwrap();
+    let trim = |store: &mut Store, bytes| store.trim(Keep { bytes: Some(bytes), age: None }, at(UNIX_EPOCH)).unwrap();
     trim(&mut store, held - held / 11);
     assert_eq!((segments(&disk), store.let_go()), (vec![1, 2], 0));
     // Also after a start anew.
@@ -345,13 +378,14 @@ fn an_open_run_keeps_its_segments_for_a_tenth_of_the_bytes() {
 
 #[test]
 fn an_open_run_keeps_its_segments_for_a_day() {
-    let (disk, mut store) = rows_by_threes(7);
+    let (disk, _) = rows_by_threes(7);
+    let (mut store, _) = open(&disk).unwrap();
     let (_, published) = disk.size_and_time(&Path::new(DIRECTORY).join(files::segment(1))).unwrap();
     let keep = Keep { bytes: None, age: Some(Duration::from_secs(60)) };
     let day = Duration::from_secs(24 * 60 * 60);
-    store.trim(keep, published + keep.age.unwrap() + day).unwrap();
+    store.trim(keep, at(published + keep.age.unwrap() + day)).unwrap();
     assert_eq!((segments(&disk), store.let_go()), (vec![1, 2], 0));
-    store.trim(keep, published + keep.age.unwrap() + day + Duration::from_secs(1)).unwrap();
+    store.trim(keep, at(published + keep.age.unwrap() + day + Duration::from_secs(1))).unwrap();
     assert_eq!((segments(&disk), store.let_go()), (vec![2], 1));
 }
 
@@ -359,12 +393,13 @@ fn an_open_run_keeps_its_segments_for_a_day() {
 fn the_end_of_a_run_sets_its_segments_free() {
     let (disk, mut store) = rows_by_threes(7);
     let keep = Keep { bytes: None, age: Some(Duration::ZERO) };
-    let soon = UNIX_EPOCH + Duration::from_secs(1000);
+    let [soon, later] = [1000, 1001].map(|after| at(UNIX_EPOCH + Duration::from_secs(after)));
     store.trim(keep, soon).unwrap();
+    store.trim(keep, later).unwrap();
     assert_eq!(segments(&disk), [1, 2]);
     store.append(&batch(7..8), UNBOUNDED).unwrap();
     store.publish().unwrap();
-    store.trim(keep, soon).unwrap();
+    store.trim(keep, later).unwrap();
     assert_eq!((segments(&disk), store.let_go()), (vec![3], 0));
 }
 
@@ -373,12 +408,12 @@ fn notes_on_deleted_segments_take_a_tenth_at_most() {
     let (disk, mut store) = rows_by_threes(120);
     let before = list_notes(&disk, Path::new(DIRECTORY)).unwrap().len();
     let bytes = 4 * notes_bytes(&disk) / before as u64;
-    store.trim(Keep { bytes: Some(10 * bytes), age: None }, UNIX_EPOCH).unwrap();
+    store.trim(Keep { bytes: Some(10 * bytes), age: None }, at(UNIX_EPOCH)).unwrap();
     let first = segments(&disk)[0];
     let on_deleted = list_notes(&disk, Path::new(DIRECTORY)).unwrap().into_iter().filter(|number| *number < first);
     assert!((2..=4).contains(&on_deleted.count()));
     // All that is left is the latest.
-    store.trim(Keep { bytes: Some(0), age: None }, UNIX_EPOCH).unwrap();
+    store.trim(Keep { bytes: Some(0), age: None }, at(UNIX_EPOCH)).unwrap();
     assert_eq!((segments(&disk), list_notes(&disk, Path::new(DIRECTORY)).unwrap()), (vec![39], vec![39]));
     let (mut store, _) = open(&disk).unwrap();
     store.append(&batch(120..122), UNBOUNDED).unwrap();
