@@ -62,9 +62,29 @@ def test_prints_the_reply(start, broker, ask):
             "requests": 1,
             "replies": 1,
             "timeouts": 0,
+            "empty": 0,
             "latency_ms": {"p50": latency, "p90": latency, "p99": latency, "max": latency},
         },
     }
+
+
+def test_a_reply_without_data_is_a_failed_handler(start, broker, ask):
+    command = start(*ask, "x", "--count", "2")
+    broker.reply(broker.ask())
+    broker.reply(broker.ask(), b"X")
+    out, err = command.end(1)
+    assert out == "X\n"
+    assert "trunkline: request 0 was replied to without data: its handler failed, or had none to give\n" in err
+    command = start(*ask, "x", "--json")
+    broker.reply(broker.ask())
+    reply, stopped = events(command.end(1)[0])
+    assert (reply["data"], stopped["stats"]["replies"], stopped["stats"]["empty"]) == ([], 1, 1)
+
+
+def test_a_reply_without_data_to_a_request_without_is_none(start, broker, ask):
+    command = start(*ask)
+    broker.reply(broker.ask())
+    assert command.end()[0] == "\n"
 
 
 def test_many_in_flight(start, broker, ask):

@@ -387,6 +387,7 @@ class _Asked:
     requests: int
     replies: int
     timeouts: int
+    empty: int
     rate: float
     latency_ms: Latency
 
@@ -419,7 +420,10 @@ def request(
     segments: Segments,
     as_json: Json = False,
 ) -> None:
-    """Asks a service, prints the replies, and says how long they took."""
+    """Asks a service, prints the replies, and says how long they took.
+
+    A request that has data and is replied to without any has failed: so a worker answers for a handler that raised.
+    """
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import dcp
 
@@ -436,7 +440,7 @@ def request(
         output.stopped("count", asked)
     else:
         output.note("; ".join(filter(None, (_summary(asked), why))))
-    if asked.timeouts:
+    if asked.timeouts or asked.empty:
         raise typer.Exit(1)
 
 
@@ -466,6 +470,7 @@ class _Asking:
         self._flight: Flight[Reply] = Flight()
         self._latencies_ms: list[float] = []
         self._timeouts = 0
+        self._empty = 0
 
     def ask_all(self, client: Client, count: int, in_flight: int, output: Output, progress: Progress) -> _Asked:
         begun, ended, start = 0, 0, time.monotonic()
@@ -495,16 +500,21 @@ class _Asking:
                 output.note(f"request {index} was not replied to within {self._timeout_s:g} s")
             return
         self._latencies_ms.append(latency_ms)
+        is_empty = not reply.data and bool(self._data)
+        self._empty += is_empty
         if output.json:
             output.event(
                 "reply", index=index, data=reply.data, metadata=reply.metadata, latency_ms=round(latency_ms, 3)
             )
+        elif is_empty:
+            output.note(f"request {index} was replied to without data: its handler failed, or had none to give")
         else:
             output.line(" ".join(_shown(part) for part in reply.data))
 
     def _asked(self, count: int, took_s: float) -> _Asked:
         replies = len(self._latencies_ms)
-        return _Asked(count, replies, self._timeouts, round(replies / took_s, 1), Latency.of(self._latencies_ms))
+        rate = round(replies / took_s, 1)
+        return _Asked(count, replies, self._timeouts, self._empty, rate, Latency.of(self._latencies_ms))
 
 
 def _shown(part: bytes) -> str:
