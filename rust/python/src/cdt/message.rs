@@ -10,25 +10,48 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use self_cell::self_cell;
+use trunkline_wire::Fault;
 use trunkline_wire::cdt::{self, BytesEncoding, Codec, Kind, Message, Received, Settings};
 
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames;
 
-/// A message, and the body it was read from.
-#[derive(Clone)]
-pub(crate) struct Held {
-    message: Message<'static>,
-    read: Option<(Bytes, Settings)>,
+self_cell! {
+    /// A message, and the body that its texts are parts of.
+    struct Read {
+        owner: Bytes,
+        #[covariant]
+        dependent: Message,
+    }
+}
+
+/// A message, and how its body is written if it was read from one.
+struct Held {
+    read: Read,
+    settings: Option<Settings>,
 }
 
 impl Held {
-    fn encoded(&self, settings: Settings) -> Bytes {
-        match &self.read {
-            Some((body, read)) if (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding) => {
-                body.clone()
-            }
-            _ => cdt::encode(&self.message, &settings).into(),
+    fn decoded(body: Bytes, kind: Kind, settings: Settings) -> Result<Self, Fault> {
+        let read =
+            Read::try_new(body, |body| cdt::decode_shared(body, kind, &settings).map_err(|rejected| rejected.fault));
+        Ok(Self { read: read?, settings: Some(settings) })
+    }
+
+    fn built(message: Message<'static>) -> Self {
+        Self { read: Read::new(Bytes::new(), |_| message), settings: None }
+    }
+
+    fn message(&self) -> &Message<'_> {
+        self.read.borrow_dependent()
+    }
+
+    fn encoded(&self, settings: Settings) -> Cow<'_, [u8]> {
+        let is_kept = |read: &Settings| (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding);
+        match &self.settings {
+            Some(read) if is_kept(read) => Cow::Borrowed(self.read.borrow_owner()),
+            _ => Cow::Owned(cdt::encode(self.message(), &settings)),
         }
     }
 }
@@ -88,7 +111,7 @@ fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
         let field = rejected.field.map_or_else(|| kind.name().to_owned(), snake_case);
         return Err(LocalProtocolError::new_err(format!("{field}: {meaning}")));
     }
-    Ok(Held { message, read: None })
+    Ok(Held::built(message))
 }
 
 fn wrong(name: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
@@ -133,8 +156,8 @@ fn optional(text: &str) -> Option<&str> {
 
 fn hash(held: &Held) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (held.message.correlation_id.as_ref(), held.message.timestamp_ms, held.message.config_id.as_ref())
-        .hash(&mut hasher);
+    let message = held.message();
+    (message.correlation_id.as_ref(), message.timestamp_ms, message.config_id.as_ref()).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -142,9 +165,9 @@ fn hash(held: &Held) -> u64 {
 type Reduced<'py> = (Bound<'py, PyAny>, (&'static str, Bound<'py, PyBytes>));
 
 fn reduced<'py>(py: Python<'py>, held: &Held) -> PyResult<Reduced<'py>> {
-    let body = cdt::encode(&held.message, &Settings::default());
+    let body = cdt::encode(held.message(), &Settings::default());
     let restore = py.import("trunkline.cdt")?.getattr("_restore")?;
-    Ok((restore, (held.message.kind.name(), PyBytes::new(py, &body))))
+    Ok((restore, (held.message().kind.name(), PyBytes::new(py, &body))))
 }
 
 macro_rules! messages {
@@ -165,45 +188,45 @@ macro_rules! messages {
                 /// What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21).
                 #[getter]
                 fn correlation_id(&self) -> &str {
-                    &self.0.message.correlation_id
+                    &self.0.message().correlation_id
                 }
 
                 /// When it was made: Unix time in milliseconds (CDT-13).
                 #[getter]
                 fn timestamp_ms(&self) -> i64 {
-                    self.0.message.timestamp_ms
+                    self.0.message().timestamp_ms
                 }
 
                 /// How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33).
                 #[getter]
                 fn timeout_ms(&self) -> i64 {
-                    self.0.message.timeout_ms
+                    self.0.message().timeout_ms
                 }
 
                 /// The version of the application (CDT-16).
                 #[getter]
                 fn app_version_name(&self) -> &str {
-                    &self.0.message.app_version_name
+                    &self.0.message().app_version_name
                 }
 
                 /// The endpoint (CDT-17).
                 #[getter]
                 fn endpoint_id(&self) -> &str {
-                    &self.0.message.endpoint_id
+                    &self.0.message().endpoint_id
                 }
 
                 $(
                     $(#[$doc])*
                     #[getter]
                     fn $getter(&self) -> $type {
-                        let $message = &self.0.message;
+                        let $message = self.0.message();
                         $get
                     }
                 )*
 
                 fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
                     let py = other.py();
-                    let is_equal = other.cast::<Self>().ok().map(|other| other.get().0.message == self.0.message);
+                    let is_equal = other.cast::<Self>().ok().map(|other| other.get().0.message() == self.0.message());
                     match (is_equal, op) {
                         (Some(is_equal), CompareOp::Eq) => is_equal.into_bound_py_any(py),
                         (Some(is_equal), CompareOp::Ne) => (!is_equal).into_bound_py_any(py),
@@ -220,21 +243,21 @@ macro_rules! messages {
                 }
 
                 fn __repr__(&self) -> String {
-                    shown(&self.0.message)
+                    shown(self.0.message())
                 }
             }
         )*
 
         fn object(py: Python<'_>, held: Held) -> PyResult<Bound<'_, PyAny>> {
-            match held.message.kind {
+            match held.message().kind {
                 $(Kind::$kind => $class(held).into_bound_py_any(py),)*
             }
         }
 
-        fn held(message: &Bound<'_, PyAny>) -> PyResult<Held> {
+        fn encoded<'py>(message: &Bound<'py, PyAny>, settings: Settings) -> PyResult<Bound<'py, PyBytes>> {
             $(
-                if let Ok(message) = message.cast::<$class>() {
-                    return Ok(message.get().0.clone());
+                if let Ok(said) = message.cast::<$class>() {
+                    return Ok(PyBytes::new(message.py(), &said.get().0.encoded(settings)));
                 }
             )*
             Err(PyTypeError::new_err(format!("message is one of CDT's, not {}", message.get_type().name()?)))
@@ -317,7 +340,7 @@ fn shown(message: &Message<'_>) -> String {
 /// A message that came in, as Python's object.
 pub(super) fn spoken(py: Python<'_>, received: Received) -> PyResult<Bound<'_, PyAny>> {
     let Received { message, body, settings } = received;
-    object(py, Held { message, read: Some((body, settings)) })
+    object(py, Held { read: Read::new(body, |_| message), settings: Some(settings) })
 }
 
 pub(super) fn codec(name: &str) -> PyResult<Codec> {
@@ -356,10 +379,8 @@ pub(crate) fn decode<'py>(
     let kind = kind_of(message_type)?;
     let (codec, bytes_encoding) = (self::codec(codec)?, self::bytes_encoding(bytes_encoding)?);
     let settings = Settings { codec, bytes_encoding, strict, kind: None };
-    let body_of = frames::frame("body", body)?;
-    let read = cdt::decode(&body_of, kind, &settings).map_err(|rejected| rejected.fault.in_frame(0));
-    let message = read.map_err(|error| decode_error("cdt", error))?.into_owned();
-    spoken(body.py(), Received { message, body: body_of, settings })
+    let held = Held::decoded(frames::frame("body", body)?, kind, settings);
+    object(body.py(), held.map_err(|fault| decode_error("cdt", fault.in_frame(0)))?)
 }
 
 /// The body of a message; of a decoded one bit for bit, where it is wanted as it was.
@@ -372,7 +393,7 @@ pub(crate) fn encode<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let (codec, bytes_encoding) = (self::codec(codec)?, self::bytes_encoding(bytes_encoding)?);
     let settings = Settings { codec, bytes_encoding, ..Settings::default() };
-    Ok(PyBytes::new(message.py(), &held(message)?.encoded(settings)))
+    encoded(message, settings)
 }
 
 /// The message in recorded frames, where its subject says what it is.
@@ -389,9 +410,8 @@ pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> 
     if !body.starts_with(b"{") {
         settings.codec = Codec::Avro;
     }
-    let read = cdt::decode(&body, kind, &settings).map_err(|rejected| rejected.fault.in_frame(at));
-    let message = read.map_err(|error| decode_error("cdt", error))?.into_owned();
-    Ok(vec![spoken(frames.py(), Received { message, body, settings })?])
+    let held = Held::decoded(body, kind, settings).map_err(|fault| decode_error("cdt", fault.in_frame(at)))?;
+    Ok(vec![object(frames.py(), held)?])
 }
 
 /// A pickled message.
@@ -400,5 +420,5 @@ pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> 
 pub(crate) fn restore<'py>(py: Python<'py>, kind: &str, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let read = cdt::decode(body, kind_of(kind)?, &Settings::default()).map_err(|rejected| rejected.fault.in_frame(0));
     let message = read.map_err(|error| decode_error("cdt", error))?.into_owned();
-    object(py, Held { message, read: None })
+    object(py, Held::built(message))
 }

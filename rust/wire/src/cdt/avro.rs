@@ -1,64 +1,62 @@
 //! Messages as binary Avro, by the schemas of the time of the specification.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
 use super::Settings;
-use super::message::{Field, Found, Holds, Kind, Message, Rejected, Value};
+use super::draft::Draft;
+use super::message::{Field, Holds, Kind, Message, Rejected};
 use crate::{ErrorKind, Fault};
 
-/// Reads a body.
-pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Message<'_>, Rejected<'_>> {
+/// Reads a body; `share` keeps what is content.
+pub(super) fn decode(
+    body: &[u8],
+    kind: Kind,
+    settings: Settings,
+    share: impl Fn(&[u8]) -> Bytes,
+) -> Result<Message<'_>, Rejected<'_>> {
     let mut reader = Reader { body, at: 0 };
-    let mut found = Found::default();
+    let mut draft = Draft::new(kind);
     let mut starts = [body.len(); Field::COUNT];
-    let read = fields(&mut reader, &mut found, &mut starts, kind);
-    let whole = found.clone();
-    let rejected = |fault, field| Rejected { fault, field, remains: whole.clone().remains(kind) };
-    read.map_err(|fault| rejected(fault, None))?;
-    if reader.at < body.len() {
-        return Err(rejected(Fault { kind: ErrorKind::TrailingBytes, offset: reader.at }, None));
-    }
-    let message = found.message(kind, settings.strict, |_| None);
-    message.map_err(|(kind_of_fault, field)| {
-        rejected(Fault { kind: kind_of_fault, offset: starts[field as usize] }, Some(field.name()))
-    })
+    let fault = match fields(&mut reader, &mut draft, &mut starts, kind, share) {
+        Err(fault) => (fault, None),
+        Ok(()) if reader.at < body.len() => (Fault { kind: ErrorKind::TrailingBytes, offset: reader.at }, None),
+        Ok(()) => match draft.fault(settings.strict) {
+            None => return Ok(draft.message()),
+            Some((kind, field)) => (Fault { kind, offset: starts[field as usize] }, Some(field.name())),
+        },
+    };
+    Err(Rejected { fault: fault.0, field: fault.1, remains: draft.remains() })
 }
 
 fn fields<'a>(
     reader: &mut Reader<'a>,
-    found: &mut Found<'a>,
+    draft: &mut Draft<'a>,
     starts: &mut [usize; Field::COUNT],
     kind: Kind,
+    share: impl Fn(&[u8]) -> Bytes,
 ) -> Result<(), Fault> {
     for entry in kind.entries().iter().filter(|entry| entry.in_avro) {
-        let field = entry.field;
-        starts[field as usize] = reader.at;
-        let value = match field.holds() {
+        let start = reader.at;
+        starts[entry.field as usize] = start;
+        let bad = Fault { kind: ErrorKind::BadAvro, offset: start };
+        match entry.field.holds() {
             Holds::Time => match reader.long()? {
                 // The schemas of events have it for none.
-                -1 if kind.is_event() => Value::Absent,
-                ms => Value::Number(ms),
+                -1 if kind.is_event() => {}
+                ms => draft.number(*entry, ms),
             },
-            Holds::Timeout => Value::Number(reader.long()?),
-            Holds::Status => {
-                let start = reader.at;
-                let code = reader.long()?;
-                i32::try_from(code).map_err(|_| Fault { kind: ErrorKind::BadAvro, offset: start })?;
-                Value::Number(code)
-            }
-            Holds::Content => {
-                let start = reader.at;
-                match reader.long()? {
-                    0 => Value::Null,
-                    1 => Value::Raw(reader.bytes()?),
-                    _ => return Err(Fault { kind: ErrorKind::BadAvro, offset: start }),
-                }
-            }
-            Holds::Text => Value::Text(Cow::Borrowed(reader.text()?)),
-        };
-        found.set(field, value);
+            Holds::Timeout => draft.number(*entry, reader.long()?),
+            Holds::Status => match reader.long()? {
+                code if i32::try_from(code).is_ok() => draft.number(*entry, code),
+                _ => return Err(bad),
+            },
+            Holds::Content => match reader.long()? {
+                0 => {}
+                1 => draft.content(*entry, Some(share(reader.bytes()?))),
+                _ => return Err(bad),
+            },
+            Holds::Text => draft.text(*entry, reader.text()?),
+        }
     }
     Ok(())
 }

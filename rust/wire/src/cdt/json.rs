@@ -9,12 +9,28 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::message::{Field, Found, Holds, Kind, Message, Rejected, Value};
-use super::{BytesEncoding, Settings};
+use super::found::{Found, Value};
+use super::message::{Field, Holds, Kind, Message, Rejected};
+use super::{BytesEncoding, Settings, plain};
 use crate::{ErrorKind, Fault};
 
 /// Reads a body.
-pub(super) fn decode<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> Result<Message<'a>, Rejected<'a>> {
+pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Message<'_>, Rejected<'_>> {
+    decode_plain(body, kind, settings).map_or_else(|| decode_any(body, kind, settings), Ok)
+}
+
+/// Reads a body that is as nearly all are.
+pub(super) fn decode_plain(body: &[u8], kind: Kind, settings: Settings) -> Option<Message<'_>> {
+    let draft = plain::read(body, kind, |quoted| match settings.bytes_encoding {
+        // What is no base64 is none of its characters either.
+        BytesEncoding::Base64 => base64(quoted),
+        BytesEncoding::Latin1 => plain::text(quoted).and_then(latin1),
+    })?;
+    draft.fault(settings.strict).is_none().then(|| draft.message())
+}
+
+/// Reads any body, and says what is wrong with it.
+pub(super) fn decode_any<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> Result<Message<'a>, Rejected<'a>> {
     let bad = |kind_of_fault, offset| Rejected {
         fault: Fault { kind: kind_of_fault, offset },
         field: None,
@@ -26,12 +42,15 @@ pub(super) fn decode<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> Resu
         let start = text.len() - text.trim_start().len();
         return Err(bad(ErrorKind::NotAnObject, start));
     };
-    let whole = found.clone();
-    let bytes = |text: &str| bytes(text, settings.bytes_encoding);
-    found.message(kind, settings.strict, bytes).map_err(|(kind_of_fault, field)| Rejected {
-        fault: Fault { kind: kind_of_fault, offset: offset(text, field) },
-        field: Some(field.name()),
-        remains: whole.remains(kind),
+    let read = found.message(kind, settings.strict, |text| bytes(text, settings.bytes_encoding));
+    read.map_err(|(kind_of_fault, field)| {
+        // Once more for what can be read all the same, which seldom anybody wants.
+        let top = serde_json::from_str(text).ok().and_then(|top: Top<'a>| top.0);
+        Rejected {
+            fault: Fault { kind: kind_of_fault, offset: offset(text, field) },
+            field: Some(field.name()),
+            remains: top.unwrap_or_default().remains(kind),
+        }
     })
 }
 
@@ -90,11 +109,19 @@ fn write(body: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     serde_json::to_writer(body, value).expect("texts and numbers have a form, and a Vec takes it");
 }
 
+fn base64(text: &[u8]) -> Option<Bytes> {
+    STANDARD.decode_to_vec(text).ok().map(Bytes::from)
+}
+
+fn latin1(text: &str) -> Option<Bytes> {
+    text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect()
+}
+
 /// What a text stands for.
 fn bytes(text: &str, encoding: BytesEncoding) -> Option<Bytes> {
     match encoding {
-        BytesEncoding::Base64 => STANDARD.decode_to_vec(text).ok().map(Bytes::from),
-        BytesEncoding::Latin1 => text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect(),
+        BytesEncoding::Base64 => base64(text.as_bytes()),
+        BytesEncoding::Latin1 => latin1(text),
     }
 }
 
@@ -246,12 +273,9 @@ impl<'de> Deserialize<'de> for Value<'de> {
                     if name == "bytes" {
                         held = match map.next_value()? {
                             Value::Text(text) => Value::Bytes(text),
-                            Value::Absent
-                            | Value::Null
-                            | Value::Number(_)
-                            | Value::Bytes(_)
-                            | Value::Raw(_)
-                            | Value::Other => Value::Other,
+                            Value::Absent | Value::Null | Value::Number(_) | Value::Bytes(_) | Value::Other => {
+                                Value::Other
+                            }
                         };
                     } else {
                         map.next_value::<IgnoredAny>()?;

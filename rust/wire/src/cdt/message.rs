@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::Settings;
-use crate::{ErrorKind, Fault};
+use crate::Fault;
 
 /// The kinds of messages, named as the last token of their subjects is (CDT-01, CDT-02, CDT-07).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,6 +68,13 @@ macro_rules! fields {
                 }
             }
 
+            /// Its name as JSON has it.
+            pub(super) const fn quoted(self) -> &'static str {
+                match self {
+                    $(Self::$field => concat!("\"", $name, "\""),)*
+                }
+            }
+
             pub(super) fn named(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$field),)*
@@ -113,6 +120,22 @@ impl Entry {
     /// Whether an empty text is not written.
     pub(super) const fn is_left_out(self) -> bool {
         matches!(self.need, Need::Optional)
+    }
+
+    /// Whether an empty text is none.
+    pub(super) const fn is_filled(self) -> bool {
+        matches!(self.need, Need::Filled)
+    }
+
+    /// Whether it must be there.
+    pub(super) const fn is_needed(self, kind: Kind, is_strict: bool) -> bool {
+        match self.need {
+            // Events have their time by one name or the other.
+            Need::Present if matches!(self.field, Field::Timestamp) => !kind.is_event(),
+            Need::Filled | Need::Present => true,
+            Need::Strict => is_strict,
+            Need::Optional => false,
+        }
     }
 }
 
@@ -336,7 +359,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    fn text_mut(&mut self, field: Field) -> Option<&mut Cow<'a, str>> {
+    pub(super) fn text_mut(&mut self, field: Field) -> Option<&mut Cow<'a, str>> {
         match field {
             Field::CorrelationId => Some(&mut self.correlation_id),
             Field::OriginatorReplicaId => Some(&mut self.originator_replica_id),
@@ -366,110 +389,6 @@ impl<'a> Message<'a> {
             | Field::ReasonPhrase
             | Field::Content => 0,
         }
-    }
-}
-
-/// What a field was found to hold.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Value<'a> {
-    #[default]
-    Absent,
-    Null,
-    Number(i64),
-    Text(Cow<'a, str>),
-    /// What stands for bytes, as it is written.
-    Bytes(Cow<'a, str>),
-    /// Bytes as they are.
-    Raw(&'a [u8]),
-    /// Anything that no field holds.
-    Other,
-}
-
-/// What was found of a message, before anything is said about it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Found<'a>([Value<'a>; Field::COUNT]);
-
-impl<'a> Found<'a> {
-    pub(super) fn set(&mut self, field: Field, value: Value<'a>) {
-        self.0[field as usize] = value;
-    }
-
-    fn take(&mut self, field: Field) -> Value<'a> {
-        std::mem::take(&mut self.0[field as usize])
-    }
-
-    /// The message, if it is one: else what is wrong with which field. `content` says what stands for bytes.
-    pub(super) fn message(
-        mut self,
-        kind: Kind,
-        is_strict: bool,
-        content: impl Fn(&str) -> Option<Bytes>,
-    ) -> Result<Message<'a>, (ErrorKind, Field)> {
-        let mut message = Message { kind, timeout_ms: -1, timestamp_ms: -1, ..Message::default() };
-        for entry in kind.entries() {
-            let Entry { field, need, .. } = *entry;
-            let bad = |kind| Err((kind, field));
-            match (field.holds(), self.take(field)) {
-                (Holds::Text, Value::Text(text)) => {
-                    if need == Need::Filled && text.is_empty() {
-                        return bad(ErrorKind::MissingField);
-                    }
-                    if let Some(held) = message.text_mut(field) {
-                        *held = text;
-                    }
-                }
-                (Holds::Time, Value::Number(ms)) if ms >= 0 => {
-                    // An event may have its time twice; the first name is the one that schemas have.
-                    if message.timestamp_ms < 0 {
-                        message.timestamp_ms = ms;
-                    }
-                }
-                (Holds::Timeout, Value::Number(ms)) if ms >= -1 => message.timeout_ms = ms,
-                (Holds::Timeout, Value::Number(_)) => return bad(ErrorKind::BadTimeout),
-                (Holds::Timeout, Value::Null) => {}
-                (Holds::Status, Value::Number(code)) if i32::try_from(code).is_ok() => {
-                    message.status_code = i32::try_from(code).unwrap_or_default();
-                }
-                (Holds::Content, Value::Raw(bytes)) => message.content = Some(Bytes::copy_from_slice(bytes)),
-                (Holds::Content, Value::Bytes(text)) => {
-                    message.content = Some(content(&text).ok_or((ErrorKind::BadBase64, field))?);
-                }
-                (Holds::Content, Value::Text(text)) if !is_strict => {
-                    message.content = Some(content(&text).ok_or((ErrorKind::BadBase64, field))?);
-                }
-                (_, Value::Absent | Value::Null) => {
-                    let is_missing = match need {
-                        // Events have their time by one name or the other.
-                        Need::Present if field == Field::Timestamp && kind.is_event() => false,
-                        Need::Filled | Need::Present => true,
-                        Need::Strict => is_strict,
-                        Need::Optional => false,
-                    };
-                    if is_missing {
-                        return bad(ErrorKind::MissingField);
-                    }
-                }
-                (
-                    Holds::Text | Holds::Time | Holds::Timeout | Holds::Status | Holds::Content,
-                    Value::Number(_) | Value::Text(_) | Value::Bytes(_) | Value::Raw(_) | Value::Other,
-                ) => return bad(ErrorKind::BadType),
-            }
-        }
-        if message.timestamp_ms < 0 {
-            return Err((ErrorKind::MissingField, Field::Timestamp));
-        }
-        Ok(message)
-    }
-
-    /// What can be read of a message that is none: the texts that are there.
-    pub(super) fn remains(mut self, kind: Kind) -> Box<Message<'a>> {
-        let mut message = Message { kind, timeout_ms: -1, ..Message::default() };
-        for entry in kind.entries() {
-            if let (Value::Text(text), Some(held)) = (self.take(entry.field), message.text_mut(entry.field)) {
-                *held = text;
-            }
-        }
-        Box::new(message)
     }
 }
 

@@ -1,14 +1,19 @@
 //! CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both tell of it by events.
 
 mod avro;
+mod draft;
+mod found;
 mod framing;
 mod json;
 mod message;
+mod plain;
 mod settings;
 mod source;
 pub mod subject;
 mod target;
 mod watches;
+
+use bytes::Bytes;
 
 pub use framing::Cdt;
 pub use message::{Kind, Message, Received, Rejected};
@@ -62,7 +67,18 @@ impl Default for Settings {
 pub fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
     match settings.codec {
         Codec::Json => json::decode(body, kind, *settings),
-        Codec::Avro => avro::decode(body, kind, *settings),
+        Codec::Avro => avro::decode(body, kind, *settings, Bytes::copy_from_slice),
+    }
+}
+
+/// The same of a body that may be kept: content that is a part of it is not copied.
+///
+/// # Errors
+/// As those of [`decode`].
+pub fn decode_shared<'a>(body: &'a Bytes, kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
+    match settings.codec {
+        Codec::Json => json::decode(body, kind, *settings),
+        Codec::Avro => avro::decode(body, kind, *settings, |content| body.slice_ref(content)),
     }
 }
 

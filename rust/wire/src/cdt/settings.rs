@@ -1,7 +1,7 @@
 //! What both roles are set up with, and what they count.
 
 use super::subject::{Subjects, is_token, told};
-use super::{Kind, Message, Rejected, Settings, decode, encode};
+use super::{Kind, Message, Rejected, Settings, decode_shared, encode};
 use crate::{DropCounts, DropKind, DropReason, ErrorKind, Fault, Frames, Incoming, Output, SocketKind, SocketOptions};
 use bytes::Bytes;
 
@@ -62,8 +62,8 @@ impl Part {
     }
 
     /// Reads an answer or an event whose time is not over.
-    pub(super) fn read(&self, unix_ms: i64, kind: Kind, body: &[u8]) -> Result<Message<'static>, DropReason> {
-        let read = decode(body, kind, &self.body).map_err(|Rejected { fault, .. }| fault.in_frame(2))?;
+    pub(super) fn read(&self, unix_ms: i64, kind: Kind, body: &Bytes) -> Result<Message<'static>, DropReason> {
+        let read = decode_shared(body, kind, &self.body).map_err(|Rejected { fault, .. }| fault.in_frame(2))?;
         if read.is_expired(unix_ms, self.clock_skew_ms) {
             return Err(DropKind::Expired.into());
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::settings::{Clock, Part, TargetStats};
 use super::subject::answered_by;
-use super::{Kind, Message, Received, Rejected, decode, encode};
+use super::{Kind, Message, Received, Rejected, decode_shared, encode};
 use crate::question::{Questions, Token};
 use crate::{
     Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId, SocketEvent,
@@ -313,7 +313,7 @@ impl Target {
 
     fn on_request(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Listening>) -> Verdict {
         let (reply_to, body) = (text(&incoming.frames[0]), incoming.frames[2].clone());
-        match decode(&body, kind, &self.settings.part.body) {
+        match decode_shared(&body, kind, &self.settings.part.body) {
             Ok(request) => {
                 let request = request.into_owned();
                 if request.is_expired(self.clock.unix_ms(now), self.settings.part.clock_skew_ms) {

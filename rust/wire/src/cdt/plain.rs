@@ -1,0 +1,216 @@
+//! JSON as nearly all write it: an object of texts without escapes, whole numbers and bytes. It is read several times as
+//! fast as any JSON is; all else is left to who reads that, and says what is wrong with it.
+
+use bytes::Bytes;
+
+use super::draft::Draft;
+use super::message::Kind;
+
+/// What a body holds; `None` for one that is not plain. `content` says what is written for bytes.
+pub(super) fn read(body: &[u8], kind: Kind, content: impl Fn(&[u8]) -> Option<Bytes>) -> Option<Draft<'_>> {
+    let mut reader = Reader { body, at: 0 };
+    let mut draft = Draft::new(kind);
+    // Most write the fields in the order of the schemas.
+    let mut expected = kind.entries().iter();
+    reader.token(b'{')?;
+    loop {
+        reader.space();
+        let entry = match expected.next() {
+            Some(entry) if reader.takes(entry.field.quoted()) => Some(entry),
+            _ => {
+                let name = reader.text()?;
+                let at = kind.entries().iter().position(|entry| entry.field.name() == name);
+                expected = kind.entries()[at.map_or(0, |at| at + 1)..].iter();
+                at.map(|at| &kind.entries()[at])
+            }
+        };
+        reader.token(b':')?;
+        reader.space();
+        let value = reader.value()?;
+        match (entry, value) {
+            (Some(entry), _) if draft.has(entry.field) => return None,
+            (Some(entry), Value::Text(text)) => draft.text(*entry, text),
+            (Some(entry), Value::Number(number)) => draft.number(*entry, number),
+            (Some(entry), Value::Bytes(written)) => draft.content(*entry, content(written)),
+            (None, Value::Text(_) | Value::Number(_)) => {}
+            (None, Value::Bytes(_)) => return None,
+        }
+        reader.space();
+        match reader.next()? {
+            b',' => {}
+            b'}' => break,
+            _ => return None,
+        }
+    }
+    reader.space();
+    (reader.at == body.len()).then_some(draft)
+}
+
+enum Value<'a> {
+    Text(&'a str),
+    Number(i64),
+    /// Bytes, as they are written; nobody has looked at them.
+    Bytes(&'a [u8]),
+}
+
+struct Reader<'a> {
+    body: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn left(&self) -> &'a [u8] {
+        self.body.get(self.at..).unwrap_or_default()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = *self.body.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.body.get(self.at) {
+            self.at += 1;
+        }
+    }
+
+    fn token(&mut self, token: u8) -> Option<()> {
+        self.space();
+        (self.next()? == token).then_some(())
+    }
+
+    fn takes(&mut self, expected: &str) -> bool {
+        let is_there = self.left().starts_with(expected.as_bytes());
+        self.at += if is_there { expected.len() } else { 0 };
+        is_there
+    }
+
+    fn value(&mut self) -> Option<Value<'a>> {
+        match self.body.get(self.at)? {
+            b'"' => self.text().map(Value::Text),
+            b'{' => self.bytes(),
+            _ => self.number(),
+        }
+    }
+
+    /// What is between quotes.
+    fn quoted(&mut self) -> Option<&'a [u8]> {
+        (self.next()? == b'"').then_some(())?;
+        let left = self.left();
+        let length = memchr::memchr(b'"', left)?;
+        self.at += length + 1;
+        Some(&left[..length])
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        text(self.quoted()?)
+    }
+
+    /// `{"bytes": "…"}`
+    fn bytes(&mut self) -> Option<Value<'a>> {
+        self.token(b'{')?;
+        self.space();
+        self.takes("\"bytes\"").then_some(())?;
+        self.token(b':')?;
+        self.space();
+        let written = self.quoted()?;
+        self.token(b'}')?;
+        Some(Value::Bytes(written))
+    }
+
+    fn number(&mut self) -> Option<Value<'a>> {
+        let is_negative = self.takes("-");
+        let start = self.at;
+        let mut number = 0_i64;
+        while let Some(digit @ b'0'..=b'9') = self.body.get(self.at) {
+            number = number.checked_mul(10)?.checked_add(i64::from(digit - b'0'))?;
+            self.at += 1;
+        }
+        let digits = &self.body[start..self.at];
+        // Fractions and what else is no whole number end where no value does.
+        let is_whole = if digits.starts_with(b"0") { digits.len() == 1 && !is_negative } else { !digits.is_empty() };
+        is_whole.then_some(Value::Number(if is_negative { -number } else { number }))
+    }
+}
+
+/// What is between quotes, where it stands for itself.
+pub(super) fn text(quoted: &[u8]) -> Option<&str> {
+    // No byte ends it early: so it looks at many at once.
+    let others = quoted.iter().filter(|byte| **byte < b' ' || **byte == b'\\').count();
+    if others == 0 { str::from_utf8(quoted).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{BytesEncoding, Message, Settings, encode, json};
+    use super::*;
+
+    /// Texts that are JSON, nearly JSON, and what is written here.
+    fn bodies() -> impl Strategy<Value = Vec<u8>> {
+        let token = prop_oneof![
+            Just(r#""correlationId""#.to_owned()),
+            Just(r#""timestamp":17"#.to_owned()),
+            Just(r#""timeout": -1"#.to_owned()),
+            Just(r#""content":{"bytes":"AAEC"}"#.to_owned()),
+            Just(r#""content": { "bytes" : "AAE=" }"#.to_owned()),
+            "[{}\":, \\\\n\u{1}0-9.eé]{1,4}",
+            Just("null".to_owned()),
+            Just(",".to_owned()),
+            Just(":".to_owned()),
+        ];
+        let other = prop::collection::vec(token, 0..8).prop_map(|tokens| format!("{{{}}}", tokens.concat()));
+        other.prop_map(String::into_bytes)
+    }
+
+    fn assert_same(body: &[u8], kind: Kind, encoding: BytesEncoding) {
+        let settings = Settings { bytes_encoding: encoding, ..Settings::default() };
+        let any = json::decode_any(body, kind, settings);
+        if let Some(message) = json::decode_plain(body, kind, settings) {
+            assert_eq!(any, Ok(message), "{}", String::from_utf8_lossy(body));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn plain_bodies_are_read_as_any(body in bodies(), latin1: bool) {
+            for kind in Kind::ALL {
+                assert_same(&body, *kind, if latin1 { BytesEncoding::Latin1 } else { BytesEncoding::Base64 });
+            }
+        }
+
+        #[test]
+        fn bodies_with_a_change_are_read_as_any(at in 0_usize..200, to: u8, latin1: bool) {
+            let settings = Settings {
+                bytes_encoding: if latin1 { BytesEncoding::Latin1 } else { BytesEncoding::Base64 },
+                ..Settings::default()
+            };
+            for kind in Kind::ALL {
+                let mut body = encode(&message(*kind), &settings);
+                assert!(json::decode_plain(&body, *kind, settings).is_some(), "{}", String::from_utf8_lossy(&body));
+                let at = at % body.len();
+                body[at] = to;
+                assert_same(&body, *kind, settings.bytes_encoding);
+            }
+        }
+    }
+
+    fn message(kind: Kind) -> Message<'static> {
+        Message {
+            kind,
+            correlation_id: "a".into(),
+            timestamp_ms: 1_490_303_342_158,
+            timeout_ms: -1,
+            endpoint_message_id: "b".into(),
+            app_version_name: "c".into(),
+            endpoint_id: "d".into(),
+            config_id: "e".into(),
+            content_type: "f".into(),
+            status_code: 200,
+            content: kind.has_content().then(|| Bytes::from_static(b"once")),
+            ..Message::default()
+        }
+    }
+}
