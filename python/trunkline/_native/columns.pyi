@@ -108,18 +108,21 @@ class Decoder:
 
 @final
 class Runs:
-    """Counts the runs of one sender of CDTP after the other, as a capture does (CDTP-21).
+    """Counts the runs of senders of CDTP, as a capture does (CDTP-21).
 
-    It is given rows in the order of capture, sender, `seq` and `record`: one for each number of a message that knows runs,
-    with `capture_id`, `sender`, `seq`, `record`, `received_at_ns`, `n_bytes`, `type` and `sequence`. Before a BOR or EOR
+    It is given rows, those of each sender in the order of `seq` and `record`: one for each number of a message that knows
+    runs, with `capture_id`, `sender`, `seq`, `record`, `received_at_ns`, `n_bytes`, `type` and `sequence`. Before a BOR or EOR
     whose map is wanted comes a row of record `FRAMES`, with its `header` and the first frame of its `payload`.
     """
 
     FRAMES: Final[int]
     MAP_BYTES: Final[int]
 
-    def __new__(cls, *, json: bool = False) -> Runs:
-        """With `json`, `config` and `metadata` are JSON text, as `to_json` makes it of the VARIANTs they are otherwise."""
+    def __new__(cls, *, json: bool = False, sorted: bool = True) -> Runs:
+        """With `json`, `config` and `metadata` are JSON text, as `to_json` makes it of the VARIANTs they are otherwise.
+
+        Where rows are `sorted`, those of a sender stand together, and its last run is given when the next one comes.
+        """
 
     @staticmethod
     def ddl(*, json: bool = False) -> str:
@@ -133,17 +136,20 @@ class Runs:
         """
 
     def finish(self) -> pa.RecordBatch:
-        """Gives the last run of all."""
+        """Gives the last run of each sender that is left."""
 
 @final
 class Gaps:
-    """Finds the sequence numbers that one source of CDTP after the other skips, as a receiver does (CDTP-21).
+    """Finds the sequence numbers that sources of CDTP skip, as a receiver does (CDTP-21).
 
-    It is given rows in the order of their source, `seq` and `record`, with `type` and `sequence`.
+    It is given rows with `type` and `sequence`, those of each source in the order of `seq` and `record`.
     """
 
-    def __new__(cls, source: Sequence[str]) -> Gaps:
-        """For rows whose source the texts in these columns tell."""
+    def __new__(cls, source: Sequence[str], *, sorted: bool = True) -> Gaps:
+        """For rows whose source the texts in these columns tell.
+
+        Where rows are `sorted`, those of a source stand together, and it is forgotten when the next one comes.
+        """
 
     def record(self, batch: Any) -> pa.Int64Array:
         """How many numbers are missing before that of each row.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ def report(
         with _engine.here(memory, on_progress) as session:
             rows = session.read(opened)
             if selection is not None:
-                rows = rows.join(session.frame_of(_wanted(opened, selection)), ["seq"], "left_semi")
+                rows = rows.join(session.frame_of(*_wanted(opened, selection)), ["seq"], "left_semi")
             return make(cast("DataFrame", rows), out, name or os.fspath(capture))
     except duckdb.OutOfMemoryException as error:
         message = f"{memory} of memory, and what there is of {tempfile.gettempdir()}, do not do: {_said(error)}"
@@ -78,12 +79,13 @@ def _said(error: Exception) -> str:
     return str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
 
 
-def _wanted(opened: reading.Capture, selection: Selection) -> Iterator[pa.RecordBatch]:
+def _wanted(opened: reading.Capture, selection: Selection) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The numbers of the rows that are selected, those of a message with several records as often."""
-    from trunkline.spark._duckdb.session import begun
+    import pyarrow as pa
 
     condition = selection.condition()
     every = [known.name for known in protocols()] if condition is None else condition.protocols
-    for protocol in every if selection.spoken is None else [selection.spoken]:
-        for batch in begun(opened.decode(protocol, selection=selection)):
-            yield batch.select(["seq"])
+    spoken = every if selection.spoken is None else [selection.spoken]
+    decoded = (opened.decode(protocol, selection=selection) for protocol in spoken)
+    numbers = (batch.select(["seq"]) for batch in itertools.chain.from_iterable(decoded))
+    return pa.schema([reading.schema().field("seq")]), numbers

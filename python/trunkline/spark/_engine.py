@@ -7,7 +7,7 @@ would give, and within `here` those of `trunkline.spark._duckdb`, whose tables h
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trunkline.spark._duckdb.session import Session
 
-__all__ = ["F", "Window", "here", "mapped"]
+__all__ = ["F", "Window", "here", "in_order", "made_once", "mapped"]
 
 _is_here: ContextVar[bool] = ContextVar("_is_here", default=False)
 
@@ -48,6 +48,21 @@ def mapped(
 ) -> DataFrame:
     """What a function makes of rows: `mapInArrow`, for which Spark wants to know the types, and DuckDB does not."""
     return rows.mapInArrow(function, "" if _is_here.get() else schema())
+
+
+def made_once(messages: DataFrame) -> DataFrame:
+    """What is wanted several times: DuckDB makes it once. To Spark that costs more than to make it again."""
+    return messages.persist() if _is_here.get() else messages
+
+
+def in_order(messages: DataFrame, source: Sequence[str]) -> tuple[DataFrame, bool]:
+    """The messages of each source in the order they were recorded, and whether a source's stand together.
+
+    Where all is in one place they need not, and to have them so costs most of what there is to do.
+    """
+    if _is_here.get():
+        return messages.orderBy("seq", "record"), False
+    return messages.repartition(*source).sortWithinPartitions(*source, "seq", "record"), True
 
 
 @contextmanager

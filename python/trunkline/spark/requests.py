@@ -97,10 +97,12 @@ def _at_broker(messages: DataFrame) -> DataFrame:
     The response is a reply, or a request that the worker sends on for the same client: that one is a new request too.
     """
     comes, asks = F.col("comes"), F.col("asks")
-    call = ("capture_id", "address", "metadata")
     address = F.when(comes & asks, F.coalesce("client", "peer")).otherwise(F.col("client"))
+    # A number stands for what they have in common, which is long.
+    call = ("call",)
+    common = F.xxhash64("capture_id", "address", "metadata")
     # Each step below looks at parts of such a call, so this is the only time that messages move.
-    named = messages.withColumn("address", address).repartition(*call)
+    named = messages.withColumn("address", address).withColumn("call", common).repartition(*call)
     # Broker to worker: the requests of one service leave in the order they came.
     queued = _paired(named, (*call, "service"), opens=asks & comes, closes=asks & ~comes, name="taken")
     # A dispatch of none that waits is a request given to another worker, the last one that there was.
@@ -204,12 +206,12 @@ def _at_peers(messages: DataFrame) -> DataFrame:
     """A worker is sent requests and responds; it asks as a client does, whose own requests go out and replies come in."""
     comes, asks = F.col("comes"), F.col("asks")
     responds = ~comes & (~asks | F.col("client").isNotNull())
-    together = messages.repartition("capture_id", "metadata")
-    worked = _paired(together, ("capture_id", "client", "metadata"), opens=comes & asks, closes=responds, name="job")
+    together = messages.withColumn("call", F.xxhash64("capture_id", "metadata")).repartition("call")
+    worked = _paired(together, ("call", "client"), opens=comes & asks, closes=responds, name="job")
     sends_on = ~comes & asks & F.col("job").isNotNull()
     # A DEALER is told of no address but in the replies to its requests, all of which are to itself.
     own = ~comes & asks & ~sends_on
-    asked = _paired(worked, ("capture_id", "metadata"), opens=own, closes=comes & ~asks, name="call")
+    asked = _paired(worked, ("call",), opens=own, closes=comes & ~asks, name="call")
     of = F.coalesce("job", "call", F.when(asks, F.col("seq")))
     begins = asks & ~sends_on
     ends = ~begins

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._native.columns import Gaps, Runs
 from trunkline.columns import Decoder
-from trunkline.spark._engine import F, mapped
+from trunkline.spark._engine import F, in_order, mapped
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import decode_keeping, need_columns
 
@@ -65,8 +65,9 @@ def count_runs(rows: DataFrame, *, json: bool = False) -> DataFrame:
             F.get("payload", F.lit(0)).alias("payload"),
         )
     )
-    together = _in_order(messages.unionByName(frames, allowMissingColumns=True), ("capture_id", "sender"))
-    return mapped(together, functools.partial(_count, json=json), lambda: Runs.ddl(json=json))
+    together, is_sorted = in_order(messages.unionByName(frames, allowMissingColumns=True), ("capture_id", "sender"))
+    count = functools.partial(_count, json=json, is_sorted=is_sorted)
+    return mapped(together, count, lambda: Runs.ddl(json=json))
 
 
 def skipped(messages: DataFrame, source: Sequence[str], kept: Sequence[str]) -> DataFrame:
@@ -80,22 +81,19 @@ def skipped(messages: DataFrame, source: Sequence[str], kept: Sequence[str]) -> 
 
         return StructType([messages.schema[name] for name in kept]).add("missed", LongType())
 
+    numbered = messages.where(f"({_NUMBERED}) AND sequence IS NOT NULL")
+    together, is_sorted = in_order(numbered, source)
+
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        gaps = Gaps(source)
+        gaps = Gaps(source, sorted=is_sorted)
         for batch in batches:
             yield batch.select(kept).append_column("missed", gaps.record(batch))
 
-    numbered = messages.where(f"({_NUMBERED}) AND sequence IS NOT NULL")
-    return mapped(_in_order(numbered, source), find, schema)
+    return mapped(together, find, schema)
 
 
-def _in_order(messages: DataFrame, source: Sequence[str]) -> DataFrame:
-    """The messages of each source in one place, in the order they were recorded."""
-    return messages.repartition(*source).sortWithinPartitions(*source, "seq", "record")
-
-
-def _count(batches: Iterator[pa.RecordBatch], *, json: bool) -> Iterator[pa.RecordBatch]:
-    counted = Runs(json=json)
+def _count(batches: Iterator[pa.RecordBatch], *, json: bool, is_sorted: bool) -> Iterator[pa.RecordBatch]:
+    counted = Runs(json=json, sorted=is_sorted)
     for batch in batches:
         yield from counted.record(batch)
     yield counted.finish()

@@ -12,7 +12,7 @@ use trunkline_wire::cdtp::MAP_BYTES;
 
 use crate::columns::array;
 
-/// Counts the runs of one sender after the other.
+/// Counts the runs of senders.
 #[pyclass(frozen, module = "trunkline._native.columns", name = "Runs")]
 pub(crate) struct PyRuns(Mutex<Runs>);
 
@@ -27,9 +27,9 @@ impl PyRuns {
     const MAP_BYTES: u64 = MAP_BYTES;
 
     #[new]
-    #[pyo3(signature = (*, json = false))]
-    fn new(json: bool) -> Self {
-        Self(Mutex::new(Runs::new(maps(json))))
+    #[pyo3(signature = (*, json = false, sorted = true))]
+    fn new(json: bool, sorted: bool) -> Self {
+        Self(Mutex::new(Runs::new(maps(json), sorted)))
     }
 
     /// The columns of the table of runs, in the words of Spark.
@@ -83,15 +83,16 @@ impl PyRunBatches {
     }
 }
 
-/// Finds the numbers that one source after the other skips.
+/// Finds the numbers that sources skip.
 #[pyclass(frozen, module = "trunkline._native.columns", name = "Gaps")]
 pub(crate) struct PyGaps(Mutex<Gaps>);
 
 #[pymethods]
 impl PyGaps {
     #[new]
-    fn new(source: Vec<String>) -> Self {
-        Self(Mutex::new(Gaps::new(source)))
+    #[pyo3(signature = (source, *, sorted = true))]
+    fn new(source: Vec<String>, sorted: bool) -> Self {
+        Self(Mutex::new(Gaps::new(source, sorted)))
     }
 
     fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Bound<'py, PyAny>> {

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from trunkline.spark._duckdb.column import Column, column, ordered, quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from trunkline.spark._duckdb.session import Session
+    from trunkline.spark._duckdb.session import Function, Held, Session
 
 __all__ = ["DataFrame", "Row"]
-
-# Rows that a function is given at a time.
-_BATCH = 100_000
 
 _TYPES = {"varchar": "string", "blob": "binary", "integer": "int"}
 
@@ -65,10 +60,10 @@ class DataFrame:
         session: Where it is made.
         sql: The query.
         columns: The names of its columns.
-        held: Tables that must not be gone before it.
+        held: What the query reads, and must not be gone before it.
     """
 
-    def __init__(self, session: Session, sql: str, columns: Sequence[str], held: tuple[object, ...] = ()) -> None:
+    def __init__(self, session: Session, sql: str, columns: Sequence[str], held: tuple[Held, ...] = ()) -> None:
         self.columns = list(columns)
         self._session = session
         self._sql = sql
@@ -88,7 +83,7 @@ class DataFrame:
     @property
     def schema(self) -> list[_Field]:
         """The columns with their types."""
-        described = self._session.rows(f"DESCRIBE {self._sql}")
+        described = self._session.rows(f"DESCRIBE {self._sql}", self._held)
         return [_Field(name, _Type(kind)) for name, kind, *_ in described]
 
     @property
@@ -181,26 +176,23 @@ class DataFrame:
 
     def persist(self) -> DataFrame:
         """The same, computed once."""
-        table = self._session.table(self._sql)
+        table = self._session.table(self._sql, self._held)
         return DataFrame(self._session, table.sql, self.columns, (table,))
 
     def unpersist(self) -> None:
         """Lets go of it: nobody has it any more."""
 
-    def mapInArrow(  # noqa: N802
-        self, function: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]], _schema: object = None
-    ) -> DataFrame:
-        """What a function makes of the rows, computed once.
+    def mapInArrow(self, function: Function, _schema: object = None) -> DataFrame:  # noqa: N802
+        """What a function makes of the rows, each time they are wanted.
 
-        It is given an empty batch first, so that what it makes of that says what it makes at all.
+        It is given an empty batch at first, so that what it makes of that says what it makes at all.
         """
-        table, names = self._session.table_of(function(self._session.batches(self._sql, _BATCH)))
-        return DataFrame(self._session, table.sql, names, (table,))
+        return self._session.stream(self._sql, self._held, function)
 
     def collect(self) -> list[Row]:
         """The rows."""
         names = tuple(self.columns)
-        return [Row.of(names, values) for values in self._session.rows(self._sql)]
+        return [Row.of(names, values) for values in self._session.rows(self._sql, self._held)]
 
     def first(self) -> Row | None:
         """One of the rows, if any."""
@@ -212,7 +204,7 @@ class DataFrame:
 
     def count(self) -> int:
         """How many rows there are."""
-        ((number,),) = self._session.rows(f"SELECT count(*) {self._from()}")
+        ((number,),) = self._session.rows(f"SELECT count(*) {self._from()}", self._held)
         return int(number)
 
 

@@ -1,13 +1,13 @@
-"""DuckDB in this process, with tables that are gone when nobody has them any more."""
+"""DuckDB in this process: tables that are gone when nobody has them any more, and what functions make of rows."""
 
 from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import duckdb
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
     from trunkline.capture import Capture
 
-__all__ = ["Session"]
+__all__ = ["Function", "Held", "Session"]
+
+Function: TypeAlias = Callable[[Iterator["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
+
+# Rows that a function is given at a time.
+_BATCH = 100_000
 
 
 class Table:
@@ -34,6 +39,34 @@ class Table:
         # With the session all tables are gone.
         with suppress(duckdb.ConnectionException):
             self._database.execute(f"DROP TABLE {self._name}")
+
+
+class Stream:
+    """What a function makes of the rows of a query: made anew each time DuckDB reads it, and never there as a whole."""
+
+    def __init__(self, session: Session, name: str, sql: str, held: Sequence[Held], function: Function) -> None:
+        self.name = name
+        self.sql = f"SELECT * FROM {name}"  # noqa: S608 - a name of ours
+        self._session = session
+        self._query = (sql, held)
+        self._function = function
+        # What it makes of nothing says what it makes at all.
+        self._schema = next(iter(function(iter([session.nothing(sql, held)])))).schema
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        names: list[str] = self._schema.names
+        return names
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows, for DuckDB."""
+        made = self._function(self._session.batches(*self._query))
+        return self._session.reader(self._schema, made).__arrow_c_stream__(requested_schema)
+
+
+# What a query reads, and must not be gone before it.
+Held: TypeAlias = Table | Stream
 
 
 class Session:
@@ -55,6 +88,7 @@ class Session:
         self._numbers = itertools.count()
         self._on_rows = on_rows
         self._seen = 0
+        self._failure: BaseException | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -63,41 +97,62 @@ class Session:
         self._database.close()
         self._scratch.cleanup()
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, held: Sequence[Held] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""
-        return self._database.execute(sql).fetchall()
+        with self._reading(held) as connection:
+            return connection.execute(sql).fetchall()
 
-    def batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
-        """The same in batches of so many at most, the first of which is empty."""
-        for batch in begun(self._database.cursor().sql(sql).to_arrow_reader(rows)):
-            self._seen += batch.num_rows
-            self._on_rows(self._seen)
-            yield batch
+    def batches(self, sql: str, held: Sequence[Held] = ()) -> Iterator[pa.RecordBatch]:
+        """The same in batches."""
+        with self._reading(held) as connection:
+            for batch in connection.sql(sql).to_arrow_reader(_BATCH):
+                self._seen += batch.num_rows
+                self._on_rows(self._seen)
+                yield batch
 
-    def table(self, sql: str) -> Table:
-        """What a query gives, as a table."""
-        name = f"t{next(self._numbers)}"
-        self._database.execute(f"CREATE TABLE {name} AS {sql}")
-        return Table(self._database, name)
-
-    def table_of(self, batches: Iterable[pa.RecordBatch]) -> tuple[Table, list[str]]:
-        """Batches, at least one, as a table, and the names of its columns."""
+    def nothing(self, sql: str, held: Sequence[Held]) -> pa.RecordBatch:
+        """A batch of the columns of a query, without a row."""
         import pyarrow as pa
 
-        found = iter(batches)
-        first = next(found)
-        name = f"t{next(self._numbers)}"
-        begin = f"CREATE TABLE {name} AS"
-        for batch in itertools.chain([first], found):
-            self._database.register("batch", pa.Table.from_batches([batch]))
-            self._database.execute(f"{begin} SELECT * FROM batch")  # noqa: S608 - a name of ours
-            begin = f"INSERT INTO {name}"
-        return Table(self._database, name), first.schema.names
+        with self._reading(held) as connection:
+            schema = connection.sql(f"SELECT * FROM ({sql}) LIMIT 0").to_arrow_reader(1).schema  # noqa: S608 - ours
+        return pa.RecordBatch.from_pylist([], schema)
 
-    def frame_of(self, batches: Iterable[pa.RecordBatch]) -> DataFrame:
-        """Batches, at least one, as a table."""
-        table, names = self.table_of(batches)
-        return DataFrame(self, table.sql, names, (table,))
+    def table(self, sql: str, held: Sequence[Held] = ()) -> Table:
+        """What a query gives, as a table."""
+        name = f"t{next(self._numbers)}"
+        with self._reading(held) as connection:
+            connection.execute(f"CREATE TABLE {name} AS {sql}")
+        return Table(self._database, name)
+
+    def stream(self, sql: str, held: Sequence[Held], function: Function) -> DataFrame:
+        """What a function makes of the rows of a query."""
+        made = Stream(self, f"s{next(self._numbers)}", sql, held, function)
+        return DataFrame(self, made.sql, made.columns, (made,))
+
+    def frame_of(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> DataFrame:
+        """Batches as a table."""
+        name = f"t{next(self._numbers)}"
+        with self._reading(()) as connection:
+            connection.register("batches", self.reader(schema, batches))
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM batches")  # noqa: S608 - a name of ours
+        table = Table(self._database, name)
+        return DataFrame(self, table.sql, schema.names, (table,))
+
+    def reader(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+        """Batches for DuckDB, which keeps but the words of what is raised on the way."""
+        import pyarrow as pa
+
+        def kept() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                self._failure = error
+                raise
+
+        return pa.RecordBatchReader.from_batches(schema, kept())
 
     def read(self, capture: Capture) -> DataFrame:
         """The rows of a capture, those too that are in no segment yet."""
@@ -108,15 +163,24 @@ class Session:
             published = f"SELECT * FROM read_parquet({files}, union_by_name = true)"  # noqa: S608 - quoted
             ((last,),) = self.rows(f"SELECT max(seq) FROM ({published})")  # noqa: S608 - as above
             following = 0 if last is None else last + 1
-        rest = self.frame_of(begun(capture.reader(first_seq=following)))
+        reader = capture.reader(first_seq=following)
+        rest = self.frame_of(reader.schema, reader)
         if published is None:
             return rest
         return DataFrame(self, published, rest.columns).unionByName(rest)
 
-
-def begun(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """An empty batch, which has the types, and then those of a reader."""
-    import pyarrow as pa
-
-    yield pa.RecordBatch.from_pylist([], reader.schema)
-    yield from reader
+    @contextmanager
+    def _reading(self, held: Sequence[Held]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that knows what a query reads; what is raised by what makes that is raised here."""
+        connection = self._database.cursor()
+        try:
+            for each in held:
+                if isinstance(each, Stream):
+                    connection.register(each.name, each)
+            yield connection
+        except duckdb.Error:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+        finally:
+            connection.close()

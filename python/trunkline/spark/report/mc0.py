@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import amount, latency, moment, readable
 from trunkline.columns import Decoder
-from trunkline.spark._engine import F
+from trunkline.spark._engine import F, made_once
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
@@ -263,7 +263,7 @@ def count(rows: DataFrame, total: Total) -> Mc0Section:
         return Mc0Section()
     said = ("verb", "topic", "headers", "text", "body_frames", "body_bytes", "error")
     kept = tuple(name for name in TOPIC_COLUMNS if name not in said)
-    decoded = decode_keeping(spoken, Decoder("mc0"), kept, (*kept, *said))
+    decoded = made_once(decode_keeping(spoken, Decoder("mc0"), kept, (*kept, *said)))
     passed = (
         timed(passing(decoded)).withColumn("topic", F.left("topic", F.lit(NAME))).drop("capture_id", "seq").persist()
     )

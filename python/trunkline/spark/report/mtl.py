@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trunkline._text import amount, latency, moment, readable
 from trunkline.columns import Decoder
-from trunkline.spark._engine import F, Window
+from trunkline.spark._engine import F, Window, made_once
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.contents import CONTENT_COLUMNS, settled
 from trunkline.spark.report import counting
@@ -262,7 +262,7 @@ def count(rows: DataFrame, total: Total) -> MtlSection:
     kept = ("capture_id", "seq", "received_at_ns", "endpoint", "direction", "peer")
     said = ("name", "type", "status", "sequence", "resource", "multiple", "recycle", "body_bytes", "error")
     properties = ("property_redelivered", "properties")
-    decoded = decode_keeping(spoken, decoder, kept, (*kept, *said, *properties))
+    decoded = made_once(decode_keeping(spoken, decoder, kept, (*kept, *said, *properties)))
     contents = _contents(decoded).persist()
     try:
         found, totals = _resources(contents)

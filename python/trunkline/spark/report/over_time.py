@@ -81,11 +81,12 @@ def stacks(rows: Rows, clock: Clock, names: Names, what: str, title: str) -> str
         return None
     with mpl.rc_context(STYLE):
         figure, axes = plot()
-        edges = _edges(clock)
         bottom: list[float] = [0] * BUCKETS
         for at, line in lines.items():
-            axes.bar(edges[:-1], line, width=edges[1], bottom=bottom, align="edge", color=colour_of(at))
-            bottom = [below + height for below, height in zip(bottom, line, strict=True)]
+            top = [below + height for below, height in zip(bottom, line, strict=True)]
+            axes.stairs(top, _edges(clock), baseline=bottom, fill=True, color=colour_of(at))
+            bottom = top
+        axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         counted(axes.yaxis)
         axes.set_ylabel(what)

@@ -1,6 +1,6 @@
 //! Runs, counted from a table of messages (CDTP-21): the account a capture keeps, over rows that are decoded already.
 
-use std::{mem, sync::Arc};
+use std::{collections::HashMap, mem, sync::Arc};
 
 use arrow_array::{
     Array, ArrayRef, BinaryArray, Int32Array, Int64Array, RecordBatch, StringArray,
@@ -45,26 +45,36 @@ pub fn run_fields(maps: RestType) -> Fields {
 /// The record of a row that holds the frames of a BOR or EOR, which stands before those of the message itself.
 pub const FRAMES: i32 = -1;
 
-/// Counts the runs of one sender after the other.
+/// The columns that tell the sources of runs apart.
+const SOURCE: [&str; 2] = ["capture_id", "sender"];
+
+/// Counts the runs of senders.
 ///
-/// It is given the rows of messages that know runs, one for each of their numbers, in the order of capture, sender, `seq`
-/// and `record`: `capture_id, sender, seq, record, received_at_ns, n_bytes, type, sequence`. The frames of a BOR or EOR
-/// whose map is wanted come before it, as a row with `header` and `payload`, the first payload frame, and the record
+/// It is given the rows of messages that know runs, one for each of their numbers, those of each sender in the order of
+/// `seq` and `record`: `capture_id, sender, seq, record, received_at_ns, n_bytes, type, sequence`. The frames of a BOR or
+/// EOR whose map is wanted come before it, as a row with `header` and `payload`, the first payload frame, and the record
 /// [`FRAMES`].
 #[derive(Debug)]
 pub struct Runs {
     maps: RestType,
-    /// The capture and the sender that rows come from.
-    source: Option<(String, String)>,
+    senders: Sources<Sender>,
+}
+
+/// What is known of a sender.
+#[derive(Debug)]
+struct Sender {
+    /// Its capture and its name.
+    source: [String; 2],
     run: Option<Run>,
     /// The header and the payload frame that were there last.
     frames: (Vec<u8>, Option<Vec<u8>>),
 }
 
 impl Runs {
-    /// `maps` is what configurations and metadata become.
-    pub const fn new(maps: RestType) -> Self {
-        Self { maps, source: None, run: None, frames: (Vec::new(), None) }
+    /// `maps` is what configurations and metadata become. Where rows are `sorted`, those of a sender stand together, and
+    /// what is known of it is given once they are over.
+    pub fn new(maps: RestType, sorted: bool) -> Self {
+        Self { maps, senders: Sources::new(sorted) }
     }
 
     /// Takes the next rows in, from one of a batch on, and gives the runs that are over: about [`BATCH_BYTES`] of them, and
@@ -76,30 +86,31 @@ impl Runs {
             if over.bytes() >= BATCH_BYTES {
                 return Ok((over.finish()?, Some(row)));
             }
-            let [capture_id, sender] = rows.source.each_ref().map(|column| column.value(row));
-            if self.source.as_ref().is_none_or(|(capture, name)| capture != capture_id || name != sender) {
-                self.end(&mut over)?;
-                self.source = Some((capture_id.to_owned(), sender.to_owned()));
+            let source = || rows.source.each_ref().map(|column| column.value(row).to_owned());
+            let (sender, gone) = self.senders.of(&rows.source, row, || Sender::new(source()));
+            for Sender { source, run, .. } in gone {
+                run.map_or(Ok(()), |run| over.push(&source, &run))?;
             }
-            if let Some(run) = self.take(&rows, row) {
-                over.push(capture_id, sender, &run)?;
+            if let Some(run) = sender.take(&rows, row) {
+                over.push(&sender.source, &run)?;
             }
         }
         Ok((over.finish()?, None))
     }
 
-    /// Gives the last run of all.
+    /// Gives the last run of each sender that is left.
     pub fn finish(&mut self) -> Result<RecordBatch, ColumnError> {
         let mut over = Table::new(self.maps);
-        self.end(&mut over)?;
+        for Sender { source, run, .. } in self.senders.take() {
+            run.map_or(Ok(()), |run| over.push(&source, &run))?;
+        }
         over.finish()
     }
+}
 
-    fn end(&mut self, over: &mut Table) -> Result<(), ColumnError> {
-        match (self.source.take(), self.run.take()) {
-            (Some((capture_id, sender)), Some(run)) => over.push(&capture_id, &sender, &run),
-            _ => Ok(()),
-        }
+impl Sender {
+    const fn new(source: [String; 2]) -> Self {
+        Self { source, run: None, frames: (Vec::new(), None) }
     }
 
     fn take(&mut self, rows: &Rows, row: usize) -> Option<Run> {
@@ -137,21 +148,21 @@ impl Runs {
     }
 }
 
-/// Finds the numbers that one source after the other skips, as a receiver does (CDTP-21).
+/// Finds the numbers that sources skip, as a receiver does (CDTP-21).
 ///
-/// It is given rows in the order of their source, `seq` and `record`, with `type` and `sequence`. Rows of one source have
-/// equal texts in its columns.
+/// It is given rows with `type` and `sequence`, those of each source in the order of `seq` and `record`. Rows of one source
+/// have equal texts in its columns.
 #[derive(Debug)]
 pub struct Gaps {
     columns: Vec<String>,
-    source: Vec<Option<String>>,
-    follower: Follower,
+    sources: Sources<Follower>,
 }
 
 impl Gaps {
-    /// For rows whose source these columns tell.
-    pub const fn new(columns: Vec<String>) -> Self {
-        Self { columns, source: Vec::new(), follower: Follower::new() }
+    /// For rows whose source these columns tell. Where rows are `sorted`, those of a source stand together, and what is
+    /// known of it is let go once they are over.
+    pub fn new(columns: Vec<String>, sorted: bool) -> Self {
+        Self { columns, sources: Sources::new(sorted) }
     }
 
     /// How many numbers are missing before that of each row.
@@ -161,22 +172,54 @@ impl Gaps {
         let sequence = numbers(batch, "sequence")?;
         let mut missed = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
-            let value = |column: &StringArray| column.is_valid(row).then(|| column.value(row).to_owned());
-            let is_same = self.source.len() == source.len()
-                && source
-                    .iter()
-                    .zip(&self.source)
-                    .all(|(column, known)| column.is_valid(row).then(|| column.value(row)) == known.as_deref());
-            if !is_same {
-                self.source = source.iter().map(value).collect();
-                self.follower = Follower::new();
-            }
+            let (follower, _) = self.sources.of(&source, row, Follower::new);
             let message_type = types.is_valid(row).then(|| types.value(row).parse().ok()).flatten();
             let sequence = sequence.is_valid(row).then(|| u64::try_from(sequence.value(row)).ok()).flatten();
-            let skipped = message_type.zip(sequence).map_or(0, |(kind, sequence)| self.follower.follow(kind, sequence));
+            let skipped = message_type.zip(sequence).map_or(0, |(kind, sequence)| follower.follow(kind, sequence));
             missed.push(i64::try_from(skipped).unwrap_or(i64::MAX));
         }
         Ok(missed.into())
+    }
+}
+
+/// What is known of sources, by the texts that tell each apart.
+#[derive(Debug)]
+struct Sources<T> {
+    sorted: bool,
+    known: Vec<T>,
+    /// Where it stands among these, by the texts of a source.
+    places: HashMap<Vec<u8>, usize>,
+    /// The texts of a row, kept for its room.
+    key: Vec<u8>,
+}
+
+impl<T> Sources<T> {
+    fn new(sorted: bool) -> Self {
+        Self { sorted, known: Vec::new(), places: HashMap::new(), key: Vec::new() }
+    }
+
+    /// What is known of the source of a row, a new one being `made`, and of those that are over with it.
+    fn of(&mut self, columns: &[StringArray], row: usize, made: impl FnOnce() -> T) -> (&mut T, Vec<T>) {
+        self.key.clear();
+        for column in columns {
+            let text = column.is_valid(row).then(|| column.value(row));
+            self.key.extend(text.map_or(usize::MAX, str::len).to_le_bytes());
+            self.key.extend(text.unwrap_or_default().as_bytes());
+        }
+        if let Some(&place) = self.places.get(&self.key) {
+            return (&mut self.known[place], Vec::new());
+        }
+        let over = if self.sorted { self.take() } else { Vec::new() };
+        let place = self.known.len();
+        self.places.insert(self.key.clone(), place);
+        self.known.push(made());
+        (&mut self.known[place], over)
+    }
+
+    /// What is known of all, which is then forgotten.
+    fn take(&mut self) -> Vec<T> {
+        self.places.clear();
+        mem::take(&mut self.known)
     }
 }
 
@@ -196,7 +239,7 @@ struct Rows {
 impl Rows {
     fn of(batch: &RecordBatch) -> Result<Self, ColumnError> {
         Ok(Self {
-            source: [text(batch, "capture_id")?, text(batch, "sender")?],
+            source: [text(batch, SOURCE[0])?, text(batch, SOURCE[1])?],
             seq: numbers(batch, "seq")?,
             record: column(batch, "record", &DataType::Int32)?.as_primitive::<Int32Type>().clone(),
             received_at_ns: numbers(batch, "received_at_ns")?,
@@ -254,9 +297,9 @@ impl Table {
         }
     }
 
-    fn push(&mut self, capture_id: &str, sender: &str, run: &Run) -> Result<(), ColumnError> {
+    fn push(&mut self, source: &[String; 2], run: &Run) -> Result<(), ColumnError> {
         let count = |number: u64| Some(i64::try_from(number).unwrap_or(i64::MAX));
-        for (column, text) in self.texts.iter_mut().zip([capture_id, sender]) {
+        for (column, text) in self.texts.iter_mut().zip(source) {
             column.push(Some(text.as_bytes()))?;
         }
         self.ordinal.push(count(run.ordinal));
