@@ -24,6 +24,8 @@ _FLUSH_S = 10.0
 # How long after a lost connection the next one is tried, at first.
 _RECONNECT_S = 0.25
 
+_UNENCRYPTED = "the server does not encrypt: set up TLS there, or leave out tls and tls://"
+
 
 class Identity(TypedDict, total=False):
     """Who we are to a server."""
@@ -46,6 +48,13 @@ def without_credentials(server: str) -> str:
     return f"{parts.scheme or 'nats'}://{host}" if host else server.rpartition("@")[2]
 
 
+def _is_final(error: BaseException) -> bool:
+    """Whether the two do not trust each other, which no other try will change."""
+    words = str(error).lower()
+    is_refused = "authorization" in words or "authentication" in words
+    return is_refused or words == _UNENCRYPTED.lower() or isinstance(error, ssl.SSLCertVerificationError)
+
+
 class _Headers(dict[str, str]):
     """The headers of a message, and the block they were read from."""
 
@@ -56,9 +65,15 @@ def _guarded(deliver: Deliver) -> Client:
     """A client that no message puts out of action, and that hands over those of our subscriptions as they come.
 
     The parser of nats-py calls the first two for every message; what they raise would end its reading, and the connection would be
-    deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of that.
+    deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of that. The fourth encrypts only
+    where the server insists, and would send passwords in the clear where it does not.
     """
+    import nats.errors
     from nats.aio.client import PING_PROTO, Client
+
+    class Unencrypted(nats.errors.Error):
+        def __str__(self) -> str:
+            return _UNENCRYPTED
 
     class Guarded(Client):
         def __init__(self) -> None:
@@ -96,6 +111,15 @@ def _guarded(deliver: Deliver) -> Client:
             self._pongs.append(future or asyncio.get_running_loop().create_future())
             await self._send_command(PING_PROTO)
             await self._flush_pending()
+
+        async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as nats-py has it
+            await super()._process_info(info, initial_connection)
+            server = self._current_server
+            is_wanted = "tls" in self.options or (server is not None and server.uri.scheme == "tls")
+            if initial_connection and is_wanted:
+                if not (info.get("tls_required") or info.get("tls_available")):
+                    raise Unencrypted
+                info["tls_required"] = True
 
     return Guarded()
 
@@ -187,7 +211,10 @@ class NatsConnection:
         words = str(error) or type(error).__name__
         if "connect url" in words:
             return LocalProtocolError(f"servers: {where!r} is no URL of a NATS server: it is nats://HOST:PORT")
-        if "authorization" in words.lower() or "authentication" in words.lower():
+        if isinstance(error, ssl.SSLCertVerificationError):
+            advice = "tls is a context that believes who has signed it (--tls-ca on the command line)"
+            return AuthenticationError(f"{where}: its certificate is not believed, {error.verify_message}: {advice}")
+        if _is_final(error):
             return AuthenticationError(f"{where}: {words.removeprefix('nats: ')}")
         if isinstance(error, TimeoutError | ConnectionRefusedError) or "no servers" in words:
             return PeerLostError(f"{where}: no NATS server answers there")
@@ -240,7 +267,7 @@ class NatsConnection:
             # What the server says goes before what becomes of the connection, which it ends.
             if not self._denied.is_set():
                 self._refused = error
-            if "authorization" in words.lower() or "authentication" in words.lower():
+            if _is_final(error):
                 self._denied.set()
             return
         kind = "refused" if "permissions violation" in words.lower() else "failed"
