@@ -141,6 +141,26 @@ def test_without_a_terminal_each_thing_that_happens_is_a_line(start, push):
     assert lines[-1].startswith("trunkline: stopped (count)")
 
 
+def test_runs_are_lines_as_they_begin_and_end(start, push):
+    command = start("cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "6")
+    push.send(release("Det", 1, 0, b"\x81\xa6run_id\xa2r1"), release("Det", 0, 1, b"x"), release("Det", 2, 1, b"\x80"))
+    # One line a second of each kind reaches the log.
+    assert command.told(" began") == "trunkline: recorder: Det: run r1 began\n"
+    assert command.told(" ended") == "trunkline: recorder: Det: run r1 ended\n"
+    push.send(*[release("Det", 0, 1, b"x")] * 3)
+    command.end()
+
+
+def test_the_panel_shows_who_is_in_which_run(terminal, push):
+    shown = terminal("cdtp", "record", "--capture", "c", "--connect", push.endpoint)
+    for name in ("Det.one", "Det.two"):
+        push.send(release(name, 1, 0, b"\x81\xa6run_id\xa2r1"))
+    push.send(release("Det.three", 1, 0, b"\x80"))
+    until(lambda: "in a run: r1 (Det.one, Det.two); without an id (Det.three)" in shown.text)
+    until(lambda: "Det.two" in shown.text.partition("missed")[2])
+    shown.end()
+
+
 def test_the_log_for_machines(start, push):
     command = start(
         "--log-format",

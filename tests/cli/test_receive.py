@@ -73,6 +73,7 @@ def test_the_last_line_has_the_counters(start, push):
             "duplicate_keys": 0,
             "chirp_dropped": 0,
             "senders": {"D.one": {"messages": 2, "bytes": 2 * size, "missed": 3}},
+            "runs": {},
             "capture_lost": 0,
             "refused": 0,
             "turned_away": 0,

@@ -40,6 +40,8 @@ def test_everything_is_recorded_bit_for_bit(start, push, tmp_path):
             "segments": 1,
             "duplicate_keys": 0,
             "chirp_dropped": 0,
+            "senders": {"D": {"messages": 2, "bytes": size - len(b"nonsensex"), "missed": 0}},
+            "runs": {},
             "refused": 0,
             "turned_away": 0,
         },

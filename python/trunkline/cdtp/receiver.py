@@ -56,6 +56,7 @@ class ReceiverStats:
         duplicate_keys: Keys that a tags map held more than once; the last one wins.
         chirp_dropped: CHIRP datagrams that were none.
         senders: By name, cut at 200 bytes; at most 1000.
+        runs: The ``run_id`` of each of these that is in a run, empty if it said none.
         capture_lost: Rows the capture could not keep up with.
         refused: CURVE clients that were not let in.
         turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
@@ -71,6 +72,7 @@ class ReceiverStats:
     duplicate_keys: int
     chirp_dropped: int
     senders: Mapping[str, SenderCount]
+    runs: Mapping[str, str]
     capture_lost: int
     refused: int
     turned_away: int
@@ -124,9 +126,13 @@ def open_native(
 
 def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
     """The native counters as they are shown."""
-    senders = {name: SenderCount(**count) for name, count in counts["senders"].items()}
     own = {name: counts[name] for name in ReceiverStats.__dataclass_fields__ if name in counts}
-    return ReceiverStats(**{**own, "senders": senders})
+    return ReceiverStats(**{**own, "senders": sender_counts(counts)})
+
+
+def sender_counts(counts: dict[str, Any]) -> dict[str, SenderCount]:
+    """The senders among the native counters."""
+    return {name: SenderCount(**count) for name, count in counts["senders"].items()}
 
 
 class Receiving(Role):

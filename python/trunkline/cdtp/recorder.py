@@ -15,7 +15,7 @@ from trunkline._arguments import need_path
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, Role
-from trunkline.cdtp.receiver import ALL_HEADERS, Accept, machine_settings, open_native
+from trunkline.cdtp.receiver import ALL_HEADERS, Accept, SenderCount, machine_settings, open_native, sender_counts
 from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import DEFAULTS, RoleOptions, SocketOptions, spelled_out
@@ -39,6 +39,8 @@ class RecorderStats:
         segments: Segments published, for readers of Parquet to see.
         duplicate_keys: Keys that a tags map held more than once.
         chirp_dropped: CHIRP datagrams that were none.
+        senders: By name, cut at 200 bytes; at most 1000.
+        runs: The ``run_id`` of each of these that is in a run, empty if it said none.
         refused: CURVE clients that were not let in.
         turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
     """
@@ -52,6 +54,8 @@ class RecorderStats:
     segments: int
     duplicate_keys: int
     chirp_dropped: int
+    senders: Mapping[str, SenderCount]
+    runs: Mapping[str, str]
     refused: int
     turned_away: int
 
@@ -182,7 +186,7 @@ class _Recording(Role):
         """Counters of this moment; the last ones once closed."""
         counts = self._recorder.stats()
         own = {name: counts[name] for name in RecorderStats.__dataclass_fields__ if name in counts}
-        return RecorderStats(**own)
+        return RecorderStats(**{**own, "senders": sender_counts(counts)})
 
 
 def _read_notices(native: _Receiver) -> None:

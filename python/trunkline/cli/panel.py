@@ -177,6 +177,9 @@ class _Panel:
         bad = list(_bad(stats))
         if bad:
             parts.append(Text("! " + ", ".join(bad), style="red", overflow="ellipsis", no_wrap=True))
+        runs = getattr(stats, "runs", None)
+        if runs:
+            parts.append(Text(f"in a run: {_runs(runs)}", overflow="ellipsis", no_wrap=True))
         parts += _tables(stats, self._before, passed_s)
         if self._count:
             parts.append(_bar(getattr(stats, self._counted, 0), self._count))
@@ -221,6 +224,14 @@ def _bad(stats: Any) -> Iterator[str]:
         value = getattr(stats, name, 0)
         if isinstance(value, int) and value:
             yield f"{value:,} {name.replace('_', ' ')}"
+
+
+def _runs(runs: Mapping[str, str]) -> str:
+    """Runs that are going on, each once, with who is in it."""
+    senders: dict[str, list[str]] = {}
+    for sender, run in runs.items():
+        senders.setdefault(run, []).append(sender)
+    return readable("; ".join(f"{run or 'without an id'} ({', '.join(of)})" for run, of in senders.items()))
 
 
 def _tables(stats: Any, before: Any, passed_s: float) -> Iterator[Table]:

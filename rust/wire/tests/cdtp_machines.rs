@@ -73,6 +73,58 @@ fn events(receiver: &mut Receiver) -> usize {
     std::iter::from_fn(|| receiver.poll_event()).filter(|event| matches!(event, ReceiverEvent::Message { .. })).count()
 }
 
+/// A BOR (`+`) or EOR (`-`) with this id in its map, or a DAT (`.`), with the header of release 0.4 or of CDTP2.
+fn of_a_run(variant: Variant, kind: char, id: &str) -> Frames {
+    let message_type = match kind {
+        '+' => MessageType::Bor,
+        '-' => MessageType::Eor,
+        _ => MessageType::Dat,
+    };
+    let map = if id.is_empty() { vec![0x80] } else { [&b"\x81\xa6run_id\xa2"[..], id.as_bytes()].concat() };
+    let mut header = vec![];
+    encode_header(&mut header, variant, "Det", Timestamp::default(), message_type, 1, b"\x80").unwrap();
+    if variant == Variant::B {
+        return smallvec![header.into(), map.into()];
+    }
+    // Two records: the user's tags, then the map.
+    header.extend_from_slice(b"\x92\x93\x00\x80\x90\x93\x01");
+    header.extend_from_slice(&map);
+    header.push(0x90);
+    smallvec![header.into()]
+}
+
+#[test]
+fn runs_that_begin_and_end_are_told_before_and_after_their_messages() {
+    for variant in [Variant::B, Variant::Two] {
+        let mut receiver = receiver(None);
+        let mut told = String::new();
+        let mut after = |receiver: &mut Receiver, kind, id| {
+            receiver.handle_message(Nanos(0), incoming(of_a_run(variant, kind, id)));
+            while let Some(event) = receiver.poll_event() {
+                match event {
+                    ReceiverEvent::Message { .. } => told.push('.'),
+                    ReceiverEvent::Run { sender, id, has_ended } => {
+                        assert_eq!(&*sender, b"Det");
+                        told += &format!("{}{id}", if has_ended { '-' } else { '+' });
+                    }
+                    _ => unreachable!("{event:?}"),
+                }
+            }
+            receiver.stats().runs.remove("Det")
+        };
+        assert_eq!(after(&mut receiver, '.', ""), None);
+        assert_eq!(after(&mut receiver, '+', "r1").as_deref(), Some("r1"));
+        assert_eq!(after(&mut receiver, '.', "").as_deref(), Some("r1"));
+        // An EOR without an id ends that run; one whose BOR was not seen may say which it ends.
+        assert_eq!(after(&mut receiver, '-', ""), None);
+        assert_eq!(after(&mut receiver, '-', "r2"), None);
+        assert_eq!(after(&mut receiver, '+', "").as_deref(), Some(""));
+        // The EOR of the run before is lost.
+        assert_eq!(after(&mut receiver, '+', "r4").as_deref(), Some("r4"));
+        assert_eq!(told, ".+r1...-r1.-r2+.+r4.", "{variant:?}");
+    }
+}
+
 // req: CDTP-18
 #[test]
 fn a_sender_gives_the_transport_few_messages_at_a_time() {

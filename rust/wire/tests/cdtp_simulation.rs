@@ -60,7 +60,8 @@ fn came(simulation: &mut Simulation, node: Node) -> Vec<u64> {
             | ReceiverEvent::Dropped(_)
             | ReceiverEvent::Found(_)
             | ReceiverEvent::Departed(_)
-            | ReceiverEvent::Connection(_) => None,
+            | ReceiverEvent::Connection(_)
+            | ReceiverEvent::Run { .. } => None,
         })
         .collect()
 }

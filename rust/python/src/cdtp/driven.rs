@@ -111,7 +111,8 @@ impl Spoken for FindingSenders {
             notice @ (ReceiverEvent::Dropped(_)
             | ReceiverEvent::Found(_)
             | ReceiverEvent::Departed(_)
-            | ReceiverEvent::Connection(_)) => return receiver::told(py, notice),
+            | ReceiverEvent::Connection(_)
+            | ReceiverEvent::Run { .. }) => return receiver::told(py, notice),
         };
         ("messages", messages).into_pyobject(py).map(Some)
     }

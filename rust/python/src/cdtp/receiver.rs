@@ -211,6 +211,11 @@ pub(super) fn told(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Boun
         ReceiverEvent::Found(endpoint) => ("found", endpoint).into_pyobject(py),
         ReceiverEvent::Departed(endpoint) => ("departed", endpoint).into_pyobject(py),
         ReceiverEvent::Connection(what) => connection(what).into_pyobject(py),
+        ReceiverEvent::Run { sender, id, has_ended } => {
+            let run = if id.is_empty() { "a run".to_owned() } else { format!("run {id}") };
+            let kind = if has_ended { "ended" } else { "began" };
+            (kind, String::from_utf8_lossy(&sender), run).into_pyobject(py)
+        }
     };
     told.map(Some)
 }

@@ -34,6 +34,14 @@ impl Layout {
         }
     }
 
+    /// What it is in a run; the header of the specification does not say.
+    pub const fn message_type(&self) -> Option<MessageType> {
+        match self {
+            Self::Single(head) => head.message_type,
+            Self::Batch(batch) => Some(batch.message_type),
+        }
+    }
+
     /// How many messages it makes: one a record.
     pub fn messages(&self) -> usize {
         match self {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::runs::{Follower, numbers};
-use super::{Layout, Settings, decode};
+use super::runs::{self, Follower, MAP_BYTES, numbers};
+use super::{Layout, MessageType, Settings, decode};
 use crate::{
     Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
     SocketKind, SocketOptions, Verdict, Weight, cost, shortened,
@@ -65,6 +65,15 @@ pub enum ReceiverEvent {
     Departed(String),
     /// What became of a connection.
     Connection(Connection),
+    /// A sender has begun or ended a run: its BOR or EOR.
+    Run {
+        /// Its name, as the statistics have it.
+        sender: Arc<[u8]>,
+        /// The `run_id` of its configuration or metadata; empty if it said none.
+        id: Arc<str>,
+        /// Whether it has ended.
+        has_ended: bool,
+    },
 }
 
 impl Event for ReceiverEvent {
@@ -74,6 +83,7 @@ impl Event for ReceiverEvent {
             Self::Message { frames, layout } => Weight::Lossless(cost(frames) + layout.size()),
             Self::Dropped(dropped) => dropped.weight(),
             Self::Found(_) | Self::Departed(_) | Self::Connection(_) => Weight::Notice(0),
+            Self::Run { sender, id, .. } => Weight::Notice(sender.len() + id.len()),
         }
     }
 }
@@ -95,6 +105,8 @@ pub struct ReceiverStats {
     pub duplicate_keys: u64,
     /// By sender's name, cut at 200 bytes; the first thousand.
     pub senders: BTreeMap<String, SenderCount>,
+    /// The `run_id` of each of these that is in a run, empty if it said none.
+    pub runs: BTreeMap<String, String>,
 }
 
 /// Counters of one sender, as its receiver sees it.
@@ -113,6 +125,26 @@ struct Sender {
     name: Arc<[u8]>,
     count: SenderCount,
     follower: Follower,
+    /// The `run_id` of the run it is in; empty if it said none.
+    run: Option<Arc<str>>,
+}
+
+impl Sender {
+    /// Follows its runs, giving what the user is to know of them.
+    fn follow_run(&mut self, frames: &Frames, layout: &Layout) -> Option<ReceiverEvent> {
+        let has_ended = match layout.message_type()? {
+            MessageType::Dat => return None,
+            MessageType::Bor => false,
+            MessageType::Eor => true,
+        };
+        let map = runs::map(&frames[0], frames.get(1).map(|payload| &payload[..]), layout);
+        let map = map.filter(|map| map.len() as u64 <= MAP_BYTES);
+        let said = map.and_then(runs::run_id).map(Arc::from);
+        let known = self.run.take().filter(|_| has_ended);
+        let id = said.or(known).unwrap_or_default();
+        self.run = (!has_ended).then(|| Arc::clone(&id));
+        Some(ReceiverEvent::Run { sender: Arc::clone(&self.name), id, has_ended })
+    }
 }
 
 #[derive(Debug)]
@@ -223,6 +255,7 @@ impl Receiver {
         self.stats.accepted += 1;
         self.stats.messages += layout.messages() as u64;
         self.stats.duplicate_keys += layout.duplicate_keys() as u64;
+        let mut run = None;
         if let Some(sender) = self.sender(&frames[0][layout.sender()]) {
             sender.count.messages += layout.messages() as u64;
             sender.count.bytes += bytes;
@@ -231,10 +264,17 @@ impl Receiver {
                 // A BOR sets the numbers back as often as it likes, so that no counter holds what they skip.
                 sender.count.missed = sender.count.missed.saturating_add(missed);
             }
+            run = sender.follow_run(&frames, &layout);
         }
+        let (before, after) = match run {
+            Some(ReceiverEvent::Run { has_ended: true, .. }) => (None, run),
+            run => (run, None),
+        };
+        self.events.extend(before);
         if self.settings.deliver {
             self.events.push_back(ReceiverEvent::Message { frames, layout });
         }
+        self.events.extend(after);
     }
 
     fn sender(&mut self, name: &[u8]) -> Option<&mut Sender> {
@@ -249,6 +289,7 @@ impl Receiver {
                         name: Arc::clone(&name),
                         count: SenderCount::default(),
                         follower: Follower::default(),
+                        run: None,
                     });
                     self.by_name.insert(name, self.senders.len() - 1);
                     self.senders.len() - 1
@@ -494,7 +535,9 @@ impl Machine for Receiver {
     fn stats(&self) -> ReceiverStats {
         let mut stats = self.stats.clone();
         for sender in &self.senders {
-            stats.senders.insert(String::from_utf8_lossy(&sender.name).into_owned(), sender.count);
+            let name = String::from_utf8_lossy(&sender.name).into_owned();
+            stats.runs.extend(sender.run.as_ref().map(|run| (name.clone(), run.to_string())));
+            stats.senders.insert(name, sender.count);
         }
         stats
     }

@@ -350,6 +350,14 @@ fn said(metadata: &[u8]) -> Condition {
 }
 
 /// A member of a map that has been gone through before; of equal names the last.
+/// The string `run_id` of the map of a BOR or EOR, unless it is too long for one.
+pub(super) fn run_id(map: &[u8]) -> Option<&str> {
+    match member(map, b"run_id") {
+        Some(Value::String(id)) if id.len() <= NAME_BYTES => Some(id),
+        _ => None,
+    }
+}
+
 fn member<'a>(map: &'a [u8], name: &[u8]) -> Option<Value<'a>> {
     let mut reader = Reader::new(map, ErrorKind::BadHeader);
     let mut found = None;
@@ -506,10 +514,7 @@ impl Boundary {
     /// One of a row with this map, if it is one.
     pub fn new(segment: u64, seq: u64, map: Option<Bytes>) -> Self {
         let map = map.filter(|map| is_map(map));
-        let run_id = match map.as_deref().and_then(|map| member(map, b"run_id")) {
-            Some(Value::String(id)) if id.len() <= NAME_BYTES => Some(id.into()),
-            _ => None,
-        };
+        let run_id = map.as_deref().and_then(run_id).map(Box::from);
         Self { segment, seq, said: map.as_deref().map_or(Condition::GOOD, said), run_id, map, is_map_written: false }
     }
 }
@@ -521,7 +526,7 @@ pub fn boundary_map<'a>(header: &'a [u8], payload: Option<&'a [u8]>) -> Option<&
 }
 
 /// A and B have the map for a payload, CDTP2 for the tags of its second record.
-fn map<'a>(header: &'a [u8], payload: Option<&'a [u8]>, layout: &Layout) -> Option<&'a [u8]> {
+pub(super) fn map<'a>(header: &'a [u8], payload: Option<&'a [u8]>, layout: &Layout) -> Option<&'a [u8]> {
     match layout {
         Layout::Single(head) if head.message_type == Some(MessageType::Dat) => None,
         Layout::Single(_) => payload.filter(|payload| is_map(payload)),
