@@ -70,7 +70,7 @@ def report(
         message = f"{memory} of memory, and what there is of {tempfile.gettempdir()}, do not do: {_said(error)}"
         raise LocalProtocolError(message) from error
     except duckdb.Error as error:
-        message = f"{os.fspath(capture)}: {_said(error)}"
+        message = f"{os.fspath(capture)}: {_said(error)}; trunkline capture verify says more"
         raise CaptureError(message) from error
 
 

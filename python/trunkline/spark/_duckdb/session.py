@@ -94,6 +94,7 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._failure = None
         self._database.close()
         self._scratch.cleanup()
 
@@ -104,11 +105,18 @@ class Session:
 
     def batches(self, sql: str, held: Sequence[Held] = ()) -> Iterator[pa.RecordBatch]:
         """The same in batches."""
+        import pyarrow as pa
+
         with self._reading(held) as connection:
-            for batch in connection.sql(sql).to_arrow_reader(_BATCH):
-                self._seen += batch.num_rows
-                self._on_rows(self._seen)
-                yield batch
+            try:
+                for batch in connection.sql(sql).to_arrow_reader(_BATCH):
+                    self._seen += batch.num_rows
+                    self._on_rows(self._seen)
+                    yield batch
+            except pa.ArrowException as error:
+                # What goes wrong in DuckDB is Arrow's while it passes through Arrow's hands.
+                kind = duckdb.OutOfMemoryException if "Out of Memory" in str(error) else duckdb.Error
+                raise kind(str(error)) from error
 
     def nothing(self, sql: str, held: Sequence[Held]) -> pa.RecordBatch:
         """A batch of the columns of a query, without a row."""
@@ -178,9 +186,12 @@ class Session:
                 if isinstance(each, Stream):
                     connection.register(each.name, each)
             yield connection
-        except duckdb.Error:
+        except (duckdb.Error, RuntimeError) as error:
             if self._failure is not None:
                 raise self._failure from None
+            # Of a signal DuckDB says no more than that, and nothing else interrupts it.
+            if str(error) == "Query interrupted" or isinstance(error, duckdb.InterruptException):
+                raise KeyboardInterrupt from error
             raise
         finally:
             connection.close()
