@@ -7,17 +7,23 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from trunkline.errors import ConfigError, LocalProtocolError
+
+T = TypeVar("T")
 
 __all__ = ["Assignment", "Config", "MemoryStore", "Rollout", "SqliteStore", "Store", "Stored", "content_id"]
 
 # What a store holds in memory of what it has on disk.
 _CACHE_BYTES = 64 << 20
+
+# How long to wait for another process that writes to the same file, and how often to look where SQLite does not wait itself.
+_BUSY_S = 60.0
+_LOOK_S = 0.01
 
 
 def content_id(content_type: str, content: bytes) -> str:
@@ -342,34 +348,48 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         mode = "ro" if self._read_only else "rwc"
         uri = f"file:{_quoted(self._path)}?mode={mode}"
-        connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=10)
+        connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=_BUSY_S)
         if not self._read_only:
-            connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
         return connection
 
     def _prepare(self) -> None:
-        application, version, tables = (
-            self._writer.execute(query).fetchone()[0]
-            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-        )
-        if tables and application != _APPLICATION_ID:
-            message = f"{self._path} is no store of configurations, but another database"
-            raise LocalProtocolError(message)
-        if version > _VERSION:
-            message = f"{self._path} was written by a later version"
-            raise LocalProtocolError(message)
-        if not tables and not self._read_only:
+        is_empty = _patiently(self._look)
+        if self._read_only:
+            return
+        _patiently(lambda: self._writer.execute("PRAGMA journal_mode=WAL"))
+        if is_empty:
             with self._transaction():
                 for statement in _SCHEMA.split(";"):
                     self._writer.execute(statement)
                 self._writer.execute(f"PRAGMA application_id={_APPLICATION_ID}")
                 self._writer.execute(f"PRAGMA user_version={_VERSION}")
 
+    def _look(self) -> bool:
+        """Whether there is nothing in the file, which is refused if it is something else."""
+        # All of one moment: another process may just make it.
+        application, version, tables = self._writer.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+            "FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
+        if tables and application != _APPLICATION_ID:
+            message = f"{self._path} is no store of configurations, but another database"
+            raise LocalProtocolError(message)
+        if version > _VERSION:
+            message = f"{self._path} was written by a later version"
+            raise LocalProtocolError(message)
+        return not tables
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._writing:
-            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error):
+                    raise
+                message = f"another process writes to {self._path}: try again"
+                raise ConfigError(503, message) from error
             try:
                 yield self._writer
             except BaseException:
@@ -516,6 +536,22 @@ class SqliteStore:
         with self._writing, self._reading:
             self._reader.close()
             self._writer.close()
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _patiently(do: Callable[[], T]) -> T:
+    """Does what SQLite refuses at once while another process opens the same file."""
+    end = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            return do()
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > end:
+                raise
+        time.sleep(_LOOK_S)
 
 
 def _quoted(path: str) -> str:

@@ -412,7 +412,7 @@ class Target(Offering, BlockingPart):
 
         Raises:
             ConfigError: 409: another configuration has this id, or `if_current` is not what the endpoint is to have; 413: no message
-                could hold it.
+                could hold it; 503: another process writes to the store's file, and has not ended within a minute.
         """
         return self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
 
