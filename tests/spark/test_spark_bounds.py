@@ -1,12 +1,13 @@
 """Messages that no column holds, and those that take many batches, wherever Spark decodes."""
 
+import msgpack
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from peers import cdtp as wire
 from peers import large
-from trunkline import cdtp, spark
+from trunkline import capture, cdtp, spark
 
 GOOD = wire.header_b(7)
 
@@ -63,3 +64,31 @@ def test_runs_and_the_report_read_it(rows, tmp_path):
     assert spark.runs(rows).where("sender LIKE 'xxx%'").count() == 1
     spark.report(rows, tmp_path / "report.html")
     assert "message_too_large" in (tmp_path / "report.html").read_text()
+
+
+# As names of columns these are paths, quotes, types, control characters, and those of columns that there are.
+NAMES = ["a.b", "`x`", "x`y", "", "seq", "sender", "__index__", "日本", "a\nb", "x" * 300, "*)", "a,b", "struct<a:int>"]
+NAMES += ["\u202e", "tags", "_corrupt_record", "'", '"', "{", "a=b", "SELECT"]
+
+
+def test_tags_may_have_any_name(session, tmp_path):
+    tags = dict.fromkeys(NAMES, "bigint")
+    header = (msgpack.packb("CDTP\x01") + msgpack.packb("D") + msgpack.packb(msgpack.Timestamp(1, 1))) + msgpack.packb(
+        {name: number for number, name in enumerate(NAMES)}
+    )
+    with cdtp.Recorder(tmp_path / "c", bind="tcp://127.0.0.1:*") as recorder:
+        wire.send_all(recorder.endpoints[0], [[header, b"payload"]])
+        recorder.wait(count=1, timeout_s=60)
+    expected = {f"tag_{name}": number for number, name in enumerate(NAMES)}
+    rows = session.read.parquet(str(tmp_path / "c"))
+    table = spark.decode(rows, "cdtp", tags=tags)
+    table.write.parquet(str(tmp_path / "table"))
+    (again,) = session.read.parquet(str(tmp_path / "table")).collect()
+    for found in [
+        *table.collect(),
+        again,
+        *rows.select(spark.from_cdtp("header", "n_frames", tags=tags).alias("m")).select("m.*").collect(),
+    ]:
+        assert {name: value for name, value in found.asDict().items() if name.startswith("tag_")} == expected
+    (found,) = [row for batch in capture.open(tmp_path / "c").decode("cdtp", tags=tags) for row in batch.to_pylist()]
+    assert {name: value for name, value in found.items() if name.startswith("tag_")} == expected
