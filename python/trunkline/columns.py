@@ -122,6 +122,9 @@ class CdtOptions(TypedDict, total=False):
 # The columns that count frames: they may always be missing, and are not what tells that there is a message.
 COUNTS = ("n_frames", "n_bytes")
 
+# What is beside `received_at_ns` in a decoded table: the same as a timestamp in UTC.
+RECEIVED_AT = "received_at"
+
 # Those that say more than the frames, and may be missing too.
 BESIDE = (*COUNTS, "topic")
 

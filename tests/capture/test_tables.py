@@ -42,6 +42,26 @@ def test_tags_are_json_where_nothing_is_asked_for(recorded):
     assert capture.open(recorded).decode("cdtp", tags=None).schema.get_field_index("tags") == -1
 
 
+def test_when_a_row_was_received_is_a_timestamp_for_every_protocol(tmp_path):
+    """For other tools a time axis of their own type, to the microsecond below."""
+    moments = {"cdtp": 1_700_000_000_123_456_789, "dcp": 2_999, "mc0": 1_000, "mtl": 0, "cdt": -1}
+    lines = [
+        json.dumps({"received_at_ns": at, "protocol": protocol, "direction": "in", "frames": ["eA=="]})
+        for protocol, at in moments.items()
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    capture.import_(tmp_path / "rows.jsonl", tmp_path / "capture")
+    for protocol, at in moments.items():
+        found = capture.open(tmp_path / "capture").decode(protocol).read_all()
+        assert found.schema.field(-1).equals(pa.field("received_at", pa.timestamp("us", "UTC")))
+        assert found["received_at"].cast(pa.int64()).to_pylist() == [at // 1000]
+        out = tmp_path / f"{protocol}.parquet"
+        capture.export(tmp_path / "capture", out, protocol)
+        [(micros, kind)] = duckdb.sql(f"SELECT epoch_us(received_at), typeof(received_at) FROM '{out}'").fetchall()
+        assert (micros, kind) == (at // 1000, "TIMESTAMP WITH TIME ZONE")
+        assert pl.read_parquet(out).schema["received_at"] == pl.Datetime("us", "UTC")
+
+
 def test_others_beside_typed_tags_are_json_too(recorded):
     found = capture.open(recorded).decode("cdtp", tags={"run": "bigint", "*": "json"}).read_all()
     assert found["tag_run"].to_pylist() == [7, 8]

@@ -13,6 +13,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from trunkline import capture, spark
+from trunkline.columns import protocols
 from trunkline.errors import LocalProtocolError
 
 STAMP = 1_795_251_125_873_012_345
@@ -72,9 +73,41 @@ def test_columns_are_those_of_the_contract(session, recorded):
         "payload array<binary>",
         "error string",
         "_corrupt_record binary",
+        "received_at timestamp",
     ]
     assert "_corrupt_record" not in spark.decode(rows, "cdtp", mode="DROPMALFORMED").columns
     assert not {"tags", "payload"} & set(spark.decode(rows, "cdtp", tags=None).columns)
+
+
+@pytest.mark.parametrize("protocol", [known.name for known in protocols()])
+def test_when_a_row_was_received_is_a_time_axis(session, captured, protocol):
+    """Of whatever protocol, to the microsecond below, before 1970 too."""
+    path = captured((1_700_000_000_123_456_789, protocol, "in", None, [b"x"]), (-1, protocol, "in", None, [b"x"]))
+    rows = session.read.parquet(str(path))
+    decoded = spark.decode(rows, protocol)
+    assert decoded.columns[-1] == "received_at"
+    found = decoded.orderBy("seq").selectExpr("unix_micros(received_at)", "received_at_ns").collect()
+    assert [tuple(row) for row in found] == [(1_700_000_000_123_456, 1_700_000_000_123_456_789), (-1, -1)]
+    alone = spark.decode(rows, protocol, columns=["received_at"])
+    assert alone.columns == ["received_at"]
+    (window,) = alone.where("received_at > '2000-01-01'").groupBy(F.window("received_at", "1 minute")).count().collect()
+    assert window["count"] == 1
+    assert "received_at" not in spark.decode(rows.drop("received_at_ns"), protocol).columns
+
+
+def test_a_stream_has_a_watermark_by_when_rows_were_received(session, captured):
+    path = captured((1_700_000_000_000_000_000, "cdtp", "in", None, [b"x"]))
+    rows = (
+        session.readStream.schema(spark.capture_schema()).option("pathGlobFilter", "[0-9]*.parquet").parquet(str(path))
+    )
+    late = spark.decode(rows, "cdtp", tags=None).withWatermark("received_at", "1 minute")
+    counted = late.groupBy(F.window("received_at", "1 minute")).count()
+    query = counted.writeStream.format("memory").queryName("received").outputMode("complete").start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row["count"] for row in session.table("received").collect()] == [1]
 
 
 def test_only_the_columns_that_are_wanted_pass_through_python(session, recorded, capsys):

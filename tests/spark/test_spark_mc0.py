@@ -220,6 +220,7 @@ def test_columns_are_those_of_the_contract(session):
         "body array<binary>",
         "error string",
         "_corrupt_record array<binary>",
+        "received_at timestamp",
     ]
     assert "_corrupt_record" not in spark.decode(rows, "mc0", mode="DROPMALFORMED").columns
     assert decoded.count() == 0

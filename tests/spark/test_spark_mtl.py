@@ -102,6 +102,7 @@ def test_columns_are_those_of_the_contract(session):
         "body binary",
         "error string",
         "_corrupt_record array<binary>",
+        "received_at timestamp",
     ]
     assert "_corrupt_record" not in spark.decode(empty, "mtl", mode="DROPMALFORMED").columns
     assert decoded.count() == 0

@@ -260,7 +260,8 @@ class Capture:
         selection: Selection | None = None,
         **options: Any,
     ) -> pa.RecordBatchReader:
-        """The messages as a stream of record batches, one row a message, as `trunkline.spark.decode` makes them.
+        """The messages as a stream of record batches, one row a message, as `trunkline.spark.decode` makes them, the last
+        column of which is `received_at`, a timestamp in UTC for a time axis.
 
         Args:
             protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
@@ -289,10 +290,14 @@ class Capture:
         reader = self._native.reader(list(needed), selected.native)
         kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
         schema = pyarrow.schema([*kept, *decoded])
+        timed = schema.append(pyarrow.field(columns.RECEIVED_AT, pyarrow.timestamp("us", "UTC")))
         decode = columns.rows_of(decoder, kept.names, frames, None)
         batches = (decode if condition is None else condition.filtering(decode))(_batches(reader))
-        typed = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
-        return pyarrow.RecordBatchReader.from_batches(schema, map(selected.filter(protocol), typed))
+        typed = (
+            pyarrow.RecordBatch.from_arrays([*batch.columns, columns.moments(batch["received_at_ns"])], schema=timed)
+            for batch in batches
+        )
+        return pyarrow.RecordBatchReader.from_batches(timed, map(selected.filter(protocol), typed))
 
     def read_all(self) -> pa.Table:
         """All rows as one table.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from trunkline import columns as _columns
 from trunkline._arguments import refuse
-from trunkline.columns import BESIDE, COUNTS, Decoder
+from trunkline.columns import BESIDE, COUNTS, RECEIVED_AT, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._engine import F, mapped
 from trunkline.spark._missing import needs_extra
@@ -123,7 +123,8 @@ def decode(
     position in a CDTP2 message, else 0), `variant`, `sender`, `timestamp_ns` (nanoseconds since 1970), `timestamp`
     (the same, rounded down to microseconds), `type`, `sequence`, the columns of the tags, `payload_frames`,
     `payload_bytes`, with `payload` the frames themselves, `error` (the kind of what is wrong, null when good) and, in
-    PERMISSIVE mode, `_corrupt_record` (a header that is none). `tags` says which columns the tags become:
+    PERMISSIVE mode, `_corrupt_record` (a header that is none). Last of all, for every protocol, is `received_at`, where `df`
+    has `received_at_ns`: the same as a timestamp, rounded down to microseconds, for windows and watermarks. `tags` says which columns the tags become:
 
     - ``"variant"``: one VARIANT `tags`;
     - ``"json"``: one `tags` of JSON text, as `to_json` makes it of the VARIANT;
@@ -514,15 +515,18 @@ def decode_keeping(
     if "protocol" in fields:
         df = df.where(df[fields["protocol"].name] == decoder.protocol.name)
     there = [name for name in kept if name in fields]
-    wanted = {*there, *names} if columns is None else set(columns)
+    timed = [RECEIVED_AT] if "received_at_ns" in there else []
+    wanted = {*there, *names, *timed} if columns is None else set(columns)
     if isinstance(columns, str) or not wanted:
         message = f"columns={columns!r}: the names of at least one column, in a sequence"
         raise LocalProtocolError(message)
-    unknown = wanted.difference(there, names)
+    unknown = wanted.difference(there, names, timed)
     if unknown:
-        message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *names])}"
+        message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *names, *timed])}"
         raise LocalProtocolError(message)
-    stay = {name: df[fields[name].name] for name in there if name in wanted}
+    is_timed = RECEIVED_AT in wanted
+    stays = wanted | {"received_at_ns"} if is_timed else wanted
+    stay = {name: df[fields[name].name] for name in there if name in stays}
     only = [name for name in names if name in wanted]
     found = {name: df[field.name] for name, field in fields.items()}
     frames = sent(decoder, found, wanted.intersection(only), df.columns)
@@ -536,7 +540,13 @@ def decode_keeping(
         return StructType(kept + [decoded[name] for name in only])
 
     named = [column.alias(name) for name, column in (stay | frames).items()]
-    return mapped(df.select(named), _columns.rows_of(decoder, list(stay), list(frames), only), schema)
+    decoded = mapped(df.select(named), _columns.rows_of(decoder, list(stay), list(frames), only), schema)
+    if not is_timed:
+        return decoded
+    moment = F.expr("timestamp_micros((received_at_ns - pmod(received_at_ns, 1000)) div 1000)")
+    # Not by a list of names, which Spark would read as paths: tags may be called anything.
+    with_moment = decoded.withColumn(RECEIVED_AT, moment)
+    return with_moment if "received_at_ns" in wanted else with_moment.drop("received_at_ns")
 
 
 def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
