@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 from trunkline.capture import reading
+from trunkline.capture._variant import annotate
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -93,13 +94,10 @@ def export(
     return rows
 
 
-class _Parquet:
+class _Writer:
     """Batches on their way into a file."""
 
-    def __init__(self, out: Path, schema: pa.Schema) -> None:
-        from pyarrow import parquet
-
-        self._writer: Any = parquet.ParquetWriter(out, schema, compression="zstd")
+    _writer: Any
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
@@ -111,14 +109,27 @@ class _Parquet:
         self._writer.close()
 
 
-class _Arrow(_Parquet):
+class _Parquet(_Writer):
+    def __init__(self, out: Path, schema: pa.Schema) -> None:
+        from pyarrow import parquet
+
+        self._out = out
+        self._variants = [field.name for field in schema if _is_variant(field)]
+        self._writer = parquet.ParquetWriter(out, schema, compression="zstd")
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        annotate(self._out, self._variants)
+
+
+class _Arrow(_Writer):
     def __init__(self, out: Path, schema: pa.Schema) -> None:
         import pyarrow as pa
 
         self._writer = pa.ipc.new_file(out, schema)
 
 
-class _Csv(_Parquet):
+class _Csv(_Writer):
     def __init__(self, out: Path, schema: pa.Schema) -> None:
         import pyarrow as pa
         from pyarrow import csv
@@ -138,15 +149,24 @@ class _Csv(_Parquet):
         super().write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
-class _JsonLines(_Parquet):
+class _JsonLines(_Writer):
     def __init__(self, out: Path, _schema: pa.Schema) -> None:
         self._writer = out.open("w", encoding="utf-8")
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.writelines(f"{json.dumps(row, default=_said)}\n" for row in batch.to_pylist())
+        self._writer.writelines(f"{json.dumps(row, default=said)}\n" for row in batch.to_pylist())
 
 
-_WRITERS: dict[Format, type[_Parquet]] = {"parquet": _Parquet, "arrow": _Arrow, "csv": _Csv, "jsonl": _JsonLines}
+_WRITERS: dict[Format, Callable[[Path, pa.Schema], _Writer]] = {
+    "parquet": _Parquet,
+    "arrow": _Arrow,
+    "csv": _Csv,
+    "jsonl": _JsonLines,
+}
+
+
+def _is_variant(field: pa.Field) -> bool:
+    return (field.metadata or {}).get(b"ARROW:extension:name") == b"arrow.parquet.variant"
 
 
 def _is_flat(kind: pa.DataType) -> bool:
@@ -159,10 +179,10 @@ def _cell(value: Any) -> str | None:
     """A value as the cell of a table of text."""
     if value is None:
         return None
-    return str(_said(value)) if isinstance(value, bytes) else json.dumps(value, default=_said)
+    return str(said(value)) if isinstance(value, bytes) else json.dumps(value, default=said)
 
 
-def _said(value: Any) -> str:
+def said(value: Any) -> str:
     """What JSON has no word for: bytes and times."""
     if isinstance(value, datetime):
         return value.isoformat()
