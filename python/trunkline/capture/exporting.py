@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Format", "export", "format_of"]
 
-Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl"]
+Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl", "hdf5"]
 
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
@@ -28,6 +28,8 @@ _SUFFIXES: dict[str, Format] = {
     ".feather": "arrow",
     ".csv": "csv",
     ".jsonl": "jsonl",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
 }
 
 
@@ -60,7 +62,8 @@ def export(
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
     Arrow and Parquet have all of them as they are. In CSV and JSON lines, bytes are text where they are printable UTF-8,
-    else hexadecimal digits after ``0x``; in CSV, lists and structs are JSON.
+    else hexadecimal digits after ``0x``; in CSV, lists and structs are JSON. HDF5 is no table: it holds a run of CDTP with its
+    payloads, in the layout of Constellation's H5DataWriter, and takes the extra ``hdf5``.
 
     Args:
         path: The capture directory.
@@ -76,13 +79,16 @@ def export(
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
-        LocalProtocolError: There is no such format or option, or pyarrow is not installed.
+        LocalProtocolError: There is no such format or option, an extra is not installed, or HDF5 is asked to hold several
+            runs of a sender.
         OSError: The file cannot be written.
     """
     form = format_of(out) if format is None else format
     if form not in get_args(Format):
         message = f"format is one of {', '.join(get_args(Format))}, not {form!r}"
         raise LocalProtocolError(message)
+    if form == "hdf5":
+        return _run(path, out, protocol, selection, on_progress, options)
     reader = reading.open(path).decode(protocol, selection=selection, **options)
     rows = 0
     with _WRITERS[form](Path(out), reader.schema) as writer:
@@ -92,6 +98,27 @@ def export(
             if on_progress is not None:
                 on_progress(rows)
     return rows
+
+
+def _run(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    protocol: str,
+    selection: Selection | None,
+    on_progress: Callable[[int], object] | None,
+    options: Mapping[str, Any],
+) -> int:
+    """Writes a run as HDF5, which holds all that messages of CDTP say."""
+    from trunkline.capture import hdf5
+
+    if protocol != "cdtp":
+        message = f"HDF5 holds a run of cdtp, and this is {protocol}: choose another format"
+        raise LocalProtocolError(message)
+    needless = sorted(options.keys() - {"payload"})
+    if needless:
+        message = f"HDF5 holds all tags and payloads: leave out {', '.join(needless)}"
+        raise LocalProtocolError(message)
+    return hdf5.write(path, out, selection=selection, on_progress=on_progress)
 
 
 class _Writer:
@@ -186,6 +213,8 @@ def said(value: Any) -> str:
     """What JSON has no word for: bytes and times."""
     if isinstance(value, datetime):
         return value.isoformat()
+    if not isinstance(value, bytes):
+        return str(value)
     try:
         text = value.decode()
     except UnicodeDecodeError:

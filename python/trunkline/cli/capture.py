@@ -147,18 +147,22 @@ def decode(
     epilog=example(
         "trunkline capture export run7 run7.csv --sender Detector.one",
         "trunkline capture export run7 run7.arrow --payload --tags run=bigint",
+        "trunkline capture export runs run7.h5 --run run_7",
     )
 )
 @grouped
 def export(
     directory: Directory,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file: .csv, .jsonl, .arrow or .parquet.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file: .csv, .jsonl, .arrow, .parquet or .h5.")],
     *,
     decoding: Decoding,
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
-    """Writes messages as a table for other programs: CSV, JSON lines, Arrow or Parquet, as the file's name ends."""
+    """Writes messages for other programs, as the file's name ends: a table of CSV, JSON lines, Arrow or Parquet, or a run as HDF5.
+
+    An HDF5 file has the layout of Constellation's H5DataWriter: a group for each sender, with all payloads and tags.
+    """
     from trunkline.capture.exporting import format_of
 
     try:

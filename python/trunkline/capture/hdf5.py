@@ -1,0 +1,265 @@
+"""A run as an HDF5 file, as Constellation's H5DataWriter has one where it lets others read while it writes.
+
+A group for each sender holds `BOR` and `EOR` and, of all messages of data one after the other, `data`, the bytes of their
+payloads, and `meta`, their tags as JSON; `data_idx` and `meta_idx` say where each ends. Ours are `sequence` and
+`received_at_ns` beside these. Constellation keeps the tags of BOR and EOR, the configuration and the metadata as attributes
+or, in `EOR`, as JSON: here they are both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from trunkline import _native
+from trunkline._extras import needs
+from trunkline._frames import of_row
+from trunkline.capture import reading
+from trunkline.capture.selecting import Selection
+from trunkline.errors import DecodeError, LocalProtocolError
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["write"]
+
+# The group of who wrote the file: the type and the name of a satellite.
+_WRITER = "H5DataWriter.trunkline"
+
+# What a chunk has room for, and what is kept in memory before it is written.
+_CHUNK_BYTES = 32_000
+_HELD_BYTES = 16 << 20
+
+# How many numbers an index grows by. Behind the last one stands a zero, by which Constellation's reader knows the end.
+_STEP = 100
+
+_logger = logging.getLogger(__name__)
+
+
+@needs("hdf5", "h5py", "numpy")
+def write(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    selection: Selection | None = None,
+    on_progress: Callable[[int], object] | None = None,
+) -> int:
+    """Writes a run of CDTP, of all senders or of those that are selected.
+
+    Args:
+        path: The capture directory.
+        out: The file to write, which is replaced.
+        selection: Which messages; all if None. Of each sender it is to be one run.
+        on_progress: Called now and then with the messages written so far.
+
+    Returns:
+        How many messages were written.
+
+    Raises:
+        CaptureError: There is no capture, or it cannot be read.
+        LocalProtocolError: The extra ``hdf5`` is not installed, or there are several runs of a sender.
+        OSError: The file cannot be written.
+    """
+    import h5py
+
+    rows = reading.open(path).rows(dataclasses.replace(selection or Selection(), protocol="cdtp"))
+    messages = bad = 0
+    with h5py.File(out, "w", libver="v110") as file, _Run(file) as run:
+        for row in rows:
+            try:
+                found = _native.decode("cdtp", of_row(row), row["topic"])
+                assert found is not None
+                run.add(row, found)
+            except DecodeError:
+                bad += 1
+                continue
+            messages += len(found)
+            if on_progress is not None:
+                on_progress(messages)
+    if bad:
+        _logger.warning("%s: %d messages do not decode, and are left out", os.fspath(path), bad)
+    return messages
+
+
+class _Run:
+    """What is written of a run."""
+
+    def __init__(self, file: h5py.File) -> None:
+        self._file = file
+        self._senders: dict[str, _Sender] = {}
+        self._held = 0
+        about = {"constellation_version": f"trunkline {_native.__version__}", "swmr_mode": True}
+        _describe(file.create_group(_WRITER), about | {"date_utc": datetime.now(UTC).isoformat()})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._flush()
+            for sender in self._senders.values():
+                sender.finish()
+
+    def add(self, row: Mapping[str, Any], messages: Sequence[Any]) -> None:
+        """Adds the messages of a row, which have one sender and one type."""
+        name, kind = messages[0].sender, messages[0].type
+        if kind == "BOR" and name in self._senders:
+            message = f"a file holds one run, and here are several of {name!r}: say which one (capture runs lists them)"
+            raise LocalProtocolError(message)
+        if name not in self._senders:
+            self._senders[name] = _Sender(self._file.require_group(_name(name)))
+        sender = self._senders[name]
+        if kind in {"BOR", "EOR"}:
+            sender.bound(kind, messages)
+            return
+        for each in messages:
+            self._held += sender.add(each, row["received_at_ns"])
+        if self._held >= _HELD_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for sender in self._senders.values():
+            sender.flush()
+        self._held = 0
+
+
+class _Sender:
+    """The group of a sender, and what is not in it yet."""
+
+    def __init__(self, group: h5py.Group) -> None:
+        self._group = group
+        self._bytes = {name: _Growing(group, name, "u1", kind) for name, kind in _TEXTS.items()}
+        self._ends = {name: _Growing(group, f"{name}_idx", "u8", "INDEX") for name in _TEXTS}
+        self._numbers = {name: _Growing(group, name, "i8") for name in ("sequence", "received_at_ns")}
+
+    def add(self, message: Any, received_at_ns: int) -> int:
+        """Adds a message of data, and says how many bytes that are."""
+        frames = message.payload
+        meta = _json(message.tags | {"block_lengths": [len(frame) for frame in frames]})
+        size = 0
+        for name, parts in (("data", frames), ("meta", [meta])):
+            self._ends[name].values.append(self._bytes[name].extend(parts))
+            size += sum(map(len, parts))
+        # A header S has no number, and one may be more than HDF5's signed ones hold.
+        sequence = -1 if message.sequence is None else min(message.sequence, (1 << 63) - 1)
+        self._numbers["sequence"].values.append(sequence)
+        self._numbers["received_at_ns"].values.append(received_at_ns)
+        return size + 4 * 8
+
+    def bound(self, kind: str, messages: Sequence[Any]) -> None:
+        """Writes what a BOR or EOR says; of several EORs the first."""
+        if kind in self._group:
+            return
+        tags: dict[str, Any] = {}
+        said: dict[str, Any] = {}
+        for message in messages:
+            found = message.config if kind == "BOR" else message.metadata
+            said |= found or {}
+            # The second record of CDTP2 has nothing but that in its tags.
+            tags |= message.tags if found is None or message.variant != "2" else {}
+        group = self._group.create_group(kind)
+        named = "configuration" if kind == "BOR" else "run_metadata"
+        for name, values in (("user_tags", tags), (named, said)):
+            if kind == "BOR":
+                _describe(group.create_group(name), values)
+            else:
+                text = _json(values)
+                _describe(group.create_dataset(name, data=list(text), dtype="u1"), values)
+
+    def flush(self) -> None:
+        """Writes what there is."""
+        for column in (*self._bytes.values(), *self._ends.values(), *self._numbers.values()):
+            column.flush()
+
+    def finish(self) -> None:
+        """Ends the indices as Constellation's reader wants them."""
+        for column in self._ends.values():
+            column.pad()
+
+
+# The datasets of bytes, and what Constellation says each is.
+_TEXTS = {"data": "DETECTOR_DATA", "meta": "META_DATA"}
+
+
+class _Growing:
+    """A dataset that grows, a chunk at a time."""
+
+    def __init__(self, group: h5py.Group, name: str, kind: str, called: str | None = None) -> None:
+        chunk = _CHUNK_BYTES // int(kind[1:])
+        self._dataset = group.create_dataset(name, (0,), maxshape=(None,), dtype=kind, chunks=(chunk,))
+        if called is not None:
+            self._dataset.attrs["CLASS"] = called
+        self.values: Any = bytearray() if kind == "u1" else []
+        self._written = 0
+
+    def extend(self, parts: Sequence[bytes]) -> int:
+        """Takes bytes in, and says where they end."""
+        for part in parts:
+            self.values += part
+        return self._written + len(self.values)
+
+    def flush(self) -> None:
+        """Writes what has been taken in."""
+        import numpy as np
+
+        kind = self._dataset.dtype
+        new = np.frombuffer(self.values, kind) if isinstance(self.values, bytearray) else np.array(self.values, kind)
+        self._dataset.resize(self._written + len(new), axis=0)
+        self._dataset[self._written :] = new
+        self._written += len(new)
+        self.values = type(self.values)()
+
+    def pad(self) -> None:
+        """Puts zeros behind what is written."""
+        self._dataset.resize((self._written // _STEP + 1) * _STEP, axis=0)
+
+
+def _name(sender: str) -> str:
+    """The name of a sender's group, in which a slash would begin another one."""
+    escaped = sender.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    return escaped if escaped.strip(".") else escaped.replace(".", "%2E") or "%"
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    from trunkline.capture.exporting import said
+
+    return json.dumps(values, separators=(",", ":"), default=said).encode()
+
+
+def _describe(where: h5py.Group | h5py.Dataset, values: Mapping[str, Any], prefix: str = "") -> None:
+    """Makes attributes of a map, of one in another `outer.inner`."""
+    for key, value in values.items():
+        name = f"{prefix}{key}".replace("\0", "%00") or "%"
+        if isinstance(value, dict):
+            _describe(where, value, f"{name}.")
+            continue
+        try:
+            where.attrs[name] = _attribute(value)
+        except (TypeError, ValueError, OverflowError):
+            # What HDF5 has no type for.
+            where.attrs[name] = _json({"": value}).decode()[4:-1]
+
+
+def _attribute(value: Any) -> Any:
+    """A value as HDF5 has it: numbers and text, and lists of either."""
+    import h5py
+    import numpy as np
+
+    if value is None:
+        return "None"
+    if isinstance(value, list):
+        is_text = bool(value) and all(isinstance(each, str) for each in value)
+        found = np.array(value, h5py.string_dtype() if is_text else None)
+        if not is_text and found.dtype.kind not in "biuf":
+            raise TypeError
+        return found
+    if isinstance(value, bytes):
+        return np.void(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value
