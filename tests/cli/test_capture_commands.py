@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import h5py
 import msgpack
 import pytest
 import zmq
@@ -389,6 +390,18 @@ def test_a_report_that_cannot_be_made(run, recorded, tmp_path):
     assert "No such file or directory" in err
     _, err = run("capture", "report", recorded, "capture/report.html", returncode=1)
     assert not list(tmp_path.glob("**/report.html"))
+
+
+def test_a_run_is_exported_as_hdf5(run, with_runs, tmp_path):
+    out, err = run("capture", "export", with_runs, "run.h5", "--run", "run 1", "--sender", "D.two")
+    assert (out, besides_progress(err)) == ("3 rows in run.h5\n", "")
+    with h5py.File(tmp_path / "run.h5") as file:
+        assert file["D.two/BOR/configuration"].attrs["gain"] == 2
+        assert file["D.two/data"][:].tobytes() == b"abc"
+    _, err = run("capture", "export", with_runs, "run.h5", "--tags", "run=bigint", "--overwrite", returncode=1)
+    assert "leave out tags" in err
+    assert "run.h5" in {path.name for path in tmp_path.iterdir()}
+    assert not list(tmp_path.glob(".run.h5*"))
 
 
 def many(number):
