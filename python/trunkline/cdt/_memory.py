@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 from collections.abc import Iterable
@@ -65,6 +66,15 @@ class _Server:
 
 _servers: dict[str, _Server] = {}
 _servers_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """In the child of a fork: nobody is there whom these servers know, and the lock may be held for ever."""
+    global _servers, _servers_lock
+    _servers, _servers_lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class MemoryConnection:

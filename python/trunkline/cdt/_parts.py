@@ -224,7 +224,7 @@ class Part(Role):
         return pump
 
     def _let_go(self, native: Any) -> None:
-        if native.loop.is_running():
+        if native.loop.is_running() and not native.closed:
             asyncio.run_coroutine_threadsafe(native.close(0.0), native.loop)
 
     def _tell(self, kind: str, *details: Any) -> None:

@@ -20,7 +20,6 @@ class _Portal:
     """The loop that all blocking roles of CDT of this process share."""
 
     def __init__(self) -> None:
-        self.process = os.getpid()
         self.loop = asyncio.new_event_loop()
         started = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(started,), name="trunkline-cdt", daemon=True)
@@ -37,11 +36,20 @@ _portal: _Portal | None = None
 _lock = threading.Lock()
 
 
+def _forget() -> None:
+    """In the child of a fork: what runs the loop of its parent, and may hold the lock, is not there."""
+    global _portal, _lock
+    _portal, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def loop() -> asyncio.AbstractEventLoop:
-    """The loop; one of the process this one was forked from runs there."""
+    """The loop, made when it is wanted first."""
     global _portal  # noqa: PLW0603 - one a process
     with _lock:
-        if _portal is None or _portal.process != os.getpid():
+        if _portal is None:
             _portal = _Portal()
         return _portal.loop
 
@@ -52,9 +60,10 @@ def call(where: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result
         coroutine.close()
         message = "a callback runs in the loop of its role: to wait there is to wait for oneself"
         raise LocalProtocolError(message)
-    if not where.is_running():
+    is_ours = _portal is not None and _portal.loop is where
+    if not (is_ours and where.is_running()):
         coroutine.close()
-        message = "its loop has ended"
+        message = "its loop has ended" if is_ours else "the role is that of the process this one was forked from"
         raise ClosedError(message)
     future = asyncio.run_coroutine_threadsafe(coroutine, where)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -58,6 +59,7 @@ class Pump:
         self._driver: _native.Driver | None = None
         self._sending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
+        self._process = os.getpid()
 
     async def open(self) -> None:
         """Connects and subscribes; once it returns, the server knows of every subscription.
@@ -100,8 +102,8 @@ class Pump:
 
     @property
     def closed(self) -> bool:
-        """Whether it is over."""
-        return self._ended.is_set()
+        """Whether it is over; to the child of a fork it is, since it goes on in the parent."""
+        return self._ended.is_set() or self._process != os.getpid()
 
     def stats(self) -> dict[str, Any]:
         """Counters of the machine, by name."""
@@ -114,7 +116,7 @@ class Pump:
         Raises:
             ClosedError: It is over.
         """
-        if self._ended.is_set() or self._driver is None:
+        if self.closed or self._driver is None:
             message = "the role is closed"
             raise ClosedError(message)
         if not self._is_due:
@@ -130,7 +132,7 @@ class Pump:
 
     async def close(self, grace_s: float) -> None:
         """Ends in order: what was begun is finished, for as long as `grace_s`."""
-        if self._driver is None or self._ended.is_set():
+        if self._driver is None or self.closed:
             return
         self._driver.handle_close(self._now_ns(), grace_s)
         self._soon()
