@@ -59,6 +59,21 @@ def test_decode_writes_a_table(run, recorded, tmp_path):
     assert "out is there already: choose another name" in " ".join(err.split())
 
 
+def test_decode_writes_what_is_selected(run, recorded, tmp_path):
+    """Of the two records of a message, one."""
+    arguments = ("spark", "decode", recorded, "out", "--protocol", "cdtp", "--json")
+    out, _ = run(*arguments, "--where", "sequence >= 2")
+    assert json.loads(out)["rows"] == 2
+    table = pyarrow.parquet.read_table(tmp_path / "out").sort_by("seq")
+    assert table.select(["sender", "record", "sequence"]).to_pylist() == [
+        {"sender": "D.two", "record": 0, "sequence": 3},
+        {"sender": "D.three", "record": 1, "sequence": 2},
+    ]
+    _, err = run("spark", "decode", recorded, "runs", "--protocol", "cdtp", "--run", "9", returncode=1)
+    assert err.startswith("trunkline: error: there is no run '9'")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out"]
+
+
 def test_failfast_fails_and_leaves_nothing(run, recorded, tmp_path):
     out, err = run(
         "spark", "decode", recorded, "out", "--protocol", "cdtp", "--mode", "FAILFAST", "--tags", "none", returncode=1
@@ -75,6 +90,13 @@ def test_report_writes_a_page(run, recorded, tmp_path):
     page = (tmp_path / "out.html").read_text()
     assert "D.three" in page
     assert "http" not in page.partition("<body")[2].replace("http://www.w3.org/", "")
+
+
+def test_a_report_of_what_is_selected(run, recorded, tmp_path):
+    run("spark", "report", recorded, "out.html", "--sender", "D.three")
+    page = (tmp_path / "out.html").read_text()
+    assert "D.three" in page
+    assert "D.two" not in page
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)

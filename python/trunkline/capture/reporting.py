@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from trunkline._extras import needs
 from trunkline.capture import reading
-from trunkline.capture.selecting import Selection
-from trunkline.columns import protocols
+from trunkline.capture.selecting import Selection, wanted
 from trunkline.errors import CaptureError, LocalProtocolError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from trunkline.spark.report import Report
@@ -64,7 +61,7 @@ def report(
         with _engine.here(memory, on_progress) as session:
             rows = session.read(opened)
             if selection is not None:
-                rows = rows.join(session.frame_of(*_wanted(opened, selection)), ["seq"], "left_semi")
+                rows = rows.join(session.frame_of(*wanted(opened, selection)), ["seq"], "left_semi")
             return make(cast("DataFrame", rows), out, name or os.fspath(capture))
     except duckdb.OutOfMemoryException as error:
         message = f"{memory} of memory, and what there is of {tempfile.gettempdir()}, do not do: {_said(error)}"
@@ -77,15 +74,3 @@ def report(
 def _said(error: Exception) -> str:
     """What DuckDB says first, without what kind of error it calls it."""
     return str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
-
-
-def _wanted(opened: reading.Capture, selection: Selection) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The numbers of the rows that are selected, those of a message with several records as often."""
-    import pyarrow as pa
-
-    condition = selection.condition()
-    every = [known.name for known in protocols()] if condition is None else condition.protocols
-    spoken = every if selection.spoken is None else [selection.spoken]
-    decoded = (opened.decode(protocol, selection=selection) for protocol in spoken)
-    numbers = (batch.select(["seq"]) for batch in itertools.chain.from_iterable(decoded))
-    return pa.schema([reading.schema().field("seq")]), numbers

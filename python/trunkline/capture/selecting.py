@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trunkline import _native as _codec
 from trunkline._frames import of_row
+from trunkline.columns import protocols
 from trunkline.errors import DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from trunkline.capture.reading import Capture
     from trunkline.capture.where import Condition, Where
 
-__all__ = ["Selected", "Selection"]
+__all__ = ["Selected", "Selection", "wanted"]
 
 # What each protocol calls the kind of a message, as a column.
 _KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
@@ -203,6 +205,25 @@ class Selected:
             return batch.filter(functools.reduce(compute.or_, masks))
 
         return keep
+
+
+def wanted(
+    capture: Capture, selection: Selection, columns: Sequence[str] = ("seq",)
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The numbers of the rows that are selected, those of a message with several records as often.
+
+    `columns` may have `record` too, where one protocol is selected that has records.
+    """
+    import pyarrow as pa
+
+    condition = selection.condition()
+    every = [known.name for known in protocols()] if condition is None else list(condition.protocols)
+    spoken = every if selection.spoken is None else [selection.spoken]
+    decoded = (capture.decode(protocol, selection=selection) for protocol in spoken)
+    types = {"seq": pa.int64(), "record": pa.int32()}
+    schema = pa.schema([(name, types[name]) for name in columns])
+    batches = itertools.chain.from_iterable(decoded)
+    return schema, (pa.RecordBatch.from_arrays(batch.select(columns).columns, schema=schema) for batch in batches)
 
 
 def _spans(capture: Capture, sender: str | None, wanted: int | str) -> dict[str, list[tuple[int, int]]]:

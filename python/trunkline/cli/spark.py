@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trunkline.cli.family import Family
+from trunkline.cli.groups import grouped
 from trunkline.cli.options import DECODABLE, Json, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
-from trunkline.cli.sparking import spark_session, watched
+from trunkline.cli.selecting import Selecting
+from trunkline.cli.sparking import selected, spark_session, watched
 from trunkline.cli.whole import whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 app = typer.Typer(cls=Family, help="Captures as Spark tables.", no_args_is_help=True, rich_markup_mode=None)
 
 Capture = Annotated[Path, typer.Argument(metavar="CAPTURE", help="The capture directory.")]
+
+
+def _rows(session: SparkSession, capture: Path) -> DataFrame:
+    """The published rows of a capture."""
+    from trunkline import spark
+    from trunkline.capture import reading
+
+    found = session.read.schema(spark.capture_schema()).option("pathGlobFilter", reading.SEGMENTS)
+    return found.parquet(str(capture))
 
 
 class Mode(StrEnum):
@@ -27,7 +41,13 @@ class Mode(StrEnum):
     DROPMALFORMED = "DROPMALFORMED"
 
 
-@app.command(epilog=example("trunkline spark decode run7 run7-messages --protocol cdtp --tags run=bigint"))
+@app.command(
+    epilog=example(
+        "trunkline spark decode run7 run7-messages --protocol cdtp --tags run=bigint",
+        "trunkline spark decode run7 bad --protocol cdtp --where 'error is not null'",
+    )
+)
+@grouped
 def decode(
     capture: Capture,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the Parquet table; not there yet.")],
@@ -37,23 +57,29 @@ def decode(
     mode: Annotated[
         Mode, typer.Option("--mode", help="What becomes of a header that is none: kept, an error, or left out.")
     ] = Mode.PERMISSIVE,
+    selecting: Selecting,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table with Spark."""
     options = decoding_options(tags)
     need_decodable(protocol, options)
+    selection = selecting.selection(protocol) if selecting != Selecting() else None
     from trunkline import spark
     from trunkline.capture import reading
 
     output = Output(json=as_json)
     reading.open(capture)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole(out) as part, spark_session("trunkline spark decode") as session:
-        rows = (
-            session.read.schema(spark.capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(str(capture))
-        )
+    with (
+        whole(out) as part,
+        selected(capture, selection, protocol) as keep,
+        spark_session("trunkline spark decode") as session,
+    ):
+        decoded = spark.decode(keep(_rows(session, capture)), protocol, mode=mode.value, **options)
+        # Of the records of a message, some may be wanted and others not.
+        table = keep(decoded) if "record" in decoded.columns else decoded
         with watched(session, "decoding (tasks)"):
-            spark.decode(rows, protocol, mode=mode.value, **options).write.parquet(str(part))
+            table.write.parquet(str(part))
         messages = session.read.parquet(str(part)).count()
     if output.json:
         output.event("decoded", rows=messages, path=str(out))
@@ -61,14 +87,21 @@ def decode(
         output.line(f"{messages:,} rows in {out}")
 
 
-@app.command(epilog=example("trunkline spark report run7 run7.html"))
+@app.command(
+    epilog=example(
+        "trunkline spark report run7 run7.html", "trunkline spark report run7 one.html --sender Detector.one"
+    )
+)
+@grouped
 def report(
     capture: Capture,
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
     *,
+    selecting: Selecting,
     as_json: Json = False,
 ) -> None:
     """Writes tables and plots of what was recorded."""
+    selection = selecting.selection()
     from trunkline import capture as room
     from trunkline import spark
 
@@ -76,10 +109,11 @@ def report(
     room.open(capture)
     with (
         whole(out) as part,
+        selected(capture, selection) as keep,
         spark_session("trunkline spark report") as session,
         watched(session, "counting (tasks)"),
     ):
-        spark.report(capture, part)
+        spark.report(keep(_rows(session, capture)), part, name=str(capture))
     if output.json:
         output.event("report", path=str(out))
     else:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trunkline.cli import ending
 from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["spark_session", "watched"]
+    from trunkline.capture import Selection
+
+__all__ = ["Keep", "selected", "spark_session", "watched"]
+
+# Keeps some rows of a table.
+Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 _LOOK_S = 0.25
 _PATIENCE_S = 10.0
@@ -44,6 +51,40 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
         raise TrunklineError(_java_reason(error.java_exception)) from error
     finally:
         _end(session, orderly=orderly)
+
+
+@contextmanager
+def selected(directory: Path, selection: Selection | None, protocol: str | None = None) -> Iterator[Keep]:
+    """Gives what keeps the rows of a capture that are selected, of a table that has their numbers.
+
+    What they are is found here, before there is a JVM, as all commands find it.
+
+    Args:
+        directory: The capture.
+        selection: Which messages; all if None.
+        protocol: The only one that matters, of whose records the numbers are those of CDTP; all if None.
+    """
+    if selection is None:
+        yield lambda table: table
+        return
+    from pyarrow import parquet
+
+    from trunkline import capture
+    from trunkline.capture.selecting import wanted
+
+    columns = ["seq", "record"] if protocol == "cdtp" else ["seq"]
+    schema, batches = wanted(capture.open(directory), selection, columns)
+    with tempfile.TemporaryDirectory(prefix="trunkline-selected-", ignore_cleanup_errors=True) as scratch:
+        found = str(Path(scratch, "numbers.parquet"))
+        with parquet.ParquetWriter(found, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+        def keep(table: DataFrame) -> DataFrame:
+            by = [name for name in columns if name in table.columns]
+            return table.join(table.sparkSession.read.parquet(found), by, "left_semi")
+
+        yield keep
 
 
 def _reason(text: str) -> str:
