@@ -9,6 +9,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::draft::Draft;
 use super::found::{Found, Value};
 use super::message::{Field, Holds, Kind, Message, Rejected};
 use super::{BytesEncoding, Settings, plain};
@@ -16,12 +17,16 @@ use crate::{ErrorKind, Fault};
 
 /// Reads a body.
 pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Message<'_>, Rejected<'_>> {
-    decode_plain(body, kind, settings).map_or_else(|| decode_any(body, kind, settings), Ok)
+    match decode_plain(body, kind, settings) {
+        Some(message) => Ok(message),
+        None => decode_any(body, kind, settings),
+    }
 }
 
 /// Reads a body that is as nearly all are.
 pub(super) fn decode_plain(body: &[u8], kind: Kind, settings: Settings) -> Option<Message<'_>> {
-    let draft = plain::read(body, kind, |quoted| match settings.bytes_encoding {
+    let mut draft = Draft::new(kind);
+    plain::read(body, kind, &mut draft, |quoted| match settings.bytes_encoding {
         // What is no base64 is none of its characters either.
         BytesEncoding::Base64 => base64(quoted),
         BytesEncoding::Latin1 => plain::text(quoted).and_then(latin1),

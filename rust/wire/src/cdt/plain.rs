@@ -6,10 +6,14 @@ use bytes::Bytes;
 use super::draft::Draft;
 use super::message::Kind;
 
-/// What a body holds; `None` for one that is not plain. `content` says what is written for bytes.
-pub(super) fn read(body: &[u8], kind: Kind, content: impl Fn(&[u8]) -> Option<Bytes>) -> Option<Draft<'_>> {
+/// Drafts what a body holds; `None` for one that is not plain. `content` says what is written for bytes.
+pub(super) fn read<'a>(
+    body: &'a [u8],
+    kind: Kind,
+    draft: &mut Draft<'a>,
+    content: impl Fn(&[u8]) -> Option<Bytes>,
+) -> Option<()> {
     let mut reader = Reader { body, at: 0 };
-    let mut draft = Draft::new(kind);
     // Most write the fields in the order of the schemas.
     let mut expected = kind.entries().iter();
     reader.token(b'{')?;
@@ -43,7 +47,7 @@ pub(super) fn read(body: &[u8], kind: Kind, content: impl Fn(&[u8]) -> Option<By
         }
     }
     reader.space();
-    (reader.at == body.len()).then_some(draft)
+    (reader.at == body.len()).then_some(())
 }
 
 enum Value<'a> {
@@ -137,7 +141,7 @@ impl<'a> Reader<'a> {
 /// What is between quotes, where it stands for itself.
 pub(super) fn text(quoted: &[u8]) -> Option<&str> {
     // No byte ends it early: so it looks at many at once.
-    let others = quoted.iter().filter(|byte| **byte < b' ' || **byte == b'\\').count();
+    let others = quoted.iter().fold(0, |others, byte| others | u8::from(*byte < b' ') | u8::from(*byte == b'\\'));
     if others == 0 { str::from_utf8(quoted).ok() } else { None }
 }
 
