@@ -130,11 +130,10 @@ RUN = [
 ]
 
 
-@pytest.mark.req("CDTP-21")
-@pytest.mark.parametrize("cut", range(len(RUN)))
-def test_runs_are_counted_over_batches_cut_anywhere(cut):
+def run_rows(run):
+    """The rows of messages that know runs."""
     header = b"\xa5CDTP\x01\xa1a\x01\x00\x80"
-    rows = pa.Table.from_pylist(
+    return pa.Table.from_pylist(
         [
             {
                 "capture_id": "c",
@@ -148,12 +147,16 @@ def test_runs_are_counted_over_batches_cut_anywhere(cut):
                 "header": header if record < 0 else None,
                 "payload": b"\x81\xa6run_id\xa2r7" if record < 0 else None,
             }
-            for sender, seq, record, kind, sequence in RUN
+            for sender, seq, record, kind, sequence in run
         ]
     )
-    counting, gaps = Runs(), Gaps(["capture_id", "sender"])
+
+
+def counted(rows, **order):
+    """What is counted of the runs in some tables of rows, and the numbers that are skipped before each row."""
+    counting, gaps = Runs(**order), Gaps(["capture_id", "sender"], **order)
     found, missed = [], []
-    for part in (rows.slice(0, cut), rows.slice(cut)):
+    for part in rows:
         for batch in part.combine_chunks().to_batches():
             found += [run for over in counting.record(batch) for run in over.to_pylist()]
             missed += gaps.record(batch).to_pylist()
@@ -170,11 +173,29 @@ def test_runs_are_counted_over_batches_cut_anywhere(cut):
         "bor_seq",
         "eor_seq",
     )
-    assert [tuple(run[name] for name in names) for run in found] == [
-        ("a", 1, "r7", "INCOMPLETE", 3, 40, 2, 1, 0, 6),
-        ("b", 0, None, "INCOMPLETE|ABORTED", 2, 20, 0, 0, None, None),
-    ]
-    assert missed == [0, 0, 0, 2, 0, 0, 0, 0, 0]
+    return [tuple(run[name] for name in names) for run in found], missed
+
+
+FOUND = [
+    ("a", 1, "r7", "INCOMPLETE", 3, 40, 2, 1, 0, 6),
+    ("b", 0, None, "INCOMPLETE|ABORTED", 2, 20, 0, 0, None, None),
+]
+
+
+@pytest.mark.req("CDTP-21")
+@pytest.mark.parametrize("cut", range(len(RUN)))
+def test_runs_are_counted_over_batches_cut_anywhere(cut):
+    rows = run_rows(RUN)
+    assert counted([rows.slice(0, cut), rows.slice(cut)]) == (FOUND, [0, 0, 0, 2, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.req("CDTP-21")
+def test_runs_are_counted_where_senders_take_turns():
+    """In the order of the rows alone, where one sender's do not stand together."""
+    mixed = sorted(RUN, key=lambda row: row[1:3])
+    assert [row[0] for row in mixed] != [row[0] for row in RUN]
+    found, missed = counted([run_rows(mixed)], sorted=False)
+    assert (found, sum(missed)) == (FOUND, 2)
 
 
 def test_runs_that_are_over_come_in_batches_of_64_mib():
