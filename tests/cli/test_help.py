@@ -9,8 +9,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 import trunkline
+from trunkline.cli.app import app
 
 COMMANDS = [
     ["cdtp", "send"],
@@ -41,6 +43,21 @@ COMMANDS = [
 
 def examples(help_text):
     return [line.strip() for line in help_text.partition("Example:")[2].splitlines() if line.strip()]
+
+
+def all_commands(command, *words):
+    yield words, command
+    for name, inside in getattr(command, "commands", {}).items():
+        yield from all_commands(inside, *words, name)
+
+
+def test_no_help_has_a_piece_of_python_in_it():
+    found = list(all_commands(typer.main.get_command(app)))
+    assert len(found) > 40
+    for words, command in found:
+        text = command.get_help(command.make_context(" ".join(words), [], resilient_parsing=True))
+        assert " object at 0x" not in text, words
+        assert "None" not in text, words
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -57,10 +57,10 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
 def _trunkline(
     *,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log more: connections and each message that is traced.")
+        bool, typer.Option("--verbose", "-v", help="Log more: connections, and each traced message.")
     ] = False,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="How the log is written to standard error.")
+        LogFormat, typer.Option("--log-format", help="The format of the log on standard error.")
     ] = LogFormat.TEXT,
     version: Annotated[  # noqa: ARG001 - it is looked at before anything else
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")

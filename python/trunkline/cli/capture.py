@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trunkline.capture import Run
 
 app = typer.Typer(
-    cls=Family, help="What was recorded: bit for bit, as plain Parquet.", no_args_is_help=True, rich_markup_mode=None
+    cls=Family, help="Recorded traffic, bit for bit, as plain Parquet.", no_args_is_help=True, rich_markup_mode=None
 )
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]

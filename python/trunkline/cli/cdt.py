@@ -49,7 +49,7 @@ app = typer.Typer(
 
 
 class Codec(StrEnum):
-    """How bodies are written."""
+    """The encoding of bodies."""
 
     JSON = "json"
     AVRO = "avro"
@@ -87,16 +87,19 @@ class Nats:
         ),
     ] = None
     creds: Annotated[
-        Path | None, typer.Option("--creds", metavar="FILE", help="A file of credentials.", dir_okay=False)
+        Path | None, typer.Option("--creds", metavar="FILE", help="A NATS credentials file.", dir_okay=False)
     ] = None
     nkey: Annotated[
-        Path | None, typer.Option("--nkey", metavar="FILE", help="Its first line is the seed.", dir_okay=False)
+        Path | None,
+        typer.Option("--nkey", metavar="FILE", help="A file whose first line is the nkey seed.", dir_okay=False),
     ] = None
     tls_ca: Annotated[
         Path | None,
-        typer.Option("--tls-ca", metavar="FILE", help="Encrypt, and believe these authorities.", dir_okay=False),
+        typer.Option(
+            "--tls-ca", metavar="FILE", help="Use TLS, and trust these certificate authorities.", dir_okay=False
+        ),
     ] = None
-    codec: Annotated[Codec, typer.Option("--codec", help="How bodies are written.")] = Codec.JSON
+    codec: Annotated[Codec, typer.Option("--codec", help="The encoding of bodies.")] = Codec.JSON
 
     def keywords(self) -> dict[str, Any]:
         """As roles take them."""
@@ -123,31 +126,29 @@ App = Annotated[str, typer.Argument(metavar="APP", help="The version of the appl
 Endpoint = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint.", callback=encodable)]
 ConfigId = Annotated[str, typer.Argument(metavar="CONFIG_ID", help="The configuration.", callback=encodable)]
 TargetName = Annotated[
-    str, typer.Option("--target", metavar="NAME", help="The service that keeps them.", callback=encodable)
+    str, typer.Option("--target", metavar="NAME", help="The service that stores configurations.", callback=encodable)
 ]
 Name = Annotated[
-    str, typer.Option("--name", metavar="NAME", help="The service that this is part of.", callback=encodable)
+    str, typer.Option("--name", metavar="NAME", help="The service name of this client.", callback=encodable)
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.001, metavar="S", help="How long an answer may take.", callback=span)
+    float, typer.Option("--timeout", min=0.001, metavar="S", help="How long to wait for an answer.", callback=span)
 ]
-StoreFile = Annotated[
-    Path, typer.Option("--store", metavar="FILE", help="The file that a target keeps them in.", dir_okay=False)
-]
+StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store file of a target.", dir_okay=False)]
 Confirming = Annotated[Confirm, typer.Option("--confirm", help="What to wait for.")]
 
 
 @app.command(epilog=example("trunkline cdt target cdp --store configs.db"))
 @grouped
 def target(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The service that it is.", callback=encodable)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The service name.", callback=encodable)],
     *,
     store: Annotated[
         Path,
         typer.Option(
             "--store",
             metavar="FILE",
-            help="Keep them in this file, which is made where there is none; or jetstream.",
+            help="Store them in this file, created if absent; or in jetstream.",
             dir_okay=False,
         ),
     ],
@@ -159,7 +160,7 @@ def target(
     ] = None,
     capture: Annotated[
         Path | None,
-        typer.Option("--capture", metavar="DIR", help="Record all it receives and sends.", file_okay=False),
+        typer.Option("--capture", metavar="DIR", help="Record everything received and sent.", file_okay=False),
     ] = None,
     nats: Nats,
     segments: Segments,
@@ -167,7 +168,7 @@ def target(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Keeps configurations, answers those who pull them, takes what is pushed, and tells of it."""
+    """Stores configurations, answers pulls, takes pushes, and announces changes."""
     made = nats.keywords()
     from trunkline import cdt
 
@@ -221,7 +222,7 @@ def put(
     nats: Nats,
     as_json: Json = False,
 ) -> None:
-    """Gives an endpoint a configuration, and waits until it is stored, or taken on."""
+    """Pushes a configuration for an endpoint, and waits until it is stored or applied."""
     content = _read(file)
     made = nats.keywords()
     from trunkline import cdt
@@ -264,13 +265,15 @@ def pull(
     target: TargetName,
     config_id: Annotated[
         str | None,
-        typer.Option("--config-id", metavar="ID", help="Which one. [default: the latest]", callback=encodable),
+        typer.Option(
+            "--config-id", metavar="ID", help="Which configuration. [default: the latest]", callback=encodable
+        ),
     ] = None,
     timeout: Timeout = 3.0,
-    retries: Annotated[int, typer.Option("--retries", min=0, metavar="N", help="How often to ask again.")] = 0,
+    retries: Annotated[int, typer.Option("--retries", min=0, metavar="N", help="How many times to retry.")] = 0,
     output_file: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="Write the content there.", dir_okay=False),
+        typer.Option("--output", metavar="FILE", help="Write the content to this file.", dir_okay=False),
     ] = None,
     name: Name = "trunkline",
     nats: Nats,
@@ -312,7 +315,7 @@ def applied(
     nats: Nats,
     as_json: Json = False,
 ) -> None:
-    """Tells everybody that an endpoint has taken a configuration on."""
+    """Announces that an endpoint has applied a configuration."""
     made = nats.keywords()
     from trunkline import cdt
 
@@ -339,7 +342,7 @@ def rollback(
     nats: Nats,
     as_json: Json = False,
 ) -> None:
-    """Gives an endpoint a configuration that it had once."""
+    """Sets an endpoint back to an earlier configuration."""
     made = nats.keywords()
     from trunkline import cdt
 
@@ -359,20 +362,20 @@ def rollback(
 def watch(
     app_version_name: Annotated[
         str | None,
-        typer.Argument(metavar="APP", help="Of this version of an application alone.", callback=encodable),
+        typer.Argument(metavar="APP", help="Only for this version of the application.", callback=encodable),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Argument(metavar="ENDPOINT", help="Of this endpoint alone.", callback=encodable)
+        str | None, typer.Argument(metavar="ENDPOINT", help="Only for this endpoint.", callback=encodable)
     ] = None,
     *,
-    count: Annotated[int | None, ending_after("events are printed")] = None,
+    count: Annotated[int | None, ending_after("printing this many events")] = None,
     idle: Idle = None,
     name: Name = "trunkline",
     nats: Nats,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
-    """Prints what targets have, and what endpoints take on, as it is told."""
+    """Prints announcements of new and applied configurations as they arrive."""
     made = nats.keywords()
     from trunkline import cdt
 
@@ -417,7 +420,7 @@ def _show_event(output: Output, event: ConfigNewAvailable | ConfigUpdated) -> No
 
 @app.command(epilog=example("trunkline cdt status app-1 --store configs.db"))
 def status(app_version_name: App, *, store: StoreFile, as_json: Json = False) -> None:
-    """Says who is to have which configuration, and who has told that they do."""
+    """Shows which endpoint is to have which configuration, and which have applied it."""
     rows = _looked_up(store, lambda opened: opened.rollout(app_version_name))
     _table(
         Output(json=as_json),
@@ -429,7 +432,7 @@ def status(app_version_name: App, *, store: StoreFile, as_json: Json = False) ->
 
 @app.command(epilog=example("trunkline cdt history app-1 endpoint-7 --store configs.db"))
 def history(app_version_name: App, endpoint: Endpoint, *, store: StoreFile, as_json: Json = False) -> None:
-    """Says what an endpoint was to have, the oldest first."""
+    """Lists the configurations assigned to an endpoint, oldest first."""
     rows = _looked_up(store, lambda opened: opened.history(app_version_name, endpoint))
     _table(
         Output(json=as_json),
@@ -472,9 +475,12 @@ def _cell(name: str, value: Any) -> str:
 def record(
     *,
     capture: Annotated[
-        Path, typer.Option("--capture", metavar="DIR", help="Where to record; continued if it exists.", file_okay=False)
+        Path,
+        typer.Option(
+            "--capture", metavar="DIR", help="Where to record; an existing capture is continued.", file_okay=False
+        ),
     ],
-    count: Annotated[int | None, ending_after("messages, bad ones too")] = None,
+    count: Annotated[int | None, ending_after("this many messages, undecodable ones included")] = None,
     idle: Idle = None,
     name: Name = "trunkline",
     nats: Nats,
@@ -482,7 +488,7 @@ def record(
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
-    """Records all messages of a deployment, until the count, the idle time or a signal."""
+    """Records all messages of a deployment until the count, the idle time or a signal."""
     made = nats.keywords()
     from trunkline import cdt
 

@@ -64,7 +64,7 @@ class Header(StrEnum):
 def send(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="One message a file; - is standard input, one message a line."),
+        typer.Argument(metavar="FILE", help="One message per file; - is standard input, one message per line."),
     ],
     *,
     name: Annotated[str, typer.Option("--name", help="The sender's name.", callback=encodable)],
@@ -74,13 +74,13 @@ def send(
     chirp: ChirpOption = Chirp.MULTICAST,
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="K=V", help="A tag; V as JSON where it is JSON, else a string. Repeatable."),
+        typer.Option(
+            "--tag", metavar="K=V", help="A tag; V is parsed as JSON if possible, else taken as a string. Repeatable."
+        ),
     ] = None,
     batch_bytes: Annotated[
         int,
-        typer.Option(
-            "--batch-bytes", min=0, metavar="N", help="With header 2, send so many bytes of messages together."
-        ),
+        typer.Option("--batch-bytes", min=0, metavar="N", help="With header 2, the size of a batch in bytes."),
     ] = 131_072,
     batch_seconds: Annotated[
         float,
@@ -88,7 +88,7 @@ def send(
             "--batch-seconds",
             min=0,
             metavar="S",
-            help="With header 2, the longest a message waits for others.",
+            help="With header 2, how long a message may wait for its batch.",
             callback=span,
         ),
     ] = 0.5,
@@ -98,7 +98,7 @@ def send(
             "--timeout",
             min=0.001,
             metavar="S",
-            help="How long nobody may take anything. [default: for ever]",
+            help="How long to wait for a receiver. [default: no limit]",
             callback=span,
         ),
     ] = None,
@@ -231,7 +231,7 @@ def receive(
     source: Source,
     count: Annotated[
         int | None,
-        ending_after("messages are printed: one of CDTP2 counts once a record, bad ones not at all"),
+        ending_after("printing this many messages: a CDTP2 message counts once per record, an undecodable one not"),
     ] = None,
     idle: Idle = None,
     content: Content,
@@ -240,7 +240,7 @@ def receive(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Prints messages as they come."""
+    """Prints messages as they arrive."""
     source.check()
     output = Output(json=as_json)
     printer = content.printer(output)
@@ -323,11 +323,14 @@ class _Printing:
 def record(
     *,
     capture: Annotated[
-        Path, typer.Option("--capture", metavar="DIR", help="Where to record; continued if it exists.", file_okay=False)
+        Path,
+        typer.Option(
+            "--capture", metavar="DIR", help="Where to record; an existing capture is continued.", file_okay=False
+        ),
     ],
     source: Source,
     count: Annotated[
-        int | None, ending_after("wire messages, bad ones too; one of CDTP2 has many messages in it")
+        int | None, ending_after("this many wire messages, undecodable ones included; one of CDTP2 holds many records")
     ] = None,
     idle: Idle = None,
     segments: Segments,
@@ -336,7 +339,7 @@ def record(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Records all that comes in, until the count, the idle time or a signal."""
+    """Records everything that arrives until the count, the idle time or a signal."""
     source.check()
     made = sockets.keywords()
     from trunkline import cdtp

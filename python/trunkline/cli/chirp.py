@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Family,
-    help="CHIRP: hosts of a group tell each other which services they offer.",
+    help="CHIRP: discovery; the hosts of a group announce the services they offer.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -45,14 +45,14 @@ def watch(
         typer.Option(
             "--name",
             metavar="N",
-            help="A host to call by its name: others go by their hash. Repeatable.",
+            help="A host to show by name; others are shown by their hash. Repeatable.",
             callback=encodable,
         ),
     ] = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
-    """Asks who offers what, and prints what the hosts of a group have to say."""
+    """Asks a group for its services, and prints all announcements."""
     from trunkline import chirp
 
     output = Output(json=as_json)
@@ -69,14 +69,14 @@ def watch(
 def offer(
     *,
     group: NeededGroup,
-    name: Annotated[str, typer.Option("--name", metavar="N", help="The host that offers.", callback=encodable)],
-    service: Annotated[Service, typer.Option("--service", help="What it offers.")],
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, metavar="P", help="Its TCP port.")],
+    name: Annotated[str, typer.Option("--name", metavar="N", help="The name of this host.", callback=encodable)],
+    service: Annotated[Service, typer.Option("--service", help="The kind of service.")],
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, metavar="P", help="The TCP port of the service.")],
     chirp: ChirpOption = Chirp.MULTICAST,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
-    """Offers a service until it is stopped, answers those who ask for it, and prints what other hosts have to say."""
+    """Announces a service until it is stopped, answers requests for it, and prints the announcements of others."""
     from trunkline import chirp as room
 
     output = Output(json=as_json)
@@ -94,14 +94,14 @@ def list_(
     group: NeededGroup,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="N", help="A host to call by its name. Repeatable.", callback=encodable),
+        typer.Option("--name", metavar="N", help="A host to show by name. Repeatable.", callback=encodable),
     ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.01, metavar="S", help="How long to wait for answers.", callback=span)
     ] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Asks who offers what in a group, prints it, and ends. Exit 1 when nobody offers anything."""
+    """Asks a group for its services, prints them, and ends. Exits with 1 if there are none."""
     from trunkline import chirp
 
     output = Output(json=as_json)

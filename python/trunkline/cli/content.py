@@ -179,7 +179,7 @@ def sizes(payload: Sequence[bytes]) -> str:
 
 
 def _names_help() -> str:
-    return "Print this for each message, with {sender}, {topic}, {payload} and other fields in their places."
+    return "Print this for each message, with {sender}, {topic}, {payload} and other fields filled in."
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Content:
     """How messages are printed."""
 
     raw: Annotated[
-        bool, typer.Option("--raw", help="Print the payloads alone, byte for byte, with nothing between them.")
+        bool, typer.Option("--raw", help="Print payloads only, byte for byte, with nothing between them.")
     ] = False
     template: Annotated[str | None, typer.Option("--format", metavar="TEXT", help=_names_help())] = None
     payload_limit: Annotated[

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Family,
-    help="DCP: clients ask services of a broker, and workers do the work.",
+    help="DCP: a service broker; clients send requests, workers answer them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -64,30 +64,30 @@ Endpoints = Annotated[
     typer.Option(
         "--connect",
         metavar="ENDPOINT",
-        help="Where the broker listens, as tcp://127.0.0.1:23990. Repeatable.",
+        help="Where the broker listens, e.g. tcp://127.0.0.1:23990. Repeatable.",
         callback=dials,
     ),
 ]
 HeartbeatInterval = Annotated[
     float,
     typer.Option(
-        "--heartbeat-interval", min=0.001, metavar="S", help="How often a worker says that it lives.", callback=span
+        "--heartbeat-interval", min=0.001, metavar="S", help="How often workers send a heartbeat.", callback=span
     ),
 ]
 Liveness = Annotated[
-    int, typer.Option("--liveness", min=1, metavar="N", help="Intervals of silence after which a peer is gone.")
+    int, typer.Option("--liveness", min=1, metavar="N", help="Missed heartbeats after which a peer is considered dead.")
 ]
 
 
 class Overflow(StrEnum):
-    """Which request goes when a queue is full."""
+    """Which request to drop when a queue is full."""
 
     REJECT_NEWEST = "reject-newest"
     DROP_OLDEST = "drop-oldest"
 
 
 class ClientAddress(StrEnum):
-    """Whose client addresses are believed."""
+    """Whose client addresses are trusted."""
 
     ANY = "any"
     WORKERS_ONLY = "workers-only"
@@ -100,37 +100,42 @@ def broker(
     bind: Annotated[
         list[str],
         typer.Option(
-            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+            "--bind", metavar="ENDPOINT", help="Listen here, e.g. tcp://127.0.0.1:*. Repeatable.", callback=listens
         ),
     ],
     max_queue: Annotated[
-        int, typer.Option("--max-queue", min=0, metavar="N", help="Requests that may wait for one service.")
+        int, typer.Option("--max-queue", min=0, metavar="N", help="How many requests may be queued for one service.")
     ] = 10_000,
     max_queue_bytes: Annotated[
-        int, typer.Option("--max-queue-bytes", min=0, metavar="N", help="Bytes that may wait in all.")
+        int, typer.Option("--max-queue-bytes", min=0, metavar="N", help="How many bytes may be queued in total.")
     ] = 256 << 20,
     queue_ttl: Annotated[
-        float, typer.Option("--queue-ttl", min=0, metavar="S", help="How long a request may wait.", callback=span)
+        float,
+        typer.Option("--queue-ttl", min=0, metavar="S", help="How long a request may stay queued.", callback=span),
     ] = 60.0,
     overflow: Annotated[
-        Overflow, typer.Option("--overflow", help="Which request goes when a queue is full.")
+        Overflow, typer.Option("--overflow", help="Which request to drop when a queue is full.")
     ] = Overflow.REJECT_NEWEST,
     heartbeat_interval: HeartbeatInterval = 2.5,
     liveness: Liveness = 3,
     requeue: Annotated[
-        bool, typer.Option("--requeue", help="Give what a dead worker had in hand to another: it may be done twice.")
+        bool,
+        typer.Option(
+            "--requeue", help="Give the unfinished requests of a dead worker to another; they may be executed twice."
+        ),
     ] = False,
     no_busy_ping_grants: Annotated[
-        bool, typer.Option("--no-busy-ping-grants", help="Give a worker one request at a time, whatever it asks for.")
+        bool,
+        typer.Option("--no-busy-ping-grants", help="Give each worker one request at a time, whatever it asks for."),
     ] = False,
     client_address: Annotated[
-        ClientAddress, typer.Option("--client-address", help="Whose client addresses are believed.")
+        ClientAddress, typer.Option("--client-address", help="Whose client addresses are trusted.")
     ] = ClientAddress.ANY,
     compat_dagbox: Annotated[
-        bool, typer.Option("--compat-dagbox", help="Understand the four-byte types of the original as well.")
+        bool, typer.Option("--compat-dagbox", help="Also accept the four-byte types of the original implementation.")
     ] = False,
     no_status: Annotated[
-        bool, typer.Option("--no-status", help="Do not say to clients which services there are.")
+        bool, typer.Option("--no-status", help="Do not answer clients that ask which services there are.")
     ] = False,
     allow_service: Annotated[
         list[str] | None,
@@ -145,7 +150,7 @@ def broker(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Keeps a queue for each service and gives it to workers as they become free."""
+    """Queues requests for each service and hands them to workers as they become free."""
     _need_heartbeat(heartbeat_interval, liveness)
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import dcp
@@ -198,12 +203,12 @@ def services(
     *,
     connect: Endpoints,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, metavar="S", help="How long the answer may take.", callback=span)
+        float, typer.Option("--timeout", min=0.001, metavar="S", help="How long to wait for the answer.", callback=span)
     ] = 5.0,
     sockets: DialingSockets,
     as_json: Json = False,
 ) -> None:
-    """Asks a running broker which services it has, and who works for them."""
+    """Asks a running broker for its services and their workers."""
     made = sockets.keywords()
     from trunkline import dcp
 
@@ -229,19 +234,23 @@ def worker(
     *,
     connect: Endpoints,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, metavar="N", help="Requests that are worked on at a time.")
+        int, typer.Option("--concurrency", min=1, metavar="N", help="How many requests to process at the same time.")
     ] = 1,
     heartbeat_interval: HeartbeatInterval = 2.5,
     liveness: Liveness = 3,
     command: Annotated[
         str | None,
         typer.Option(
-            "--exec", metavar="CMD", help="Run this, without a shell, for each request: data on stdin, reply on stdout."
+            "--exec",
+            metavar="CMD",
+            help="Run this program, without a shell, for each request: data on stdin, reply on stdout.",
         ),
     ] = None,
     call: Annotated[
         str | None,
-        typer.Option("--call", metavar="MODULE:FUNCTION", help="Call this with each request; it returns the reply."),
+        typer.Option(
+            "--call", metavar="MODULE:FUNCTION", help="Call this function with each request; it returns the reply."
+        ),
     ] = None,
     echo: Annotated[bool, typer.Option("--echo", help="Reply with the data of the request.")] = False,
     sockets: DialingSockets,
@@ -251,7 +260,7 @@ def worker(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Does what clients ask of a service."""
+    """Answers the requests for a service."""
     _need_heartbeat(heartbeat_interval, liveness)
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     programs = _Programs(command) if command is not None else None
@@ -399,28 +408,28 @@ class _Asked:
 )
 @grouped
 def request(
-    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service to ask.")],
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
     data: Annotated[
-        list[str] | None, typer.Argument(metavar="DATA", help="The parts of what is asked.", show_default=False)
+        list[str] | None, typer.Argument(metavar="DATA", help="The parts of the request.", show_default=False)
     ] = None,
     *,
     connect: Endpoints,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, metavar="S", help="How long each try may take.", callback=span)
+        float, typer.Option("--timeout", min=0, metavar="S", help="How long to wait for each reply.", callback=span)
     ] = 5.0,
     retries: Annotated[
-        int, typer.Option("--retries", min=0, metavar="N", help="How often to ask again when no reply came in time.")
+        int, typer.Option("--retries", min=0, metavar="N", help="How many times to retry when no reply came in time.")
     ] = 0,
-    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many times to ask.")] = 1,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many requests to send.")] = 1,
     in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, metavar="N", help="How many requests to have waiting at a time.")
+        int, typer.Option("--in-flight", min=1, metavar="N", help="How many requests may be in flight.")
     ] = 1,
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
     as_json: Json = False,
 ) -> None:
-    """Asks a service, prints the replies, and says how long they took.
+    """Sends requests to a service, prints the replies, and reports their latency.
 
     A request that has data and is replied to without any has failed: so a worker answers for a handler that raised.
     """

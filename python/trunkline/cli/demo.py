@@ -15,7 +15,7 @@ def demo(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="DIR", help="Keep the capture and the report here; not there yet."),
+        typer.Option("--output", metavar="DIR", help="Keep the capture and the report here; must not exist yet."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_hints
@@ -40,8 +40,9 @@ def grouped(command: Callable[Given, Result]) -> Callable[..., Result]:
         groups[name] = hint
         options = get_type_hints(hint, include_extras=True)
         flat += [
-            inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=options[field.name])
+            inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=default, annotation=options[field.name])
             for field in fields(hint)
+            for default in [parameter.empty if field.default is MISSING else field.default]
         ]
 
     @functools.wraps(command)
@@ -62,13 +63,16 @@ class Endpoints:
     bind: Annotated[
         list[str] | None,
         typer.Option(
-            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+            "--bind", metavar="ENDPOINT", help="Listen here, e.g. tcp://127.0.0.1:*. Repeatable.", callback=listens
         ),
     ] = None
     connect: Annotated[
         list[str] | None,
         typer.Option(
-            "--connect", metavar="ENDPOINT", help="Dial this, as tcp://127.0.0.1:23999. Repeatable.", callback=dials
+            "--connect",
+            metavar="ENDPOINT",
+            help="Connect to this, e.g. tcp://127.0.0.1:23999. Repeatable.",
+            callback=dials,
         ),
     ] = None
 
@@ -139,12 +143,12 @@ class DialingSockets:
 
     curve_secret: Annotated[
         Path | None,
-        typer.Option("--curve-secret", metavar="FILE", help="Our own secret key: a certificate, or bare Z85."),
+        typer.Option("--curve-secret", metavar="FILE", help="Our secret key: a certificate file, or bare Z85."),
     ] = None
     curve_server_key: Annotated[
         Path | None,
         typer.Option(
-            "--curve-server-key", metavar="FILE", help="The public key of the server we dial; makes us a client."
+            "--curve-server-key", metavar="FILE", help="The public key of the server; makes this end the CURVE client."
         ),
     ] = None
     transport: Annotated[
@@ -179,15 +183,13 @@ class Sockets(DialingSockets):
             "--max-connections",
             min=1,
             metavar="N",
-            help="Hang up on who comes when there are as many peers. [default: as many as files may be open, less 64]",
+            help="Refuse further connections at this many peers. [default: as many as files may be open, less 64]",
         ),
     ] = None
 
     curve_allow: Annotated[
         Path | None,
-        typer.Option(
-            "--curve-allow", metavar="DIR", help="A file for each client key to let in; SIGHUP reads it again."
-        ),
+        typer.Option("--curve-allow", metavar="DIR", help="A file for each client key to admit; SIGHUP reloads it."),
     ] = None
 
     def keywords(self) -> dict[str, Any]:
@@ -216,7 +218,7 @@ def _reload(curve: Curve) -> None:
 
 
 Private = Annotated[
-    bool, typer.Option("--private", help="Make the capture for this user alone: directories 0700, files 0600.")
+    bool, typer.Option("--private", help="Restrict the capture to this user: directories 0700, files 0600.")
 ]
 
 
@@ -225,30 +227,37 @@ class Segments:
     """How a capture is cut, and how much of it is kept."""
 
     segment_bytes: Annotated[
-        int | None, typer.Option("--segment-bytes", min=1, metavar="N", help="The frame bytes of a segment, at most.")
+        int | None,
+        typer.Option("--segment-bytes", min=1, metavar="N", help="Publish a segment after this many bytes of frames."),
     ] = None
     segment_seconds: Annotated[
         float | None,
-        typer.Option("--segment-seconds", min=0.1, metavar="S", help="The age of a segment, at most.", callback=span),
+        typer.Option(
+            "--segment-seconds", min=0.1, metavar="S", help="Publish a segment after this many seconds.", callback=span
+        ),
     ] = None
     keep_bytes: Annotated[
         int | None,
         typer.Option(
-            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when the capture takes more than this."
+            "--keep-bytes", min=0, metavar="N", help="Delete the oldest segments when the capture exceeds this size."
         ),
     ] = None
     keep_days: Annotated[
         float | None,
         typer.Option(
-            "--keep-days", min=0, metavar="D", help="Delete segments that are older than this.", callback=span
+            "--keep-days", min=0, metavar="D", help="Delete segments older than this many days.", callback=span
         ),
     ] = None
     private: Private = False
     warn_free_bytes: Annotated[
-        int, typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less left.")
+        int,
+        typer.Option("--warn-free-bytes", min=0, metavar="N", help="Warn when the disk has less free space than this."),
     ] = 10 << 30
     critical_free_bytes: Annotated[
-        int, typer.Option("--critical-free-bytes", min=0, metavar="N", help="Warn again when it has less than this.")
+        int,
+        typer.Option(
+            "--critical-free-bytes", min=0, metavar="N", help="Log a critical message when it has less than this."
+        ),
     ] = 3 << 30
 
     def keywords(self) -> dict[str, Any]:
@@ -280,15 +289,13 @@ class Capturing:
         typer.Option(
             "--capture",
             metavar="DIR",
-            help="Record all it receives and sends; continued if it exists.",
+            help="Record everything received and sent; an existing capture is continued.",
             file_okay=False,
         ),
     ] = None
     capture_overflow: Annotated[
         Overflow,
-        typer.Option(
-            "--capture-overflow", help="When the disk is slow: count the rows that are lost, or stop reading meanwhile."
-        ),
+        typer.Option("--capture-overflow", help="When the disk is slow: drop rows and count them, or stop reading."),
     ] = Overflow.COUNT
 
     def keywords(self, segments: Segments) -> dict[str, Any]:

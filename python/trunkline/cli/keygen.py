@@ -29,13 +29,13 @@ def _plain(value: str) -> str:
 def keygen(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="Whose key it is: the name that allow-lists know it by.", callback=_plain),
+        typer.Argument(metavar="NAME", help="The name of the key in allow-lists.", callback=_plain),
     ],
     *,
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Where the files go.")] = Path(),
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the files.")] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Makes a key pair: NAME.key for everybody, NAME.key_secret (mode 0600) for its owner alone."""
+    """Makes a CURVE key pair: NAME.key to hand out, NAME.key_secret (mode 0600) to keep."""
     import zmq
 
     public, secret = (half.decode() for half in zmq.curve_keypair())

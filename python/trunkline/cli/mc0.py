@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Family,
-    help="mc0: a bus of topics, whose middleware passes on what is put to those who subscribe.",
+    help="mc0: a topic bus, whose middleware forwards what is published to those who subscribe.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -46,12 +46,12 @@ Endpoints = Annotated[
     typer.Option(
         "--connect",
         metavar="ENDPOINT",
-        help="Where the middleware listens, as tcp://127.0.0.1:61616. Repeatable.",
+        help="Where the middleware listens, e.g. tcp://127.0.0.1:61616. Repeatable.",
         callback=dials,
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=0, metavar="S", help="How long each answer may take.", callback=span)
+    float, typer.Option("--timeout", min=0, metavar="S", help="How long to wait for each answer.", callback=span)
 ]
 
 
@@ -62,9 +62,9 @@ def subscribe(
     *,
     connect: Endpoints,
     ttl: Annotated[
-        int, typer.Option("--ttl", min=0, metavar="MS", help="How long either end may be silent; 0 is for ever.")
+        int, typer.Option("--ttl", min=0, metavar="MS", help="How long either end may be silent; 0 disables the limit.")
     ] = 10_000,
-    count: Annotated[int | None, ending_after("messages are printed")] = None,
+    count: Annotated[int | None, ending_after("printing this many messages")] = None,
     idle: Idle = None,
     content: Content,
     sockets: DialingSockets,
@@ -74,7 +74,7 @@ def subscribe(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Prints the messages of topics as they come: their bodies, if nobody says otherwise."""
+    """Prints the messages of topics as they arrive; their bodies by default."""
     output = Output(json=as_json)
     printer = content.printer(output)
     made, recorded = sockets.keywords(), capturing.keywords(segments)
@@ -143,22 +143,22 @@ def publish(
     connect: Endpoints,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="K=V", help="What goes with it; K begins with X-. Repeatable."),
+        typer.Option("--header", metavar="K=V", help="A header to send along; K begins with X-. Repeatable."),
     ] = None,
     no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Do not wait for the middleware's OK.")] = False,
     timeout: Timeout = 5.0,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, metavar="N", help="How many times to put it. [default: 1]")
+        int | None, typer.Option("--count", min=1, metavar="N", help="How many times to publish it. [default: 1]")
     ] = None,
     in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, metavar="N", help="How many to have unconfirmed at a time.")
+        int, typer.Option("--in-flight", min=1, metavar="N", help="How many may be unconfirmed at the same time.")
     ] = 1,
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
     as_json: Json = False,
 ) -> None:
-    """Puts messages for the subscribers of a topic, and says how long it took to confirm them."""
+    """Publishes messages on a topic, and says how long their confirmation took."""
     frames = given(data or [])
     is_stdin = stands_for_stdin(frames, count, "message")
     headers = _headers(header or [])
@@ -310,7 +310,7 @@ def topics(
     sockets: DialingSockets,
     as_json: Json = False,
 ) -> None:
-    """Asks a running middleware which topics have subscribers, and what has passed through each."""
+    """Asks a running middleware for the topics that have subscribers, and the traffic on each."""
     made = sockets.keywords()
     from trunkline import mc0
 
@@ -343,7 +343,7 @@ def ping(
     *,
     connect: Endpoints,
     timeout: Timeout = 5.0,
-    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many times to ask.")] = 1,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many requests to send.")] = 1,
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,

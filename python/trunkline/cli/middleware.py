@@ -34,7 +34,7 @@ def middleware(
     bind: Annotated[
         list[str],
         typer.Option(
-            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+            "--bind", metavar="ENDPOINT", help="Listen here, e.g. tcp://127.0.0.1:*. Repeatable.", callback=listens
         ),
     ],
     policy: Annotated[
@@ -42,30 +42,34 @@ def middleware(
         typer.Option(
             "--policy",
             metavar="FILE",
-            help="Who may publish and subscribe to what; SIGHUP reads it again. [default: all]",
+            help="Who may publish and subscribe to what; SIGHUP reloads it. [default: all]",
         ),
     ] = None,
     overflow: Annotated[
-        Overflow, typer.Option("--overflow", help="What goes when the queue of a client is full.")
+        Overflow, typer.Option("--overflow", help="What to drop when the queue of a client is full.")
     ] = Overflow.DROP_NEWEST,
     client_queue_messages: Annotated[
         int,
-        typer.Option("--client-queue-messages", min=1, metavar="N", help="Messages that may wait for one client."),
+        typer.Option(
+            "--client-queue-messages", min=1, metavar="N", help="How many messages may be queued for one client."
+        ),
     ] = 10_000,
     client_queue_bytes: Annotated[
-        int, typer.Option("--client-queue-bytes", min=1, metavar="N", help="Bytes that may wait for one client.")
+        int,
+        typer.Option("--client-queue-bytes", min=1, metavar="N", help="How many bytes may be queued for one client."),
     ] = 16 << 20,
     max_ttl: Annotated[
         int,
         typer.Option(
-            "--max-ttl", min=0, metavar="MS", help="The longest time that a client may be silent and stay one."
+            "--max-ttl", min=0, metavar="MS", help="The longest time that a client may be silent before it is dropped."
         ),
     ] = 24 * 60 * 60 * 1000,
     max_topics: Annotated[
-        int, typer.Option("--max-topics", min=0, metavar="N", help="Topics that may have subscribers at one time.")
+        int,
+        typer.Option("--max-topics", min=0, metavar="N", help="How many topics may have subscribers at the same time."),
     ] = 100_000,
     no_status: Annotated[
-        bool, typer.Option("--no-status", help="Do not say to clients which topics there are.")
+        bool, typer.Option("--no-status", help="Do not answer clients that ask which topics there are.")
     ] = False,
     sockets: Sockets,
     capturing: Capturing,
@@ -74,7 +78,7 @@ def middleware(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Passes what is put to a topic on to the clients that are subscribed to it."""
+    """Forwards what is published on a topic to the clients subscribed to it."""
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0
 

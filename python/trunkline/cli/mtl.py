@@ -16,13 +16,13 @@ from trunkline.errors import LocalProtocolError
 
 app = typer.Typer(
     cls=Family,
-    help="MTL: commands in JSON, and contents under a lease.",
+    help="MTL: a broker with logins, leases and confirmed delivery.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 users = typer.Typer(
     cls=Family,
-    help="Who may log in to a server, and what each may read and write. SIGHUP lets a running one read its file again.",
+    help="Manages who may log in to a server, and what each may read and write. A running server reloads the file on SIGHUP.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,7 +34,7 @@ app.command(epilog=mtl_client.QUEUES)(mtl_client.queues)
 app.add_typer(users, name="users")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False, callback=encodable)]
-File = Annotated[Path, typer.Option("--file", metavar="FILE", help="Where they are kept.", dir_okay=False)]
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The users file.", dir_okay=False)]
 
 
 @users.command(epilog=example("trunkline mtl users add ada --file users.toml --read 'jobs*' --write jobs"))
@@ -45,7 +45,7 @@ def add(
     read: Annotated[
         list[str] | None,
         typer.Option(
-            "--read", metavar="PATTERN", help="What this one may read. Repeatable. [default: all]", callback=encodable
+            "--read", metavar="PATTERN", help="What the user may read. Repeatable. [default: all]", callback=encodable
         ),
     ] = None,
     write: Annotated[
@@ -53,12 +53,12 @@ def add(
         typer.Option(
             "--write",
             metavar="PATTERN",
-            help="What this one may write to. Repeatable. [default: all]",
+            help="What the user may write to. Repeatable. [default: all]",
             callback=encodable,
         ),
     ] = None,
 ) -> None:
-    """Adds a user, or gives one that is there another password; limits that are not given stay.
+    """Adds a user, or changes the password of an existing one; permissions that are not given stay.
 
     The password is asked for, or read from the first line of standard input.
     """
@@ -82,7 +82,7 @@ def remove(name: Name, *, file: File) -> None:
 
 @users.command("list", epilog=example("trunkline mtl users list --file users.toml"))
 def list_(*, file: File, as_json: Json = False) -> None:
-    """Prints the names of the users, one a line."""
+    """Prints the names of the users, one per line."""
     from trunkline.mtl.users import Users
 
     out = Output(json=as_json)

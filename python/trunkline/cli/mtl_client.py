@@ -52,7 +52,7 @@ class Login:
         typer.Option(
             "--connect",
             metavar="ENDPOINT",
-            help="Where the server listens, as tcp://127.0.0.1:5975. Repeatable.",
+            help="Where the server listens, e.g. tcp://127.0.0.1:5975. Repeatable.",
             callback=dials,
         ),
     ]
@@ -75,7 +75,7 @@ class Login:
         str, typer.Option("--virtual-host", metavar="NAME", help="The virtual host.", callback=encodable)
     ] = "/"
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, metavar="S", help="How long an answer may take.", callback=span)
+        float, typer.Option("--timeout", min=0.001, metavar="S", help="How long to wait for an answer.", callback=span)
     ] = 5.0
 
     def keywords(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def send(
         int | None, typer.Option("--count", min=1, metavar="N", help="How many times to send it. [default: 1]")
     ] = None,
     window: Annotated[
-        int, typer.Option("--window", min=1, metavar="N", help="How many to have unconfirmed at a time.")
+        int, typer.Option("--window", min=1, metavar="N", help="How many may be unconfirmed at the same time.")
     ] = 1000,
     ping_interval: PingInterval = 2.5,
     liveness: Liveness = 3,
@@ -160,7 +160,7 @@ def send(
     segments: Segments,
     as_json: Json = False,
 ) -> None:
-    """Sends contents to a resource, and says whether they were confirmed."""
+    """Sends contents to a resource, and reports whether they were confirmed."""
     bodies = given(data or [""])
     is_stdin = stands_for_stdin(bodies, count, "content")
     confirmed, properties = _confirm(confirm), _properties(property_ or [])
@@ -259,10 +259,13 @@ def receive(
     login: Login,
     confirm: ConfirmOption = None,
     window: Annotated[
-        int, typer.Option("--window", min=1, max=100_000, metavar="N", help="How many to have in hand at a time.")
+        int,
+        typer.Option(
+            "--window", min=1, max=100_000, metavar="N", help="How many contents may be unconfirmed at the same time."
+        ),
     ] = 1000,
     count: Annotated[
-        int | None, typer.Option("--count", min=0, metavar="N", help="End after so many contents are printed.")
+        int | None, typer.Option("--count", min=0, metavar="N", help="End after printing this many contents.")
     ] = None,
     idle: Idle = None,
     content: Content,
@@ -274,9 +277,9 @@ def receive(
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
-    """Prints the contents of resources as they come, and confirms each once it is printed.
+    """Prints the contents of resources as they arrive, and confirms each once it is printed.
 
-    Bodies are printed, if nobody says otherwise.
+    Prints bodies by default.
     """
     output = Output(json=as_json)
     printer = content.printer(output)
@@ -355,7 +358,7 @@ def queues(
     sockets: DialingSockets,
     as_json: Json = False,
 ) -> None:
-    """Asks a running server which queues it has, and what waits in each."""
+    """Asks a running server for its queues and their depths."""
     made, who = sockets.keywords(), login.keywords()
     from trunkline import mtl
 
@@ -373,10 +376,10 @@ def queues(
 @grouped
 def call(
     command: Annotated[
-        str, typer.Argument(metavar="CLASS.METHOD", help="The command, as Queue.Info.", callback=encodable)
+        str, typer.Argument(metavar="CLASS.METHOD", help="The command, e.g. Queue.Info.", callback=encodable)
     ],
     body: Annotated[
-        str, typer.Argument(metavar="JSON", help="What it says, a JSON object.", callback=encodable)
+        str, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.", callback=encodable)
     ] = "{}",
     *,
     login: Login,
@@ -385,7 +388,7 @@ def call(
     segments: Segments,
     as_json: Json = False,
 ) -> None:
-    """Asks a server a command, and prints the reply."""
+    """Sends a command to a server, and prints the reply."""
     try:
         said = json.loads(body)
     except ValueError as error:

@@ -27,12 +27,15 @@ PingInterval = Annotated[
         "--ping-interval",
         min=0.001,
         metavar="S",
-        help="Ask for a sign of life after so long a silence.",
+        help="Ping the other end after this much silence.",
         callback=span,
     ),
 ]
 Liveness = Annotated[
-    int, typer.Option("--liveness", min=2, metavar="N", help="After so many such silences the other end is gone.")
+    int,
+    typer.Option(
+        "--liveness", min=2, metavar="N", help="Unanswered pings after which the other end is considered gone."
+    ),
 ]
 
 
@@ -42,7 +45,7 @@ def server(
     bind: Annotated[
         list[str],
         typer.Option(
-            "--bind", metavar="ENDPOINT", help="Listen here, as tcp://127.0.0.1:*. Repeatable.", callback=listens
+            "--bind", metavar="ENDPOINT", help="Listen here, e.g. tcp://127.0.0.1:*. Repeatable.", callback=listens
         ),
     ],
     data_bind: Annotated[
@@ -53,9 +56,9 @@ def server(
     ] = None,
     users: Annotated[
         Path | None,
-        typer.Option("--users", metavar="FILE", help="Who may log in: see `mtl users`; SIGHUP reads it again."),
+        typer.Option("--users", metavar="FILE", help="Who may log in, see `mtl users`; SIGHUP reloads it."),
     ] = None,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Let clients in without a name.")] = False,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Also admit clients that do not log in.")] = False,
     virtual_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,20 +72,20 @@ def server(
     resource: Annotated[
         list[str] | None,
         typer.Option(
-            "--resource", metavar="NAME", help="A queue that is there from the start. Repeatable.", callback=encodable
+            "--resource", metavar="NAME", help="A queue to create at the start. Repeatable.", callback=encodable
         ),
     ] = None,
     durable: Annotated[
         Path | None,
         typer.Option(
-            "--durable", metavar="DIR", help="Keep the contents of queues here: they survive a loss of power."
+            "--durable", metavar="DIR", help="Store the contents of queues here: they survive a power failure."
         ),
     ] = None,
     max_queue: Annotated[
-        int, typer.Option("--max-queue", min=1, metavar="N", help="Contents a queue may hold.")
+        int, typer.Option("--max-queue", min=1, metavar="N", help="How many contents a queue may hold.")
     ] = 100_000,
     max_queue_bytes: Annotated[
-        int, typer.Option("--max-queue-bytes", min=1, metavar="N", help="Bytes a queue may hold.")
+        int, typer.Option("--max-queue-bytes", min=1, metavar="N", help="How many bytes a queue may hold.")
     ] = 256 << 20,
     queue_ttl: Annotated[
         float | None,
@@ -90,27 +93,28 @@ def server(
             "--queue-ttl",
             min=0,
             metavar="S",
-            help="How long a content may wait. [default: for ever]",
+            help="How long a content may stay queued. [default: no limit]",
             callback=span,
         ),
     ] = None,
     max_recycle: Annotated[
         int,
         typer.Option(
-            "--max-recycle", min=0, metavar="N", help="How often a content may come back before it is a dead letter."
+            "--max-recycle",
+            min=0,
+            metavar="N",
+            help="How often a content may be returned before it becomes a dead letter.",
         ),
     ] = 5,
     ping_interval: PingInterval = 2.5,
     liveness: Liveness = 3,
     session_idle: Annotated[
         float,
-        typer.Option(
-            "--session-idle", min=0, metavar="S", help="How long to keep a session without data.", callback=span
-        ),
+        typer.Option("--session-idle", min=0, metavar="S", help="How long to keep an idle session.", callback=span),
     ] = 3600.0,
     lease_idle: Annotated[
         float,
-        typer.Option("--lease-idle", min=0, metavar="S", help="How long a lease may wait to be used.", callback=span),
+        typer.Option("--lease-idle", min=0, metavar="S", help="How long a lease may stay unused.", callback=span),
     ] = 30.0,
     sockets: Sockets,
     capturing: Capturing,
@@ -119,7 +123,7 @@ def server(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Lets clients log in, and passes contents from those who write to those who read."""
+    """Lets clients log in, and delivers contents from writers to readers."""
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mtl
 

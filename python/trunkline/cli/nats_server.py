@@ -37,17 +37,20 @@ _STOP_S = 10.0
 def nats(
     *,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, metavar="N", help="Listen here, on 127.0.0.1; 0 is any port.")
+        int,
+        typer.Option(
+            "--port", min=0, max=65535, metavar="N", help="The port to listen on, on 127.0.0.1; 0 picks a free one."
+        ),
     ] = 4222,
     store: Annotated[
         Path | None,
         typer.Option(
-            "--store", metavar="DIR", help="Keep what JetStream has here. [default: nowhere]", file_okay=False
+            "--store", metavar="DIR", help="Where JetStream stores its data. [default: not stored]", file_okay=False
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Runs a NATS server on this machine, for as long as the command runs."""
+    """Runs a NATS server on this machine until it is stopped."""
     output = Output(json=as_json)
     with Stopping(tells=not as_json) as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
         number = port or _free_port()

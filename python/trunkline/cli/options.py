@@ -92,21 +92,21 @@ def _endpoints(side: Side, value: list[str] | None) -> list[str] | None:
 
 ChirpOption = Annotated[
     Chirp,
-    typer.Option("--chirp", help="How announcements go out: by broadcast for releases up to 0.4. Both are heard."),
+    typer.Option("--chirp", help="How announcements are sent: broadcast for releases up to 0.4. Both are received."),
 ]
 NeededGroup = Annotated[str, typer.Option("--group", metavar="G", help="The CHIRP group.", callback=encodable)]
 Group = Annotated[
     str | None,
-    typer.Option("--group", metavar="G", help="Find and be found by CHIRP, in this group.", callback=encodable),
+    typer.Option("--group", metavar="G", help="Discover and be discovered by CHIRP in this group.", callback=encodable),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Idle = Annotated[
     float | None,
-    typer.Option("--idle", min=0, metavar="S", help="End when nothing has come in for S seconds.", callback=span),
+    typer.Option("--idle", min=0, metavar="S", help="End when nothing has arrived for S seconds.", callback=span),
 ]
 StatsInterval = Annotated[
     float | None,
-    typer.Option("--stats-interval", min=0.01, metavar="S", help="Tell the counters every S seconds.", callback=span),
+    typer.Option("--stats-interval", min=0.01, metavar="S", help="Print the counters every S seconds.", callback=span),
 ]
 DrainSeconds = Annotated[
     float,
@@ -114,15 +114,15 @@ DrainSeconds = Annotated[
         "--drain-seconds",
         min=0,
         metavar="S",
-        help="How long to take in what has arrived, once told to stop.",
+        help="How long to keep processing what has arrived, after a signal.",
         callback=span,
     ),
 ]
 
 
 def ending_after(what: str) -> Any:
-    """`--count` of a command: after so many of what it may end by itself."""
-    return typer.Option("--count", min=0, metavar="N", help=f"End after so many {what}.")
+    """`--count` of a command that ends by itself after so many of something."""
+    return typer.Option("--count", min=0, metavar="N", help=f"End after {what}.")
 
 
 def _tags(default: str) -> Any:
