@@ -82,11 +82,19 @@ $(DONE)/wheel: $(DONE)/venv pyproject.toml README.md $(RUST) $(PYTHON_SOURCES)
 wheel-check: $(DONE)/wheel ## Install the wheel in an empty environment and make a round trip
 	python tools/wheel_check.py dist/*.whl
 
+release-check: $(DONE)/release ## Build what would be released, as far as this machine can, and hold it to what an index expects
+	PATH=$(CURDIR)/$(VENV)-release/bin:$(PATH) VIRTUAL_ENV=$(CURDIR)/$(VENV)-release $(VENV)-release/bin/python tools/release_check.py
+
+$(DONE)/release: requirements-release.txt
+	test -x $(VENV)-release/bin/python || $(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/pip install --quiet --require-hashes --requirement $<
+	mkdir -p $(DONE) && touch $@
+
 PIN := uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate --custom-compile-command 'make lock'
 LIVE := $(PEERS:%=tests/live/requirements-%.txt)
 
 lock: $(DONE)/venv ## Pin what is installed for development, with the hash of each file
-	$(PIN) requirements.in --output-file requirements.txt
+	for name in requirements requirements-release; do $(PIN) $$name.in --output-file $$name.txt; done
 	for file in $(LIVE); do $(PIN) --no-deps $$file --output-file $$file; done
 
 audit: $(DONE)/venv ## Look up what is known of the locked dependencies; needs the network and cargo-audit
@@ -111,6 +119,6 @@ docs: $(DONE)/build ## Build the documentation into site/
 	mkdocs build --strict --quiet
 
 clean: ## Remove everything that was built
-	rm -rf $(DONE) $(VENV) .peers target dist site rust/fuzz/target
+	rm -rf $(DONE) $(VENV) $(VENV)-release .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check lock audit fuzz soak bench coverage docs clean
+.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check release-check lock audit fuzz soak bench coverage docs clean
