@@ -32,7 +32,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture dire
 
 @app.command(epilog=example("trunkline capture info run7"))
 def info(directory: Directory, *, as_json: Json = False) -> None:
-    """Counts what a capture holds."""
+    """Summarizes a capture: segments, messages, bytes, times, errors."""
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -60,7 +60,7 @@ _RARE = {"id": "run_id", "missed": "missed", "again": "duplicates", "late": "out
 
 @app.command(epilog=example("trunkline capture runs run7"))
 def runs(directory: Directory, *, as_json: Json = False) -> None:
-    """Lists the runs of each sender, from one BOR to the next, with what is missing and their condition."""
+    """Lists the runs of each sender, with missed messages and conditions."""
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -112,14 +112,14 @@ def cat(
     *,
     selecting: Selecting,
     head: Annotated[
-        int | None, typer.Option("--head", "--limit", min=0, metavar="N", help="Print so many rows, the oldest.")
+        int | None, typer.Option("--head", "--limit", min=0, metavar="N", help="Print the first N rows.")
     ] = None,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="Print the latest N rows.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is recorded meanwhile.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="Print the last N rows.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep printing what is recorded meanwhile.")] = False,
     content: Content,
     as_json: Json = False,
 ) -> None:
-    """Prints what was recorded, oldest first: a line a message, with --json an object a row."""
+    """Prints recorded messages, oldest first: one line per message, or with --json one object per row."""
     if follow and head is not None:
         message = "--follow and --head exclude each other."
         raise typer.BadParameter(message)
@@ -159,7 +159,7 @@ def export(
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
-    """Writes messages for other programs, as the file's name ends: a table of CSV, JSON lines, Arrow or Parquet, or a run as HDF5.
+    """Writes messages for other programs, by the suffix of the file: a table as CSV, JSON lines, Arrow or Parquet, or a run as HDF5.
 
     An HDF5 file has the layout of Constellation's H5DataWriter: a group for each sender, with all payloads and tags.
     """
@@ -184,7 +184,7 @@ def report(
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
-    """Writes tables and plots of what was recorded, without Spark: the way for captures of up to some ten million rows."""
+    """Writes a report with tables and plots, without Spark: for captures of up to some ten million rows."""
     selection = selecting.selection()
     from trunkline import capture
 
@@ -219,13 +219,16 @@ def replay(
     *,
     endpoints: Endpoints,
     rate: Annotated[
-        str, typer.Option("--rate", metavar="real|max|N", help="In the recorded time, at once, or N messages a second.")
+        str,
+        typer.Option(
+            "--rate", metavar="real|max|N", help="As fast as recorded, as fast as possible, or N messages per second."
+        ),
     ] = "max",
     selecting: Selecting,
     sockets: Sockets,
     as_json: Json = False,
 ) -> None:
-    """Sends what was received again, bit for bit; waits for a receiver, and until it has everything."""
+    """Sends recorded messages again, bit for bit; waits for a receiver, and until it has taken everything."""
     endpoints.check()
     speed, made, selection = _rate(rate), sockets.keywords(), selecting.selection()
     from trunkline import capture
@@ -251,11 +254,13 @@ def replay(
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="JSON lines, plain or .gz.")],
     *,
-    capture: Annotated[Path, typer.Option("--capture", metavar="DIR", help="Where to; continued if it exists.")],
+    capture: Annotated[
+        Path, typer.Option("--capture", metavar="DIR", help="The capture to import into; an existing one is continued.")
+    ],
     private: Private = False,
     as_json: Json = False,
 ) -> None:
-    """Brings recorded messages into a capture: all of them or, when anything goes wrong, none."""
+    """Imports recorded messages into a capture: all of them or, if anything fails, none."""
     from trunkline import capture as room
 
     output = Output(json=as_json)
@@ -268,7 +273,7 @@ def import_(
 
 @app.command(epilog=example("trunkline capture recover run7"))
 def recover(directory: Directory, *, as_json: Json = False) -> None:
-    """Publishes what a killed recorder left, and checks the sums of all segments: exit 1 when one is not as it was."""
+    """Publishes what a killed recorder left behind, and verifies the checksums of all segments: exits with 1 if one does not match."""
     from trunkline import capture
 
     output = Output(json=as_json)
@@ -290,7 +295,7 @@ def recover(directory: Directory, *, as_json: Json = False) -> None:
 
 @app.command(epilog=example("trunkline capture verify run7"))
 def verify(directory: Directory, *, as_json: Json = False) -> None:
-    """Reads all of a capture and checks it: sums, numbers without gap or double. Exit 1 when something is wrong."""
+    """Reads a whole capture and checks it: checksums, and numbers without gaps or duplicates. Exits with 1 if something is wrong."""
     from trunkline import capture
 
     output = Output(json=as_json)

@@ -99,7 +99,7 @@ Group = Annotated[
     str | None,
     typer.Option("--group", metavar="G", help="Discover and be discovered by CHIRP in this group.", callback=encodable),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Idle = Annotated[
     float | None,
     typer.Option("--idle", min=0, metavar="S", help="End when nothing has arrived for S seconds.", callback=span),

@@ -26,45 +26,53 @@ class Selecting:
     """Which messages of a capture are meant."""
 
     sender: Annotated[
-        str | None, typer.Option("--sender", metavar="NAME", help="Only of this sender.", callback=encodable)
+        str | None, typer.Option("--sender", metavar="NAME", help="Only messages of this sender.", callback=encodable)
     ] = None
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN", help="Only of this run: its number or its id.", callback=encodable),
+        typer.Option(
+            "--run", metavar="RUN", help="Only messages of this run, by its number or id.", callback=encodable
+        ),
     ] = None
     type_: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only of this type, as BOR or REQUEST or PUT.")
+        str | None, typer.Option("--type", metavar="TYPE", help="Only messages of this type, e.g. BOR, REQUEST or PUT.")
     ] = None
     service: Annotated[
         str | None,
-        typer.Option("--service", metavar="NAME", help="Only about this service of DCP.", callback=encodable),
+        typer.Option("--service", metavar="NAME", help="Only messages about this DCP service.", callback=encodable),
     ] = None
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="NAME", help="Only about this topic, or of this subject.", callback=encodable),
+        typer.Option("--topic", metavar="NAME", help="Only messages on this topic or subject.", callback=encodable),
     ] = None
     resource: Annotated[
         str | None,
-        typer.Option("--resource", metavar="NAME", help="Only about this resource of MTL.", callback=encodable),
+        typer.Option("--resource", metavar="NAME", help="Only messages about this MTL resource.", callback=encodable),
     ] = None
     peer: Annotated[
         str | None,
-        typer.Option("--peer", metavar="ID", help="Only from or to this routing id: text, or 0x and its digits."),
+        typer.Option(
+            "--peer", metavar="ID", help="Only messages from or to this routing id: text, or 0x and hexadecimal digits."
+        ),
     ] = None
     direction: Annotated[
-        str | None, typer.Option("--direction", metavar="in|out", help="Only what came in, or what went out.")
+        str | None, typer.Option("--direction", metavar="in|out", help="Only messages received, or only messages sent.")
     ] = None
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="Only from then on: 2026-11-23T14:00 in UTC, or 90m, 2h, 3d ago."),
+        typer.Option(
+            "--since", metavar="TIME", help="Only messages since this time: 2026-11-23T14:00 (UTC), or 90m, 2h, 3d ago."
+        ),
     ] = None
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before then, likewise.")] = None
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only messages before this time, likewise.")
+    ] = None
     where: Annotated[
         str | None,
         typer.Option(
             "--where",
             metavar="EXPR",
-            help="Only what this holds of, as \"type = 'DAT' and tags.run = 3\".",
+            help="Only messages for which this is true, e.g. \"type = 'DAT' and tags.run = 3\".",
             callback=encodable,
         ),
     ] = None

@@ -50,12 +50,13 @@ class Mode(StrEnum):
 @grouped
 def decode(
     capture: Capture,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the Parquet table; not there yet.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory of the Parquet table; must not exist yet.")],
     *,
     protocol: Annotated[str, typer.Option("--protocol", help=f"What to decode: {DECODABLE}.")],
     tags: Tags = None,
     mode: Annotated[
-        Mode, typer.Option("--mode", help="What becomes of a header that is none: kept, an error, or left out.")
+        Mode,
+        typer.Option("--mode", help="What to do with undecodable headers: keep them as rows, fail, or leave them out."),
     ] = Mode.PERMISSIVE,
     selecting: Selecting,
     as_json: Json = False,
@@ -100,7 +101,7 @@ def report(
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
-    """Writes tables and plots of what was recorded."""
+    """Writes a report with tables and plots."""
     selection = selecting.selection()
     from trunkline import capture as room
     from trunkline import spark

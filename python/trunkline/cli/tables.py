@@ -32,8 +32,8 @@ class Decoding:
         ),
     ] = None
     tags: CaptureTags = None
-    payload: Annotated[bool, typer.Option("--payload", help="Payloads as a column, too.")] = False
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False
+    payload: Annotated[bool, typer.Option("--payload", help="Add a column of payloads.")] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False
 
     def write(
         self, directory: Path, out: Path, form: Format, selecting: Selecting, output: Output, *, event: str
