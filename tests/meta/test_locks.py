@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LOCKS = [ROOT / "requirements.txt", *sorted((ROOT / "tests" / "live").glob("requirements-*.txt"))]
+OWN = [ROOT / "requirements.txt", ROOT / "requirements-release.txt"]
+LOCKS = [*OWN, *sorted((ROOT / "tests" / "live").glob("requirements-*.txt"))]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
@@ -16,15 +17,16 @@ def test_every_pin_has_the_hashes_of_its_files(lock):
     assert [pin for pin in pins if not re.match(r"[\w.\[\],-]+==\S+ ", pin) or "--hash=sha256:" not in pin] == []
 
 
-def test_what_is_asked_for_is_pinned():
-    asked = re.findall(r"(?m)^([\w-]+)", (ROOT / "requirements.in").read_text())
-    pinned = re.findall(r"(?m)^([\w-]+)", (ROOT / "requirements.txt").read_text())
+@pytest.mark.parametrize("lock", OWN, ids=lambda lock: lock.name)
+def test_what_is_asked_for_is_pinned(lock):
+    asked = re.findall(r"(?m)^([\w-]+)", lock.with_suffix(".in").read_text())
+    pinned = re.findall(r"(?m)^([\w-]+)", lock.read_text())
     assert set(asked) <= set(pinned)
 
 
 def test_pip_insists_on_the_hashes():
     lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pip install" in line]
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert all("--require-hashes" in line for line in lines)
 
 
