@@ -60,7 +60,7 @@ def sdist(out: Path) -> Iterator[str]:
     (path,) = out.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
-        archive.extractall(out / "source")  # noqa: S202 - it is our own
+        archive.extractall(out / "source")
     missing = [name for name in NEEDED if name not in names]
     unwanted = [name for name in names if UNWANTED.search(name)]
     need(not (missing or unwanted), f"{path.name} lacks {missing}, and has {unwanted[:5]}")
