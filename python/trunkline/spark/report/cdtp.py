@@ -152,7 +152,7 @@ class CdtpSection(Section):
         sizes = cdtp_plots.sizes(counts, names)
         rates = over_time.rates(counts.rates, clock, names, "Messages a second over time, a line for each sender")
         volumes = over_time.volumes(counts.volumes, clock, names, "Bytes a second over time, a line for each sender")
-        gaps = over_time.stacks(counts.gaps, clock, names, "missing", "Sequence numbers that were skipped, over time")
+        gaps = over_time.totals(counts.gaps, clock, names, "missing", "Sequence numbers missing up to each time")
         return (
             figure("rate", "Rate over time", "Messages a second of each sender", rates, legend(names), ""),
             figure(
@@ -170,7 +170,7 @@ class CdtpSection(Section):
             figure(
                 "gaps",
                 "Gaps",
-                "Sequence numbers that were skipped, by when the message after the gap came",
+                "Sequence numbers missing so far, each from when the message after its gap came",
                 gaps,
                 legend(with_gaps),
                 "No sequence number is missing.",

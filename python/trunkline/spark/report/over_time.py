@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import matplotlib as mpl
 from matplotlib.ticker import MaxNLocator
@@ -12,7 +13,7 @@ from trunkline.spark.report.clock import time_axis
 from trunkline.spark.report.model import BUCKETS, COLOURS, OTHERS, Clock
 from trunkline.spark.report.plots import STYLE, Values, colour, counted, plot, svg
 
-__all__ = ["colour_of", "in_order", "levels", "rates", "stacks", "volumes"]
+__all__ = ["colour_of", "in_order", "levels", "rates", "totals", "volumes"]
 
 # From so many times the smallest to the largest, small ones cannot be seen on a linear axis.
 _STEEP = 50
@@ -73,21 +74,21 @@ def levels(rows: Mapping[int, Sequence[float]], clock: Clock, names: Names, what
         return svg(figure, title, values=_values(rows, clock, names, what))
 
 
-def stacks(rows: Rows, clock: Clock, names: Names, what: str, title: str) -> str | None:
-    """Counts of `what` over time, on top of each other."""
-    lines = {at: [rows[at].get(bucket, 0) for bucket in range(BUCKETS)] for at in in_order(rows)}
-    lines = {at: line for at, line in lines.items() if any(line)}
+def totals(rows: Rows, clock: Clock, names: Names, what: str, title: str) -> str | None:
+    """Counts of `what` up to each time, a line each: what comes seldom is seen by its steps."""
+    lines = {at: list(accumulate(rows[at].get(bucket, 0) for bucket in range(BUCKETS))) for at in in_order(rows)}
+    lines = {at: line for at, line in lines.items() if line[-1]}
     if not lines:
         return None
     with mpl.rc_context(STYLE):
         figure, axes = plot()
-        bottom: list[float] = [0] * BUCKETS
         for at, line in lines.items():
-            top = [below + height for below, height in zip(bottom, line, strict=True)]
-            axes.stairs(top, _edges(clock), baseline=bottom, fill=True, color=colour_of(at))
-            bottom = top
+            axes.plot(_edges(clock), [*line, line[-1]], drawstyle="steps-post", color=colour_of(at))
+        if max(line[-1] for line in lines.values()) > _STEEP * min(line[-1] for line in lines.values()):
+            axes.set_yscale("symlog", linthresh=1)
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         counted(axes.yaxis)
         axes.set_ylabel(what)
         time_axis(axes, clock)
