@@ -1,10 +1,11 @@
 //! One machine, and its doors.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use trunkline_wire::{
     ErrorKind, Framing, Incoming, Nanos, Open, Output, SendId, SocketEvent, SocketKind, Unsent, Verdict,
@@ -22,10 +23,16 @@ pub(crate) struct PyDriver {
 }
 
 impl PyDriver {
+    /// The machine, once no other thread has it. Who has it may need Python meanwhile: whatever is made there may run code
+    /// of others, which lets other threads go on.
+    fn machine(&self, py: Python<'_>) -> MutexGuard<'_, Box<dyn Driven>> {
+        self.machine.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does something at this time, after what was put on the desk before.
-    fn at<T>(&self, now_ns: u64, act: impl FnOnce(Nanos, &mut dyn Driven) -> T) -> T {
+    fn at<T>(&self, py: Python<'_>, now_ns: u64, act: impl FnOnce(Nanos, &mut dyn Driven) -> T) -> T {
         let now = Nanos(now_ns);
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut machine = self.machine(py);
         for verb in self.desk.take() {
             machine.handle(now, verb);
         }
@@ -64,7 +71,7 @@ impl PyDriver {
         let (peer, user_id) = (peer.map(Bytes::copy_from_slice), user_id.map(Bytes::copy_from_slice));
         let host = host.map(String::into_boxed_str);
         let incoming = Incoming { socket, peer, user_id, host, frames: frames::frames("frames", frames)? };
-        let Verdict { error, label } = self.at(now_ns, |now, machine| machine.handle_message(now, incoming));
+        let Verdict { error, label } = self.at(py, now_ns, |now, machine| machine.handle_message(now, incoming));
         let topic = label.topic.map(|topic| PyBytes::new(py, &topic));
         Ok((error.map(ErrorKind::slug), label.framing.map(Framing::name), topic))
     }
@@ -73,6 +80,7 @@ impl PyDriver {
     #[pyo3(signature = (now_ns, socket, event, *, endpoint = None, send = None, reason = None))]
     fn handle_socket(
         &self,
+        py: Python<'_>,
         now_ns: u64,
         socket: usize,
         event: &str,
@@ -94,19 +102,19 @@ impl PyDriver {
             "closed" => SocketEvent::Closed,
             other => return Err(PyValueError::new_err(format!("{other:?} does not happen to a socket"))),
         };
-        self.at(now_ns, |now, machine| machine.handle_socket(now, socket, event));
+        self.at(py, now_ns, |now, machine| machine.handle_socket(now, socket, event));
         Ok(())
     }
 
     /// Acts on whatever is due.
-    fn handle_timeout(&self, now_ns: u64) {
-        self.at(now_ns, |now, machine| machine.handle_timeout(now));
+    fn handle_timeout(&self, py: Python<'_>, now_ns: u64) {
+        self.at(py, now_ns, |now, machine| machine.handle_timeout(now));
     }
 
     /// Begins an orderly end that takes at most so many seconds.
-    fn handle_close(&self, now_ns: u64, grace_s: f64) -> PyResult<()> {
+    fn handle_close(&self, py: Python<'_>, now_ns: u64, grace_s: f64) -> PyResult<()> {
         let grace = seconds("grace_s", grace_s)?;
-        self.at(now_ns, |now, machine| machine.handle_close(now, grace));
+        self.at(py, now_ns, |now, machine| machine.handle_close(now, grace));
         Ok(())
     }
 
@@ -114,18 +122,18 @@ impl PyDriver {
     #[pyo3(signature = (now_ns, verb, **given))]
     fn ask(&self, py: Python<'_>, now_ns: u64, verb: &str, given: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let given = Given(given.unwrap_or_else(|| PyDict::new(py)));
-        self.at(now_ns, |now, machine| machine.say(now, verb, &given))
+        self.at(py, now_ns, |now, machine| machine.say(now, verb, &given))
     }
 
     /// The next thing to do on a socket, as a dictionary; None when there is none.
     fn poll_output<'py>(&self, py: Python<'py>, now_ns: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let output = self.at(now_ns, |_, machine| machine.poll_output());
+        let output = self.at(py, now_ns, |_, machine| machine.poll_output());
         output.map(|output| shown(py, output)).transpose()
     }
 
     /// The next thing to tell, `(kind, *details)`; None when there is none.
     fn poll_event<'py>(&self, py: Python<'py>, now_ns: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        self.at(now_ns, |_, machine| {
+        self.at(py, now_ns, |_, machine| {
             machine.gather();
             machine.told(py, &self.desk)
         })
@@ -141,7 +149,7 @@ impl PyDriver {
         messages: Vec<(usize, Bound<'py, PyBytes>, Bound<'py, PyTuple>)>,
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Vec<(usize, &'static str)>)> {
         let (outputs, events, mut errors) = (PyList::empty(py), PyList::empty(py), vec![]);
-        self.at(now_ns, |now, machine| {
+        self.at(py, now_ns, |now, machine| {
             for (number, (socket, peer, frames)) in messages.iter().enumerate() {
                 let peer = Some(Bytes::copy_from_slice(peer.as_bytes()));
                 let incoming = Incoming {
@@ -174,25 +182,25 @@ impl PyDriver {
 
     /// When `handle_timeout` wants to be called next.
     #[getter]
-    fn timeout_ns(&self) -> Option<u64> {
-        let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+    fn timeout_ns(&self, py: Python<'_>) -> Option<u64> {
+        let machine = self.machine(py);
         machine.poll_timeout().filter(|at| *at != Nanos(u64::MAX)).map(|at| at.0)
     }
 
     /// Whether messages of this socket are wanted now.
-    fn reads(&self, socket: usize) -> bool {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner).reads(socket)
+    fn reads(&self, py: Python<'_>, socket: usize) -> bool {
+        self.machine(py).reads(socket)
     }
 
     /// Whether the orderly end is over.
     #[getter]
-    fn closed(&self) -> bool {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner).is_closed()
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.machine(py).is_closed()
     }
 
     /// Counters, by name, as the live role has them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner).counters(py)
+        self.machine(py).counters(py)
     }
 }
 
