@@ -36,7 +36,7 @@ class Dropped:
         error: What is wrong with its bytes; None for a good message that went nowhere.
         kind: The reason, a slug.
         frames: The message, bit for bit.
-        peer: The routing id it came from, where the socket has such.
+        peer: The routing id it came from, where the socket has such; with CDT, the subject it was sent to.
     """
 
     error: DecodeError | None
@@ -61,7 +61,11 @@ class Notices:
         subject = topic(self._protocol, dropped.frames)
         about = "" if subject is None else f", of {subject[:100]!r}"
         if dropped.peer is not None:
-            about += f", from {dropped.peer[:32].hex()}"
+            # That of CDT is the subject it was sent to, which people know by its name.
+            if self._protocol == "cdt":
+                about += f", to {dropped.peer[:100].decode(errors='replace')!r}"
+            else:
+                about += f", from {dropped.peer[:32].hex()}"
         self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{about}")
         self.call("on_drop", self._on_drop, dropped)
 

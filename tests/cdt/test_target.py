@@ -101,7 +101,7 @@ async def test_answers_errors_with_a_status(server, bare, fields, status, words)
 
 
 @pytest.mark.req("CDT-31", "CDT-50")
-async def test_what_cannot_be_read_is_answered_and_counted(server, bare):
+async def test_what_cannot_be_read_is_answered_and_counted(server, bare, caplog):
     dropped = []
     async with cdt.AsyncTarget("cdp", servers=server.url, on_drop=dropped.append) as target:
         for body, kind in [
@@ -117,6 +117,7 @@ async def test_what_cannot_be_read_is_answered_and_counted(server, bare):
     assert [drop.kind for drop in dropped] == ["bad_utf8", "bad_json", "not_an_object", "missing_field"]
     assert dropped[0].error.kind == "bad_utf8"
     assert dropped[0].frames == (b"_INBOX.test.reply", b"", b"\xff")
+    await nats.settled(lambda: any(line.endswith(f", to {REQUESTS!r}") for line in caplog.messages))
 
 
 @pytest.mark.req("CDT-32", "CDT-33")
