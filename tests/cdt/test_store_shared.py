@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trunkline import ConfigError, cdt
-from trunkline.cdt import store as stores
+from trunkline.cdt import sqlite
 
 WRITER = Path(__file__).with_name("store_writer.py")
 
@@ -72,7 +72,7 @@ def test_two_who_make_the_file_at_the_same_time_agree(tmp_path):
 
 
 def test_a_file_that_another_keeps_locked_is_said_to_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "_BUSY_S", 0.05)
+    monkeypatch.setattr(sqlite, "_BUSY_S", 0.05)
     store = cdt.SqliteStore(tmp_path / "configs.db")
     config = store.put("app-1", "e-1", b"{}", content_type="text/plain", config_id=None).config
     other = sqlite3.connect(tmp_path / "configs.db", isolation_level=None)

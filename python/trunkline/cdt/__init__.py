@@ -16,7 +16,8 @@ from trunkline._native.cdt import _restore as _restore
 from trunkline.cdt.options import CdtOptions
 from trunkline.cdt.recorder import AsyncRecorder, Recorder, RecorderStats
 from trunkline.cdt.source import AsyncSource, AsyncWatch, Source, SourceStats, Watch
-from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
+from trunkline.cdt.sqlite import SqliteStore
+from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store, Stored
 from trunkline.cdt.target import AsyncTarget, Target, TargetStats
 
 __all__ = [

@@ -13,7 +13,8 @@ from typing import Any, Unpack
 from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
 from trunkline.cdt.options import DEFAULTS, CdtOptions
-from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, SqliteStore, Store, Stored
+from trunkline.cdt.sqlite import SqliteStore
+from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store, Stored
 from trunkline.errors import ConfigError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
