@@ -18,6 +18,7 @@ BENCHES = [
     "benches.mtl.soak",
     "benches.cdt.codec",
     "benches.cdt.pulls",
+    "benches.cdt.soak",
     "benches.spark.decode",
     "benches.spark.report",
 ]
