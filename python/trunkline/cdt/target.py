@@ -29,6 +29,9 @@ _THREADS = 4
 _MOST_HELD = 256 << 20
 _MOST_UPDATES = 65_536
 
+# How many configurations are read at a time to announce them, where a target died before it could.
+_OWED_AT_ONCE = 64
+
 
 @dataclass(frozen=True, slots=True)
 class TargetStats:
@@ -273,10 +276,14 @@ class Offering(Part):
         )
 
     async def _announce_owed(self) -> None:
-        for app, endpoint, config_id in await self._ask_store(self._store.owed):
-            config = await self._ask_store(self._store.get, app, endpoint, config_id)
-            if config is not None:
-                self._announce(app, endpoint, config)
+        owed = await self._ask_store(self._store.owed)
+        # Those of one burst are one transaction when they have gone out.
+        for start in range(0, len(owed), _OWED_AT_ONCE):
+            burst = owed[start : start + _OWED_AT_ONCE]
+            configs = await asyncio.gather(*(self._ask_store(self._store.get, *one) for one in burst))
+            for (app, endpoint, _), config in zip(burst, configs, strict=True):
+                if config is not None:
+                    self._announce(app, endpoint, config)
 
     def _note_soon(self) -> None:
         if len(self._announced) + len(self._updated) == 1:
