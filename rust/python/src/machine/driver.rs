@@ -78,6 +78,7 @@ impl PyDriver {
 
     /// Takes what happened to a socket: what, to which endpoint or send, and why.
     #[pyo3(signature = (now_ns, socket, event, *, endpoint = None, send = None, reason = None))]
+    #[allow(clippy::too_many_arguments)] // it is read once, in Python
     fn handle_socket(
         &self,
         py: Python<'_>,
