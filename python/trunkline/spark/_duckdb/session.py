@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -153,7 +154,7 @@ class Session:
 
         def kept() -> Iterator[pa.RecordBatch]:
             try:
-                yield from batches
+                yield from _ahead(batches)
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -195,3 +196,13 @@ class Session:
             raise
         finally:
             connection.close()
+
+
+def _ahead(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same, each made while DuckDB works on the one before."""
+    made = iter(batches)
+    with ThreadPoolExecutor(1) as maker:
+        following = maker.submit(next, made, None)
+        while (batch := following.result()) is not None:
+            following = maker.submit(next, made, None)
+            yield batch
