@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 import re
 import signal
 import subprocess
@@ -366,32 +365,6 @@ def test_capture_alone_loads_no_pyarrow(recorded):
     subprocess.run([sys.executable, "-c", code, recorded], check=True, capture_output=True)
 
 
-def test_a_report_takes_no_spark(run, recorded, tmp_path):
-    out, err = run("capture", "report", recorded, "report.html")
-    assert (out, besides_progress(err)) == ("report.html\n", "")
-    page = (tmp_path / "report.html").read_text()
-    assert "D.one" in page
-    assert "D.three" in page
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "recorded.jsonl", "report.html"]
-
-
-def test_a_report_of_what_is_selected(run, recorded, tmp_path):
-    out, _ = run("capture", "report", recorded, "one.html", "--sender", "D.one", "--json")
-    assert json.loads(out) == {"event": "report", "path": "one.html", "rows": 1}
-    out, _ = run("capture", "report", recorded, "one.html", "--where", "type = 'DAT' and sender like 'D.t%'", "--json")
-    assert json.loads(out)["rows"] == 2
-    assert "D.one" not in (tmp_path / "one.html").read_text()
-
-
-def test_a_report_that_cannot_be_made(run, recorded, tmp_path):
-    _, err = run("capture", "report", "nothing", "report.html", returncode=1)
-    assert err.startswith("trunkline: error: nothing: ")
-    _, err = run("capture", "report", recorded, "none/report.html", returncode=1)
-    assert "No such file or directory" in err
-    _, err = run("capture", "report", recorded, "capture/report.html", returncode=1)
-    assert not list(tmp_path.glob("**/report.html"))
-
-
 def test_a_run_is_exported_as_hdf5(run, with_runs, tmp_path):
     out, err = run("capture", "export", with_runs, "run.h5", "--run", "run 1", "--sender", "D.two")
     assert (out, besides_progress(err)) == ("3 rows in run.h5\n", "")
@@ -402,48 +375,6 @@ def test_a_run_is_exported_as_hdf5(run, with_runs, tmp_path):
     assert "leave out tags" in err
     assert "run.h5" in {path.name for path in tmp_path.iterdir()}
     assert not list(tmp_path.glob(".run.h5*"))
-
-
-def many(number):
-    """Messages of five senders."""
-    for sequence in range(number // 5):
-        for sender in "abcde":
-            yield release(f"D.{sender}", 0, sequence, b"x")
-
-
-@pytest.mark.parametrize("rows", [0, 60_000])
-def test_a_report_that_is_cut_off_leaves_nothing(run, tmp_path, rows):
-    """At the first rows, and in the middle of the counting."""
-    (tmp_path / "recorded.jsonl").write_text("\n".join(lines(many(100_000))))
-    run("capture", "import", "recorded.jsonl", "--capture", "capture")
-    (tmp_path / "scratch").mkdir()
-    code = "import os, signal, sys\nfrom trunkline import capture\nfrom trunkline.__main__ import main\nreport = capture.report\n"
-    code += f"def cut(rows):\n    if rows >= {rows}: os.kill(os.getpid(), signal.SIGINT)\n"
-    code += "capture.report = lambda *a, on_progress, **k: report(*a, on_progress=cut, **k)\n"
-    code += "sys.argv = ['trunkline', 'capture', 'report', 'capture', 'report.html']\nmain()\n"
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (found.returncode, found.stdout, besides_progress(found.stderr)) == (130, "", "")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "recorded.jsonl", "scratch"]
-    assert not list((tmp_path / "scratch").iterdir())
-
-
-@pytest.mark.parametrize("damage", ["cut", "overwritten"])
-def test_a_report_of_a_damaged_capture(run, recorded, tmp_path, damage):
-    [segment] = recorded.glob("*.parquet")
-    whole = segment.read_bytes()
-    # The first page is behind the four letters that every file begins with.
-    segment.write_bytes(whole[:-10] if damage == "cut" else whole[:4] + bytes(1000) + whole[1004:])
-    _, err = run("capture", "report", recorded, "report.html", returncode=1)
-    assert besides_progress(err).startswith(f"trunkline: error: {recorded}: ")
-    assert "trunkline capture verify says more" in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "recorded.jsonl"]
 
 
 @pytest.fixture
