@@ -9,8 +9,9 @@ import pytest
 import zmq
 
 from peers import cdtp as wire
+from peers.mtl import Playing, answer
 from peers.waiting import PATIENCE_S
-from trunkline import cdtp, dcp
+from trunkline import cdtp, dcp, mtl
 from trunkline.curve import Curve
 from trunkline.errors import LocalProtocolError
 
@@ -67,6 +68,36 @@ def test_worker_and_client_speak_to_a_broker_over_libzmq():
         assert [future.result(PATIENCE_S).data for future in futures] == [(b"%d" % number,) for number in range(100)]
         worker.stop()
         thread.join()
+
+
+@pytest.mark.parametrize(("there", "here"), [("libzmq", "zeromq"), ("zeromq", "libzmq"), ("zeromq", "zeromq")])
+def test_a_client_queues_and_reads_at_a_server(there, here):
+    with (
+        mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], transport=there) as server,
+        mtl.Client(connect=server.endpoints[0], transport=here) as client,
+        client.writer("jobs") as writer,
+        client.reader("jobs") as reader,
+    ):
+        for number in range(100):
+            writer.send(b"%d" % number)
+        writer.flush(timeout_s=PATIENCE_S)
+        reader.summon("jobs")
+        for number in range(100):
+            content = reader.receive(timeout_s=PATIENCE_S)
+            assert content.body == b"%d" % number
+            content.confirm()
+        assert client.command("Queue.Info", {"name": "jobs"}).body["name"] == "jobs"
+
+
+def test_a_client_takes_no_answer_without_its_delimiter(context):
+    def answers(router, peer):
+        router.send_multipart([peer, b"500", b'{"status": "no reply at all"}'])
+        answer(router, peer, 200, {"is": "one"})
+
+    playing = Playing(context, (201, {"profiles": ["queue"]}), (200, {}), answers)
+    with mtl.Client(connect=playing.endpoint, transport="zeromq") as client:
+        assert client.command("My.Command").body["is"] == "one"
+    playing.stop()
 
 
 @pytest.mark.parametrize(

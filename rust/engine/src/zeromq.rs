@@ -201,11 +201,11 @@ impl Transport for ZeromqTransport {
             set.peer_identity(id);
         }
         let mut pattern = match kind {
-            SocketKind::Dealer => Pattern::Dealer(DealerSocket::with_options(set)),
+            // The crate's REQ has no halves for two tasks; a DEALER with an empty frame in front is the same on the wire.
+            SocketKind::Dealer | SocketKind::Req => Pattern::Dealer(DealerSocket::with_options(set)),
             SocketKind::Pull => Pattern::Pull(PullSocket::with_options(set)),
             SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
             SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
-            SocketKind::Req => return Err(TransportError::Unsupported("REQ")),
             SocketKind::Nats => return Err(TransportError::Unsupported("NATS")),
             SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
         };
@@ -251,15 +251,22 @@ impl Transport for ZeromqTransport {
 
     fn receive(&mut self, socket: &mut Socket) -> Result<Option<Received>, TransportError> {
         self.launch(socket);
-        let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
-        let mut frames = message.into_vec().into_iter();
+        let mut frames = loop {
+            let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
+            let mut frames = message.into_vec().into_iter();
+            // What has no empty frame in front is no reply.
+            if socket.kind != SocketKind::Req || frames.next().is_some_and(|first| first.is_empty()) {
+                break frames;
+            }
+        };
         let peer = if socket.kind == SocketKind::Router { frames.next() } else { None };
         Ok(Some(Received { peer, user_id: None, host: None, frames: frames.take(MAX_FRAMES + 1).collect() }))
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
         self.launch(socket);
-        let frames: Vec<Bytes> = to.into_iter().chain(frames).cloned().collect();
+        let delimiter = (socket.kind == SocketKind::Req).then(Bytes::new);
+        let frames: Vec<Bytes> = delimiter.iter().chain(to).chain(frames).cloned().collect();
         let Ok(message) = ZmqMessage::try_from(frames) else { return Ok(Taken::Unreachable) };
         match socket.outgoing.as_ref().map(|outgoing| outgoing.try_send(message)) {
             Some(Ok(())) => Ok(Taken::Yes),
