@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType, PyTzInfo,
 };
+use smallvec::SmallVec;
 use trunkline_wire::Fault;
 use trunkline_wire::mtl::table::{self, Array, Table, Unwritable, Value, Writer};
 
@@ -106,11 +107,12 @@ fn table_to_python<'py>(py: Python<'py>, mut table: Table<'_>) -> Result<Bound<'
 }
 
 fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> Result<Bound<'py, PyList>, Trouble> {
-    let list = PyList::empty(py);
+    // First all of them: a list that grows moves what it has.
+    let mut values = SmallVec::<[_; 8]>::new();
     while let Some(value) = array.next_value()? {
-        list.append(value_to_python(py, value)?)?;
+        values.push(value_to_python(py, value)?);
     }
-    Ok(list)
+    Ok(PyList::new(py, values)?)
 }
 
 /// The dictionary that these bytes are, with their length.
