@@ -21,7 +21,13 @@ from trunkline.errors import CaptureError, LocalProtocolError
 PYTHON = Path(__file__).parents[2] / ".peers" / "0.5.1" / "bin" / "python"
 
 AT = 1_700_000_000_000_000_000
-CONFIG = {"voltage": 1.5, "mask": {"rows": [1, 2, 3], "deep": {"on": True}}, "names": ["a", "b"], "mixed": [1, "a"]}
+CONFIG = {
+    "voltage": 1.5,
+    "mask": {"rows": [1, 2, 3], "deep": {"on": True}},
+    "names": ["a", "b"],
+    "mixed": [1, "a"],
+    "wide": [2**64 - 1, -1],
+}
 METADATA = {"run_id": "run_1", "condition": "GOOD", "since": msgpack.Timestamp(1_700_000_000, 5000), "raw": b"a\0b"}
 
 RUN = [
@@ -94,7 +100,7 @@ def test_configuration_and_metadata_are_attributes(run):
         config = dict(file["D.one/BOR/configuration"].attrs)
         assert config.pop("mask.rows").tolist() == [1, 2, 3]
         assert config.pop("names").tolist() == ["a", "b"]
-        assert config == {"voltage": 1.5, "mask.deep.on": True, "mixed": '[1,"a"]'}
+        assert config == {"voltage": 1.5, "mask.deep.on": True, "mixed": '[1,"a"]', "wide": "[18446744073709551615,-1]"}
         assert dict(file["D.one/BOR/user_tags"].attrs) == {"licence": "ODC-By-1.0"}
         assert dict(file["D%2Ftwo/BOR/user_tags"].attrs) == {"shift": 3}
         assert dict(file["D%2Ftwo/BOR/configuration"].attrs) == {"gain": 2, "none": "None"}

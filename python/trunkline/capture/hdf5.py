@@ -255,7 +255,9 @@ def _attribute(value: Any) -> Any:
     if isinstance(value, list):
         is_text = bool(value) and all(isinstance(each, str) for each in value)
         found = np.array(value, h5py.string_dtype() if is_text else None)
-        if not is_text and found.dtype.kind not in "biuf":
+        # Integers that no type holds together would be rounded.
+        is_rounded = found.dtype.kind == "f" and any(isinstance(each, int) for each in value)
+        if is_rounded or (not is_text and found.dtype.kind not in "biuf"):
             raise TypeError
         return found
     if isinstance(value, bytes):
