@@ -82,7 +82,7 @@ fn of_a_run(variant: Variant, kind: char, id: &str) -> Frames {
     };
     let map = if id.is_empty() { vec![0x80] } else { [&b"\x81\xa6run_id\xa2"[..], id.as_bytes()].concat() };
     let mut header = vec![];
-    encode_header(&mut header, variant, "Det", Timestamp::default(), message_type, 1, b"\x80").unwrap();
+    encode_header(&mut header, variant, "Det", Timestamp::default(), message_type, 1, b"\x80").expect("it is short");
     if variant == Variant::B {
         return smallvec![header.into(), map.into()];
     }
@@ -105,9 +105,13 @@ fn runs_that_begin_and_end_are_told_before_and_after_their_messages() {
                     ReceiverEvent::Message { .. } => told.push('.'),
                     ReceiverEvent::Run { sender, id, has_ended } => {
                         assert_eq!(&*sender, b"Det");
-                        told += &format!("{}{id}", if has_ended { '-' } else { '+' });
+                        told.push(if has_ended { '-' } else { '+' });
+                        told.push_str(&id);
                     }
-                    _ => unreachable!("{event:?}"),
+                    ReceiverEvent::Dropped(_)
+                    | ReceiverEvent::Found(_)
+                    | ReceiverEvent::Departed(_)
+                    | ReceiverEvent::Connection(_) => unreachable!("{event:?}"),
                 }
             }
             receiver.stats().runs.remove("Det")
