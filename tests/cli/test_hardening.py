@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,25 +100,31 @@ def test_a_frozen_target_answers_when_it_goes_on(start, run, tmp_path):
         assert asking.end()[0] == '{"rate": 1}'
 
 
-def test_a_recorder_without_memory_ends_and_keeps_what_is_durable(start, run, push):
+def test_a_recorder_without_memory_keeps_what_is_durable(start, run, push):
     command = start(
         "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--json", "--stats-interval", "0.05"
     )
     command.ready()
     push.send(spec("D"))
     until(lambda: command.event("stats")["stats"]["durable"] == 1)
-    pages = int(Path(f"/proc/{command.process.pid}/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + (8 << 20)
-    resource.prlimit(command.process.pid, resource.RLIMIT_AS, (most, most))
-    push.socket.sndtimeo = 200
+    process = command.process
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+    before = resource.prlimit(process.pid, resource.RLIMIT_AS)
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20), before[1]))
+    push.socket.sndtimeo = 100
     large = spec("D", bytes(4 << 20))
-    while command.process.poll() is None:
-        # It may be gone with its queue full.
+    end = time.monotonic() + 5
+    while process.poll() is None and time.monotonic() < end:
+        # It may be gone, or have hung up on whoever sends so much, with its queue full.
         with suppress(zmq.Again):
             push.socket.send_multipart(large)
-    out, err = command.process.communicate()
-    assert command.process.returncode == -signal.SIGABRT
-    assert "memory allocation" in err
+    # Who is out of memory itself ends as if it were killed; who only had none for a message lives on.
+    if process.poll() is None:
+        resource.prlimit(process.pid, resource.RLIMIT_AS, before)
+        process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode in (0, -signal.SIGABRT), err
+    assert "Traceback" not in err
     durable = max([1, *(json.loads(line)["stats"]["durable"] for line in out.splitlines())])
     run("capture", "recover", "c")
     out, _ = run("capture", "info", "c", "--json")

@@ -218,5 +218,5 @@ def test_it_says_what_it_has_counted(run, push):
     assert err.splitlines()[-1].endswith("; 1 message printed")
     _, told = run("cdtp", "receive", "--connect", push.endpoint, "--count", "2", feed=(push, [two]))
     assert told.splitlines()[-1].endswith("; 2 messages printed")
-    for command, words in (("receive", "messages are printed"), ("record", "wire messages")):
+    for command, words in (("receive", "printing this many messages"), ("record", "wire messages")):
         assert words in " ".join(run("cdtp", command, "--help", env={"COLUMNS": "200"})[0].split())
