@@ -181,26 +181,33 @@ def test_attempts_are_counted_until_the_dead_letter(decoded):
     ]
 
 
+def leases(messages):
+    """The places of what leases were answered with, and of the leases that were refused: these begin no connection."""
+    asked, answers, refused = {}, set(), set()
+    for at, (_, peer, (kind, *said)) in enumerate(messages):
+        if kind == "lease":
+            asked[peer] = (said[0], at)
+        elif kind == "response" and asked.get(peer, (None,))[0] == said[0]:
+            answers.add(at)
+            if said[1] != 200:
+                refused.add(asked[peer][1])
+            del asked[peer]
+    return answers, refused
+
+
 def naive(messages):
     """Each content's attempts, fate and what settled it, by its place."""
-    peers = defaultdict(lambda: {"asked": None, "flows": {True: [], False: []}})
+    answers, refused = leases(messages)
+    peers = defaultdict(lambda: {True: [], False: []})
     found, tries = {}, {}
     for at, (direction, peer, (kind, *said)) in enumerate(messages):
-        state = peers[peer]
-        flow = state["flows"][(direction == "out") == (kind == "content")]
+        flow = peers[peer][(direction == "out") == (kind == "content")]
         if kind == "lease":
-            state["asked"] = (said[0], at, peers[peer]["flows"])
-            state["flows"] = {True: [], False: []}
+            if at not in refused:
+                del peers[peer]
         elif kind == "response":
             sequence, status = said
-            asked = state["asked"]
-            if asked is not None and asked[0] == sequence:
-                if status != 200:
-                    # What came since belongs to the lease before.
-                    for side in (True, False):
-                        state["flows"][side] = asked[2][side] + state["flows"][side]
-                state["asked"] = None
-            elif status >= 400:
+            if at not in answers and status >= 400:
                 same = [place for place in flow if messages[place][2][1] == sequence]
                 if same and found[same[-1]]["fate"] == "open":
                     found[same[-1]].update(fate="refused", settled=at, status=status)
