@@ -22,7 +22,9 @@ __all__ = ["Dropped", "Notices", "stop", "tell_ends", "unwatch", "watch"]
 
 Told = TypeVar("Told")
 
+# Within so many seconds a kind of warning is a line of the log, and a kind of what only happens so many.
 _INTERVAL_S = 1.0
+_LINES = 20
 
 # How long the end of a role waits for a callback that is under way.
 _PATIENCE_S = 5.0
@@ -46,14 +48,15 @@ class Dropped:
 
 
 class Notices:
-    """The log and the callbacks of one role. At most one line a second and kind reaches the log."""
+    """The log and the callbacks of one role. Of each kind, one warning a second reaches the log, or some lines of news."""
 
     def __init__(self, protocol: str, who: str, on_drop: Callable[[Dropped], object] | None) -> None:
         self._protocol = protocol
         self._logger = logging.getLogger(f"trunkline.{protocol}")
         self._who = who
         self._on_drop = on_drop
-        self._next: dict[str, float] = {}
+        # Until when a kind may have how many lines more.
+        self._room: dict[str, tuple[float, int]] = {}
         self._silent: dict[str, int] = {}
 
     def dropped(self, dropped: Dropped, *, level: int = logging.WARNING) -> None:
@@ -100,12 +103,15 @@ class Notices:
             self.log(logging.INFO, kind, f"{text} {kind}".strip())
 
     def log(self, level: int, kind: str, text: str, error: BaseException | None = None) -> None:
-        """Logs, with the traceback of an error, unless something of this kind was logged within the last second."""
+        """Logs, with the traceback of an error, unless enough of this kind was logged within the last second."""
         now = time.monotonic()
-        if now < self._next.get(kind, 0.0):
+        until, left = self._room.get(kind, (0.0, 0))
+        if now >= until:
+            until, left = now + _INTERVAL_S, _LINES if level <= logging.INFO else 1
+        if not left:
             self._silent[kind] = self._silent.get(kind, 0) + 1
             return
-        self._next[kind] = now + _INTERVAL_S
+        self._room[kind] = until, left - 1
         silent = self._silent.pop(kind, 0)
         more = f" (and {silent} more like it)" if silent else ""
         _thread.log(self._logger, level, f"{self._who}: {text}{more}", error)
