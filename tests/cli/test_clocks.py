@@ -17,7 +17,8 @@ import zmq
 from peers import nats
 from peers.commands import spec
 from peers.mc0 import message, ok, put, sub
-from peers.mtl import Control, confirm, content, lease, response, summon
+from peers.mtl import confirm, content, flow, response, session, summon
+from peers.preload import build, tell
 from peers.waiting import until
 
 SOURCE = Path(__file__).parent / "jumping_clock.c"
@@ -30,9 +31,7 @@ HEAD = [b"", b"DGBX\x01"]
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    made = tmp_path_factory.mktemp("clock") / "jumping_clock.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", made, SOURCE], check=True)
-    return made
+    return build(SOURCE, tmp_path_factory.mktemp("clock"))
 
 
 class Clock:
@@ -42,10 +41,7 @@ class Clock:
         self.env = {"LD_PRELOAD": str(library), "JUMPING_CLOCK": str(file)}
 
     def set(self, ahead_s: int) -> None:
-        # In place: the processes have it mapped.
-        handle = os.open(self.file, os.O_WRONLY | os.O_CREAT)
-        os.write(handle, struct.pack("q", ahead_s))
-        os.close(handle)
+        tell(self.file, struct.pack("q", ahead_s))
 
 
 @pytest.fixture(scope="module")
@@ -137,24 +133,13 @@ def test_a_server_keeps_leases_and_contents(clock, start, dial):
         env=clock.env,
     )
     endpoint = server.ready()["endpoints"][0]
-    requester = dial(zmq.REQ, endpoint)
-    requester.rcvtimeo = 20_000
-    control = Control(requester)
-    control.enter()
-
-    def data(kind):
-        peer = dial(zmq.DEALER, endpoint)
-        peer.rcvtimeo = 20_000
-        peer.send_multipart(lease(1, control.lease(kind, ["jobs"], "full")["lease"]))
-        assert peer.recv_multipart() == response(1, 200)
-        return peer
-
-    writer = data("Writer")
+    control = session(dial, endpoint)
+    writer = flow(dial, endpoint, control, "Writer")
     for number, jump in enumerate(JUMPS, 2):
         clock.set(jump)
         writer.send_multipart(content(number, "jobs", b"%d" % number))
         assert writer.recv_multipart() == confirm(number)
-    reader = data("Reader")
+    reader = flow(dial, endpoint, control, "Reader")
     reader.send_multipart(summon(2, "jobs"))
     assert reader.recv_multipart() == response(2, 200)
     assert [reader.recv_multipart()[1] for _ in JUMPS] == [b"%d" % number for number in range(2, 2 + len(JUMPS))]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
-import zmq
 
 from peers import nats
-from peers.mtl import Control, confirm, content, lease, response, summon
+from peers.mtl import confirm, content, flow, response, session, summon
+from peers.preload import build, tell
 
 SOURCE = Path(__file__).parent / "failing_disk.c"
 ANY = "tcp://127.0.0.1:*"
@@ -22,9 +20,7 @@ FOR_EVER = 1 << 40
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    made = tmp_path_factory.mktemp("disk") / "failing_disk.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", made, SOURCE, "-ldl"], check=True)
-    return made
+    return build(SOURCE, tmp_path_factory.mktemp("disk"))
 
 
 class Disk:
@@ -35,10 +31,7 @@ class Disk:
 
     def fail(self, after: int, calls: int) -> None:
         self._calls = calls
-        # In place: the processes have it mapped.
-        handle = os.open(self._rule, os.O_WRONLY)
-        os.write(handle, struct.pack("qq", after, calls))
-        os.close(handle)
+        tell(self._rule, struct.pack("qq", after, calls))
 
     @property
     def failed(self) -> bool:
@@ -53,14 +46,7 @@ def disk(library, tmp_path):
 
 
 def enter(dial, endpoint, kind):
-    requester, data = dial(zmq.REQ, endpoint), dial(zmq.DEALER, endpoint)
-    for peer in (requester, data):
-        peer.rcvtimeo = 20_000
-    control = Control(requester)
-    control.enter()
-    data.send_multipart(lease(1, control.lease(kind, ["jobs"], "full")["lease"]))
-    assert data.recv_multipart() == response(1, 200)
-    return data
+    return flow(dial, endpoint, session(dial, endpoint), kind)
 
 
 CONTENTS = range(2, 52)

@@ -16,7 +16,7 @@ import zmq
 
 from peers import nats
 from peers.commands import release, spec
-from peers.mtl import Control, confirm, content, lease, response
+from peers.mtl import confirm, content, flow, session
 from peers.waiting import until
 from trunkline import capture
 
@@ -67,13 +67,7 @@ def test_a_frozen_sender_loses_nothing(start, pull):
 def test_a_frozen_server_confirms_what_waited(start, dial):
     server = start("mtl", "server", "--bind", ANY, "--anonymous", "--resource", "jobs", "--durable", "store", "--json")
     endpoint = server.ready()["endpoints"][0]
-    requester, writer = dial(zmq.REQ, endpoint), dial(zmq.DEALER, endpoint)
-    for peer in (requester, writer):
-        peer.rcvtimeo = 20_000
-    control = Control(requester)
-    control.enter()
-    writer.send_multipart(lease(1, control.lease("Writer", ["jobs"], "full")["lease"]))
-    assert writer.recv_multipart() == response(1, 200)
+    writer = flow(dial, endpoint, session(dial, endpoint), "Writer")
     freeze(server)
     for number in range(2, 102):
         writer.send_multipart(content(number, "jobs", b"x"))

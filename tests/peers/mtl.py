@@ -101,6 +101,24 @@ class Control:
         return said
 
 
+def session(dial, endpoint):
+    """A session of nobody's at a server, by what `dial` opens."""
+    requester = dial(zmq.REQ, endpoint)
+    requester.rcvtimeo = 20_000
+    control = Control(requester)
+    control.enter()
+    return control
+
+
+def flow(dial, endpoint, control, kind):
+    """A data connection of a session, a `Writer` or `Reader` of jobs that confirms."""
+    data = dial(zmq.DEALER, endpoint)
+    data.rcvtimeo = 20_000
+    data.send_multipart(lease(1, control.lease(kind, ["jobs"], "full")["lease"]))
+    assert data.recv_multipart() == response(1, 200)
+    return data
+
+
 class Peers:
     """Raw peers of one server."""
 
