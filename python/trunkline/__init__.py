@@ -1,9 +1,9 @@
 """Message protocols over ZeroMQ, from a live socket to a Spark table.
 
-A room for each protocol (`trunkline.cdt`, `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0`,
-`trunkline.mtl`), one for what is recorded (`trunkline.capture`), one for what decodes it (`trunkline.columns`),
-one for Spark (`trunkline.spark`) and one for tests of your own (`trunkline.testing`); each is imported when it is first used.
-What all roles take is in `trunkline.options`, what they raise in `trunkline.errors`.
+There is a subpackage for each protocol (`trunkline.cdt`, `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`,
+`trunkline.mc0`, `trunkline.mtl`), one for recorded traffic (`trunkline.capture`), one for decoding it into columns
+(`trunkline.columns`), one for Spark (`trunkline.spark`) and one for your own tests (`trunkline.testing`). Each is imported
+on first use. The options that all roles take are in `trunkline.options`, the exceptions they raise in `trunkline.errors`.
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A message that came to nothing.
+    """A dropped message.
 
     Attributes:
-        error: What is wrong with its bytes; None for a good message that went nowhere.
-        kind: The reason, a slug.
-        frames: The message, bit for bit.
-        peer: The routing id it came from, where the socket has such; with CDT, the subject it was sent to.
+        error: Why its bytes could not be decoded; None for a valid message that could not be delivered.
+        kind: The reason, as a slug.
+        frames: The frames of the message, unchanged.
+        peer: The routing id it came from, where the socket has routing ids; with CDT, the subject it was sent to.
     """
 
     error: DecodeError | None

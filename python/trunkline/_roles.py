@@ -269,12 +269,12 @@ class Role:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """The endpoints it listens on, ports filled in."""
+        """The endpoints it listens on, with the actual ports."""
         return tuple(self._role.endpoints)
 
     @property
     def closed(self) -> bool:
-        """Whether it is over."""
+        """Whether the role is closed, or has ended by itself."""
         return self._native is not None and bool(self._native.closed)
 
     @property
@@ -331,7 +331,7 @@ class Role:
 
 
 class BlockingRole(Role):
-    """A role whose waits block; a context manager."""
+    """A role with blocking calls; a context manager."""
 
     def _made(self) -> None:
         self._open()
@@ -365,7 +365,7 @@ class BlockingRole(Role):
 
 
 class AsyncRole(Role):
-    """A role whose waits are coroutines; an asynchronous context manager, bound to the loop it is opened in."""
+    """A role with coroutines; an asynchronous context manager, bound to the event loop it is opened in."""
 
     def _made(self) -> None:
         # `async with` opens it.
@@ -431,7 +431,7 @@ class AsyncRole(Role):
 
 
 class AsyncStream(AsyncRole, Generic[Received]):
-    """A role that hands something out; an asynchronous iterator of all of it until the role is closed."""
+    """A role that receives; an asynchronous iterator over what it receives until it is closed."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Received:
         raise NotImplementedError
@@ -452,26 +452,26 @@ def _still_runs(role: Role, timeout_s: float | None) -> TimeoutError:
 
 
 class BlockingService(BlockingRole):
-    """A role that needs nobody to run."""
+    """A role that runs by itself in the background."""
 
     def wait(self, *, timeout_s: float | None = None) -> None:
-        """Waits until it is closed, by another thread: it needs nobody to run.
+        """Waits until the role is closed by another thread; it runs by itself meanwhile.
 
         Args:
-            timeout_s: How long; None for ever, 0 not at all.
+            timeout_s: How long to wait; None for no limit, 0 to only look.
 
         Raises:
-            TimeoutError: It still runs.
-            ClosedError: It has ended by itself, as when its ZeroMQ context was terminated.
+            TimeoutError: It is still running.
+            ClosedError: It has ended by itself, e.g. because its ZeroMQ context was terminated.
         """
         if not self._role.join(timeout_s):
             raise _still_runs(self, timeout_s)
         self._role.raise_failure()
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Takes on nothing new, finishes what it has with those who take part, at most for `drain_s`, and ends.
+        """Accepts nothing new, completes what is in progress for at most `drain_s` seconds, and closes.
 
-        What is left by then is dropped; `stats.queued` says how much that was.
+        What is left by then is dropped, and counted in `stats.queued`.
         """
         self._finish(drain_s)
 
@@ -480,17 +480,17 @@ class BlockingService(BlockingRole):
 
 
 class AsyncService(AsyncRole):
-    """A role that needs nobody to run, for asyncio."""
+    """A role that runs by itself in the background, for asyncio."""
 
     async def wait(self, *, timeout_s: float | None = None) -> None:
-        """Waits until it is closed, by another task; see the blocking class."""
+        """Waits until the role is closed by another task; see the blocking class."""
         role = self._role
         if not await self._waits.until(lambda: role.closed, timeout_s):
             raise _still_runs(self, timeout_s)
         role.raise_failure()
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Takes on nothing new, finishes what it has, at most for `drain_s`, and ends; see the blocking class."""
+        """Completes what is in progress and closes; see the blocking class."""
         await self._finish(drain_s)
 
     async def _abandon(self) -> None:

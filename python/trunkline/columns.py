@@ -1,5 +1,5 @@
-"""Columns of frames into columns of what they say, for any protocol: what `trunkline.spark.decode` and
-`trunkline.capture.Capture.decode` are made of.
+"""Decodes columns of frames into columns of values, for any protocol; `trunkline.spark.decode` and
+`trunkline.capture.Capture.decode` are built on it.
 
 ```python
 from trunkline import columns
@@ -10,8 +10,7 @@ for source, messages in decoder.decode_rows(header=headers, n_frames=counts):   
     ...
 ```
 
-`protocols()` says of each protocol which options it has, which columns it takes and which it gives: whoever decodes
-reads that list, and knows no protocol by its name.
+`protocols()` describes each protocol: its options, the columns it takes and those it gives.
 """
 
 # Spark's workers import this module for each query: it is to stay cheap, and to work without pyarrow where none is used.
@@ -47,7 +46,7 @@ Tags = Literal["variant", "json"] | Mapping[str, str] | None
 
 
 class CdtpOptions(TypedDict, total=False):
-    """What may be said of decoding CDTP beside the mode.
+    """Options of decoding CDTP.
 
     Attributes:
         tags: Which columns the tags become: ``"variant"`` for one VARIANT `tags`, ``"json"`` for one of JSON text; a
@@ -55,9 +54,9 @@ class CdtpOptions(TypedDict, total=False):
             columns `tag_<name>`, in which ``"*": "variant"`` or ``"*": "json"`` adds a
             column of all others; None for none. Spark's functions take ``"variant"`` where nothing is said, a capture
             ``"json"``, which any tool reads.
-        accept: The header that is a message, or several: "S", "A", "B" and "2".
+        accept: One or more headers to accept: "S", "A", "B" and "2".
         strict: Whether bytes after a header are an error.
-        payload: Whether to add the payload frames, which are not looked at without.
+        payload: Whether to add the payload frames, which are not read otherwise.
     """
 
     tags: Tags
@@ -67,10 +66,10 @@ class CdtpOptions(TypedDict, total=False):
 
 
 class DcpOptions(TypedDict, total=False):
-    """What may be said of decoding DCP beside the mode.
+    """Options of decoding DCP.
 
     Attributes:
-        compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
+        compat_dagbox: Whether to accept types of four bytes too (DCP-11).
         payload: Whether to add the parts of the data.
     """
 
@@ -79,7 +78,7 @@ class DcpOptions(TypedDict, total=False):
 
 
 class Mc0Options(TypedDict, total=False):
-    """What may be said of decoding mc0 beside the mode.
+    """Options of decoding mc0.
 
     Attributes:
         payload: Whether to add the frames of the body.
@@ -89,10 +88,10 @@ class Mc0Options(TypedDict, total=False):
 
 
 class MtlOptions(TypedDict, total=False):
-    """What may be said of decoding MTL beside the mode.
+    """Options of decoding MTL.
 
     Attributes:
-        properties: Which columns the properties of contents become, as `CdtpOptions.tags` has it: those asked for by name
+        properties: Which columns the properties of contents become, as for `CdtpOptions.tags`: those requested by name
             are `property_<name>`, the others `properties`.
         json: Which columns the bodies of commands and replies become, likewise: `json_<name>`, and `json`.
         payload: Whether to add the bodies of contents.
@@ -104,12 +103,12 @@ class MtlOptions(TypedDict, total=False):
 
 
 class CdtOptions(TypedDict, total=False):
-    """What may be said of decoding CDT beside the mode.
+    """Options of decoding CDT.
 
     Attributes:
-        codec: How bodies are written: as JSON or in binary Avro.
-        bytes_encoding: What stands for bytes in JSON.
-        strict: Whether a timeout must be there, and content must say that it is bytes.
+        codec: The encoding of bodies: JSON or binary Avro.
+        bytes_encoding: The encoding of bytes in JSON.
+        strict: Whether a timeout is required, and content has to be declared as bytes.
         payload: Whether to add the contents.
     """
 

@@ -1,4 +1,4 @@
-"""CURVE: who a role is, and whom it lets in."""
+"""CURVE: the keys of a role, and the clients it accepts."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ _BYTES = 32
 class Curve:
     """Encryption and authentication of a role's sockets by CURVE.
 
-    With a `server_key` the role is a client of the holder of that key; without one it is a server, which needs a
-    `secret` and lets in whoever knows its public key, or only those in `allow`.
+    With a `server_key` the role is a client of the server with that key. Without one it is a server, which needs a
+    `secret` and accepts every client that knows its public key, or only those in `allow`.
 
-    A key is a file (a certificate as ``zmq.auth.create_certificates`` writes it, or one with a bare key in Z85), 40
-    letters of Z85, 32 bytes, or a pair ``(public, secret)`` as ``zmq.curve_keypair`` gives it.
+    A key is a file (a certificate written by ``zmq.auth.create_certificates``, or a file with a bare key in Z85), 40
+    characters of Z85, 32 bytes, or a pair ``(public, secret)`` from ``zmq.curve_keypair``.
 
-    The allow-list is read when the role opens and on `reload`; `stats.refused` counts who was kept out.
+    The allow-list is read when the role opens and on `reload`; `stats.refused` counts refused clients.
 
     Args:
-        secret: The role's own secret key. A client without one makes a new pair: enough where there is no allow-list.
+        secret: The role's own secret key. A client without one generates a new key pair, which is enough for servers
+            without an allow-list.
         server_key: The server's public key.
-        allow: The clients to let in: a folder with a file for each public key, or the keys. Or a function that is asked
-            about each client that connects: it takes the client's public key in Z85 and its address, and returns whether
-            it is let in, or the name it has from then on. It is called in threads of the role's own, four at most, so
-            that one who takes long delays nobody else; a client that it says nothing about within 5 seconds, or for
-            which it raises, is turned away.
+        allow: The clients to accept: a directory with a file for each public key, or the keys. Or a callable that decides
+            on each client that connects: it takes the client's public key in Z85 and its address, and returns whether
+            to accept it, or the name under which to accept it. It is called in up to four threads of the role, so that
+            a slow decision does not delay other clients. A client is refused if the callable raises, or does not return
+            within 5 seconds.
 
     Raises:
-        LocalProtocolError: A key is none, or a server has no secret key.
+        LocalProtocolError: A key is invalid, or a server has no secret key.
         OSError: A file or folder cannot be read.
 
     ```pycon
@@ -83,13 +84,13 @@ class Curve:
 
     @property
     def public_key(self) -> bytes:
-        """The role's own public key, in Z85: what the other side needs."""
+        """The role's own public key in Z85, which its peers need."""
         from zmq.utils import z85
 
         return bytes(z85.encode(self._public))
 
     def reload(self) -> None:
-        """Reads the allow-list again, for every role that uses it; who is connected stays so."""
+        """Reads the allow-list again, for every role that uses it. Existing connections are kept."""
         self.admit(self.read())
 
     def __reduce__(self) -> NoReturn:

@@ -2,17 +2,17 @@
 
 ```
 TrunklineError
-├── DecodeError(ValueError)      these bytes are not a message
-├── LocalProtocolError           you asked for what the spec, or this transport, forbids
-├── RemoteProtocolError          the peer did
-├── TimeoutError                 every wait that runs out; also a builtins.TimeoutError
+├── DecodeError(ValueError)      these bytes are not a valid message
+├── LocalProtocolError           the call violates the spec, or is not supported by this transport
+├── RemoteProtocolError          the peer violated the spec, or reports that you did
+├── TimeoutError                 a wait timed out; also a builtins.TimeoutError
 ├── CaptureError                 a capture is locked, missing, corrupt or full
-├── PeerLostError                the peer went away
-├── AuthenticationError          the peer did not let us in, or did not prove who it is
+├── PeerLostError                the peer disconnected
+├── AuthenticationError          the peer refused our credentials, or did not prove its identity
 ├── LeaseRefusedError            the peer refused a lease
 ├── MiddlewareError              the middleware answered with an error
 ├── ConfigError                  the store answered with an error
-└── ClosedError                  the role is over
+└── ClosedError                  the role is closed
 ```
 """
 
@@ -39,19 +39,19 @@ __all__ = [
 
 
 class TrunklineError(Exception):
-    """The base of everything trunkline raises."""
+    """The base class of all exceptions that trunkline raises."""
 
 
 class DecodeError(TrunklineError, ValueError):
-    """These bytes are not a message.
+    """These bytes are not a valid message.
 
     Attributes:
-        protocol: The protocol they were to be a message of, as ``"cdtp"``.
-        kind: What is wrong with them, a slug of ``trunkline.error_kinds()``; ``too_many_objects`` where they are a good message
-            whose tags Python makes no room for.
-        frame: The frame the fault is in, from 0.
-        offset: The byte of that frame the fault is at, from 0.
-        meaning: What the kind means, in words; empty where nobody has said.
+        protocol: The protocol they were decoded as, e.g. ``"cdtp"``.
+        kind: What is wrong, one of the slugs of ``trunkline.error_kinds()``; ``too_many_objects`` for a valid message whose
+            tags need more Python objects than there is memory for.
+        frame: The index of the invalid frame, from 0.
+        offset: The offset of the first invalid byte in that frame, from 0.
+        meaning: A description of the kind; may be empty.
     """
 
     def __init__(self, protocol: str, kind: str, frame: int, offset: int, meaning: str = "") -> None:
@@ -69,17 +69,17 @@ class DecodeError(TrunklineError, ValueError):
 
 
 class LocalProtocolError(TrunklineError):
-    """You asked for what the spec, or this transport, forbids."""
+    """The call violates the spec, or is not supported by this transport."""
 
 
 class RemoteProtocolError(TrunklineError):
-    """The peer did what the spec forbids, or says that you did.
+    """The peer violated the spec, or reports that you did.
 
     Attributes:
-        clause: The requirement it broke, as ``"DCP-41"``; None when there is no single one.
-        status: The status it answered with, as 404; None where the protocol has none.
-        body: What it answered; empty where there is nothing.
-        sequences: The contents it rejected, by the order in which they were sent, from 1; at most the last thousand.
+        clause: The requirement that was violated, e.g. ``"DCP-41"``; None if there is no single one.
+        status: The status of the reply, e.g. 404; None for protocols without one.
+        body: The body of the reply; may be empty.
+        sequences: The rejected contents, numbered from 1 in the order they were sent; the last thousand at most.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class RemoteProtocolError(TrunklineError):
 
 
 class TimeoutError(TrunklineError, builtins.TimeoutError):  # noqa: A001 - it is one, under the name users look for
-    """A wait ran out.
+    """A wait timed out.
 
     Attributes:
-        unsent: How many messages were given up, where the wait was for sending; else None.
+        unsent: How many messages were not sent, if the wait was for sending; else None.
     """
 
     def __init__(self, message: str, unsent: int | None = None) -> None:
@@ -115,14 +115,14 @@ class CaptureError(TrunklineError):
 
 
 class PeerLostError(TrunklineError):
-    """The peer went away."""
+    """The peer disconnected."""
 
 
 class AuthenticationError(TrunklineError):
-    """The peer did not let us in, or did not prove who it is.
+    """The peer refused our credentials, or did not prove its identity.
 
     Attributes:
-        mechanisms: The mechanisms it offers; empty where it did not come to that.
+        mechanisms: The SASL mechanisms it offers; empty if it did not get that far.
     """
 
     def __init__(self, message: str, mechanisms: tuple[str, ...] = ()) -> None:
@@ -137,7 +137,7 @@ class LeaseRefusedError(TrunklineError):
     """The peer refused a lease.
 
     Attributes:
-        status: The status it answered with.
+        status: The status of its reply.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -152,8 +152,8 @@ class MiddlewareError(TrunklineError):
     """The middleware answered with an error.
 
     Attributes:
-        text: Its words for it; empty where it has none.
-        topic: The topic that was asked about; None where it was none or several.
+        text: The text of the error; may be empty.
+        topic: The topic the request was about; None for none or several.
     """
 
     def __init__(self, text: str, topic: str | None = None) -> None:
@@ -169,8 +169,8 @@ class ConfigError(TrunklineError):
     """The store answered with an error.
 
     Attributes:
-        status_code: The status it answered with.
-        reason_phrase: Its words for it.
+        status_code: The HTTP status code of the answer.
+        reason_phrase: The reason phrase of the answer.
     """
 
     def __init__(self, status_code: int, reason_phrase: str) -> None:
@@ -183,4 +183,4 @@ class ConfigError(TrunklineError):
 
 
 class ClosedError(TrunklineError):
-    """The role is over: it was closed, or what it ran on was."""
+    """The role is closed: by `close`, or because its ZeroMQ context or connection was."""

@@ -1,4 +1,4 @@
-"""MessagePack values that Python has no type for, and the codec of all others.
+"""The MessagePack codec, and types for values that have no Python counterpart.
 
 ``None``, ``bool``, ``int``, ``float``, ``str``, ``bytes``, ``list`` and ``dict`` stand for themselves. A map whose keys
 a ``dict`` cannot hold is read as a list of pairs.
@@ -26,7 +26,7 @@ class Ext:
     """An extension of MessagePack other than a timestamp.
 
     Attributes:
-        code: Its type, from -128 to 127; -1 is taken, by `Timestamp`.
+        code: Its type, from -128 to 127, except -1, which is `Timestamp`.
         data: Its bytes.
     """
 
@@ -41,7 +41,7 @@ class Ext:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment, to the nanosecond.
+    """A point in time, with nanosecond resolution.
 
     Attributes:
         seconds: Whole seconds since 1970, rounded down.
@@ -63,7 +63,7 @@ class Timestamp:
 
     @classmethod
     def from_ns(cls, ns: int) -> Timestamp:
-        """The moment so many nanoseconds after 1970.
+        """The timestamp of a number of nanoseconds since 1970.
 
         ```pycon
         >>> Timestamp.from_ns(-500_000_000)

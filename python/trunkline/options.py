@@ -1,4 +1,4 @@
-"""What every role of every protocol takes beside what is its own, and what it takes where nothing is given."""
+"""The options that all roles of all protocols take, and their defaults."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ Transport = Literal["libzmq", "zeromq"]
 
 
 class SocketOptions(TypedDict, total=False):
-    """What every role takes about its sockets and queues.
+    """Options of sockets and queues.
 
-    A role needs ``bind`` or ``connect``, or else a ``socket``, or a group in which it finds its peers.
+    A role needs ``bind`` or ``connect``, a ``socket``, or a CHIRP group in which it finds its peers.
 
     Attributes:
-        bind: One endpoint to listen on, or several, as ``"tcp://127.0.0.1:*"``. Refused: what ZeroMQ would take for
-            another endpoint, as a port above 65535. Default: none.
-        connect: One endpoint to dial, or several. Default: none.
-        options: Socket options by their number, as ``{zmq.TCP_KEEPALIVE: 1}``. Default: none.
-        socket: A pyzmq socket of yours to use; do not close it while the role lives. It brings its own context and its
-            own security: refused beside `context` and `curve`. Default: none.
-        context: A pyzmq Context to share, for ``inproc://``; do not close it while the role lives. Default: none.
+        bind: One or more endpoints to listen on, e.g. ``"tcp://127.0.0.1:*"``. Endpoints that ZeroMQ would silently take for
+            others, such as a port above 65535, are refused. Default: none.
+        connect: One or more endpoints to connect to. Default: none.
+        options: ZeroMQ socket options, e.g. ``{zmq.TCP_KEEPALIVE: 1}``. Default: none.
+        socket: Your own pyzmq socket to use; do not close it before the role. It has its own context and security, so
+            `context` and `curve` are refused beside it. Default: none.
+        context: A pyzmq Context to share, for ``inproc://``; do not terminate it before the role is closed. Default: none.
         curve: Encryption and authentication, a `trunkline.Curve`. Default: none.
-        queue_messages: Messages that may wait between the role and you, at least 1. Default: 100,000.
-        queue_bytes: Bytes that they may take: those of their frames, and 64 for each frame. One larger message is taken
-            when nothing waits. At least 1. Default: 256 MiB.
-        outbox_bytes: Bytes that may wait for the peers of a role that answers (a broker), all of them together; beyond it
-            the peer with the most waiting loses its newest message. At least 1. Default: 256 MiB.
-        max_message_bytes: The largest frame that is taken, in bytes. A peer that sends a larger one is disconnected; to
-            send one raises `LocalProtocolError`. Beside `curve` at least 547, which its handshake takes. Default: 1 GiB.
-        max_connections: Peers that a role lets in where it listens; who comes when there are as many is hung up on and counted in
-            ``stats.turned_away``. None: as many as the process may have files open, but for 64 that it keeps back, or a quarter of
-            them where there are few. Default: none.
-        raise_file_limit: Raise the limit of open files to what the system allows, for all of the process: each connection
-            of a role that listens is a file. Default: False.
-        transport: The implementation of ZeroMQ: the one that pyzmq has loaded (``"libzmq"``), or the Rust crate
-            ``"zeromq"``, which this package brings. It has no CURVE, no ``inproc://``, no socket options, takes no `socket` and no
-            `context`, knows no `max_connections`, and each of these raises `LocalProtocolError`; nor does it dial again once a
-            connection is lost. None: libzmq, and the other where pyzmq gives none away. Default: none.
+        queue_messages: The most messages in the queue between the role and its user, at least 1. Default: 100,000.
+        queue_bytes: The most bytes in that queue, counting 64 bytes of overhead for each frame. A larger message is accepted
+            when the queue is empty. At least 1. Default: 256 MiB.
+        outbox_bytes: The most bytes that may wait for all peers of a role that answers, such as a broker; beyond it, the newest
+            message of the peer with the most bytes waiting is dropped. At least 1. Default: 256 MiB.
+        max_message_bytes: The largest frame that is accepted, in bytes. A peer that sends a larger one is disconnected;
+            sending one raises `LocalProtocolError`. With `curve` at least 547, for its handshake. Default: 1 GiB.
+        max_connections: The most peers that a listening role accepts; further ones are disconnected and counted in
+            ``stats.turned_away``. None: the process's limit of open files less 64, or less a quarter of it where the limit
+            is low. Default: none.
+        raise_file_limit: Raise the process's soft limit of open files to its hard limit: each accepted connection takes a
+            file descriptor. Default: False.
+        transport: The implementation of ZeroMQ: the libzmq that pyzmq has loaded (``"libzmq"``), or the Rust crate
+            ``"zeromq"``, which is part of this package. The crate does not support `curve`, ``inproc://``, `options`, `socket`,
+            `context` or `max_connections`, each of which raises `LocalProtocolError`, and does not reconnect after a
+            connection is lost. None: libzmq where pyzmq exposes it, else the crate. Default: none.
     """
 
     bind: Endpoints
@@ -68,23 +68,22 @@ class SocketOptions(TypedDict, total=False):
 
 
 class RoleOptions(SocketOptions, total=False):
-    """What every role takes: `SocketOptions`, and what says whether and how it records its traffic.
+    """Options of every role: `SocketOptions`, and those of its capture.
 
     Attributes:
-        capture: A directory to record everything in that is received and sent. What follows is about that. Default: none.
-        capture_overflow: What happens when the capture cannot keep up: the rows it misses are counted in
-            ``stats.capture_lost`` (``"count"``), or nothing is read until it can (``"block"``). When the capture fails, the
-            role goes on without it. Default: "count".
-        segment_bytes: The frame bytes of one segment file, at most; at least 1, or None for the default. Default: 256 MiB.
+        capture: A directory in which to record everything received and sent; the options below apply to it. Default: none.
+        capture_overflow: What to do when the disk cannot keep up: drop rows and count them in ``stats.capture_lost``
+            (``"count"``), or stop reading from the sockets until it has caught up (``"block"``). If the capture fails, the
+            role continues without it. Default: "count".
+        segment_bytes: The most frame bytes in a segment file; at least 1, or None for the default. Default: 256 MiB.
         segment_s: The age at which a segment is published, in seconds; None for the default. Default: 60 s.
-        keep_bytes: The bytes that the capture may take on disk; what is more is deleted, the oldest segments first. None
-            keeps all. Default: none.
-        keep_days: How many days ago a segment may have been published; what is older is deleted. None keeps all.
-            Default: none.
-        capture_private: Make the capture's directory for this user alone (0700), and its files (0600); else they are as
-            the umask has it. Default: False.
-        warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below. Default: 10 GiB.
-        critical_free_bytes: Tell once more when it has less than this. Default: 3 GiB.
+        keep_bytes: The most bytes that the capture may take on disk; beyond it, the oldest segments are deleted. None keeps
+            all. Default: none.
+        keep_days: The age in days after which a published segment is deleted. None keeps all. Default: none.
+        capture_private: Create the directory with mode 0700 and its files with 0600; else the umask applies.
+            Default: False.
+        warn_free_bytes: Log a warning each time the free space of the disk falls below this. Default: 10 GiB.
+        critical_free_bytes: Log another one when it falls below this. Default: 3 GiB.
     """
 
     capture: str | os.PathLike[str] | None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
+import itertools
 import json
 import subprocess
 import sys
@@ -14,13 +14,14 @@ import msgpack
 import numpy as np
 import pytest
 
+from peers import hdf5
 from peers.commands import batch, release, spec
+from peers.recorded import AT, write
 from trunkline import capture
 from trunkline.errors import CaptureError, LocalProtocolError
 
 PYTHON = Path(__file__).parents[2] / ".peers" / "0.5.1" / "bin" / "python"
 
-AT = 1_700_000_000_000_000_000
 CONFIG = {
     "voltage": 1.5,
     "mask": {"rows": [1, 2, 3], "deep": {"on": True}},
@@ -42,12 +43,7 @@ RUN = [
 
 
 def imported(path, messages):
-    lines = [
-        json.dumps({"received_at_ns": AT + at, "frames": [base64.b64encode(frame).decode() for frame in frames]})
-        for at, frames in enumerate(messages)
-    ]
-    path.with_suffix(".jsonl").write_text("\n".join(lines))
-    capture.import_(path.with_suffix(".jsonl"), path)
+    capture.import_(write(path.with_suffix(".jsonl"), messages), path)
     return path
 
 
@@ -59,6 +55,11 @@ def parts(group, name):
     assert not ends[count:].any()
     whole = group[name][:].tobytes()
     return [whole[begin:end] for begin, end in zip([0, *map(int, ends)], map(int, ends[:count]), strict=False)]
+
+
+def said(dataset):
+    """The JSON of an EOR, behind which there are zeros."""
+    return json.loads(dataset[:].tobytes().rstrip(b"\0"))
 
 
 @pytest.fixture
@@ -100,7 +101,12 @@ def test_configuration_and_metadata_are_attributes(run):
         config = dict(file["D.one/BOR/configuration"].attrs)
         assert config.pop("mask.rows").tolist() == [1, 2, 3]
         assert config.pop("names").tolist() == ["a", "b"]
-        assert config == {"voltage": 1.5, "mask.deep.on": True, "mixed": '[1,"a"]', "wide": "[18446744073709551615,-1]"}
+        assert config == {
+            "voltage": 1.5,
+            "mask.deep.on": True,
+            "mixed": '[1, "a"]',
+            "wide": "[18446744073709551615, -1]",
+        }
         assert dict(file["D.one/BOR/user_tags"].attrs) == {"licence": "ODC-By-1.0"}
         assert dict(file["D%2Ftwo/BOR/user_tags"].attrs) == {"shift": 3}
         assert dict(file["D%2Ftwo/BOR/configuration"].attrs) == {"gain": 2, "none": "None"}
@@ -108,9 +114,31 @@ def test_configuration_and_metadata_are_attributes(run):
         found = dict(metadata.attrs)
         assert found.pop("raw").tobytes() == b"a\0b"
         assert (found["run_id"], found["condition"]) == ("run_1", "GOOD")
-        assert set(json.loads(metadata[:].tobytes())) == set(METADATA)
-        assert json.loads(file["D%2Ftwo/EOR/run_metadata"][:].tobytes()) == {"run_id": "run_1"}
-        assert json.loads(file["D%2Ftwo/EOR/user_tags"][:].tobytes()) == {}
+        assert said(metadata) == METADATA | {"since": "2023-11-14 22:13:20.000005+00:00", "raw": "0x610062"}
+        assert said(file["D%2Ftwo/EOR/run_metadata"]) == {
+            "run_id": "run_1",
+            "condition_code": 2,
+            "condition": "INCOMPLETE",
+        }
+        assert said(file["D%2Ftwo/EOR/user_tags"]) == {}
+
+
+def test_a_run_without_an_end_has_that_of_a_receiver(tmp_path):
+    path = imported(tmp_path / "capture", [RUN[0], release("D.one", 0, 1, b"x"), release("D.one", 0, 3, b"y")])
+    capture.export(path, tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5") as file:
+        assert said(file["D.one/EOR/run_metadata"]) == {"condition_code": 10, "condition": "INCOMPLETE|ABORTED"}
+
+
+def test_it_is_as_a_live_writer_has_it(tmp_path):
+    """As tests/live/test_h5_writer.py sees one write it; we say more of what an EOR says, and beside each message."""
+    path = imported(tmp_path / "capture", itertools.chain.from_iterable(hdf5.MESSAGES.values()))
+    capture.export(path, tmp_path / "run.h5")
+    ours, theirs = hdf5.described(tmp_path / "run.h5"), hdf5.golden()
+    for name in (name for name in theirs if "/EOR/" in name):
+        assert ours[name].pop("attributes").keys() >= theirs[name].pop("attributes").keys()
+    assert {name: ours[name] for name in theirs} == theirs
+    assert {name.partition("/")[2] for name in ours.keys() - theirs.keys()} == {"sequence", "received_at_ns"}
 
 
 def test_more_than_is_held_in_memory_is_written_on_the_way(tmp_path, monkeypatch):
@@ -152,7 +180,7 @@ def test_a_file_holds_one_run(tmp_path):
     assert capture.export(path, tmp_path / "run.h5", selection=capture.Selection(run=2)) == 2
     with h5py.File(tmp_path / "run.h5") as file:
         assert parts(file["D.one"], "data") == [b"later"]
-        assert "EOR" not in file["D.one"]
+        assert said(file["D.one/EOR/run_metadata"])["condition"] == "ABORTED"
 
 
 def test_what_is_no_run_of_cdtp_is_refused(tmp_path):

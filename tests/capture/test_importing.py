@@ -4,11 +4,11 @@ import gzip
 import json
 import subprocess
 import sys
-from base64 import b64encode
 
 import pytest
 
 from peers import cdtp as wire
+from peers.recorded import line
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import CaptureError
 
@@ -28,10 +28,6 @@ PRINTED = {
     "payload": [],
     "error": None,
 }
-
-
-def line(frames, **fields):
-    return json.dumps({"received_at_ns": 7, "frames": [b64encode(frame).decode() for frame in frames], **fields}) + "\n"
 
 
 def frames_of(path):
@@ -73,7 +69,7 @@ def test_plain_lines_and_what_they_say(tmp_path):
         line([wire.header_s(), b"x"])
         + "\n"
         + line([b"bad"], endpoint="tcp://127.0.0.1:1", direction="out")
-        + line([b"", b"DGBX\x01", b"\x04", b"echo", b"", b""], protocol="dcp", peer="AP8=")
+        + line([b"", b"DGBX\x01", b"\x04", b"echo", b"", b""], protocol="dcp", peer=b"\x00\xff")
         + line([b"", b"DGBX\x01", b"\x07"], protocol="dcp")
     )
     assert capture.import_(str(lines), tmp_path / "capture") == 4

@@ -1,7 +1,5 @@
 """Some messages of a capture."""
 
-import base64
-import json
 import shutil
 
 import msgpack
@@ -9,6 +7,7 @@ import pytest
 import zmq
 
 from peers import cdtp as wire
+from peers.recorded import line
 from trunkline import CaptureError, LocalProtocolError, capture, cdtp
 from trunkline.capture import Selection
 
@@ -20,8 +19,7 @@ def recorded(tmp_path_factory):
     lines = []
 
     def add(*frames, **fields):
-        encoded = [base64.b64encode(frame).decode() for frame in frames]
-        lines.append(json.dumps({"received_at_ns": len(lines) * 10**9, "frames": encoded, **fields}) + "\n")
+        lines.append(line(frames, len(lines) * 10**9, **fields))
 
     for run in ("first", "second"):
         for name in ("a", "b"):
@@ -31,7 +29,7 @@ def recorded(tmp_path_factory):
         for name in ("a", "b"):
             add(wire.header_b(3, wire.EOR, name=name), b"\x80")
     add(b"no header", b"x")
-    add(b"", b"DGBX\x01", b"\x01", b"echo", protocol="dcp", peer="YQ==")
+    add(b"", b"DGBX\x01", b"\x01", b"echo", protocol="dcp", peer=b"a")
     (path.parent / "lines.jsonl").write_text("".join(lines))
     capture.import_(path.parent / "lines.jsonl", path, segment_bytes=100)
     return capture.open(path)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from peers import cdtp as wire
+from peers.recorded import line
 from trunkline import capture, cdtp, columns
 
 
@@ -45,11 +46,8 @@ def test_tags_are_json_where_nothing_is_asked_for(recorded):
 def test_when_a_row_was_received_is_a_timestamp_for_every_protocol(tmp_path):
     """For other tools a time axis of their own type, to the microsecond below."""
     moments = {"cdtp": 1_700_000_000_123_456_789, "dcp": 2_999, "mc0": 1_000, "mtl": 0, "cdt": -1}
-    lines = [
-        json.dumps({"received_at_ns": at, "protocol": protocol, "direction": "in", "frames": ["eA=="]})
-        for protocol, at in moments.items()
-    ]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    lines = [line([b"x"], at, protocol=protocol, direction="in") for protocol, at in moments.items()]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
     capture.import_(tmp_path / "rows.jsonl", tmp_path / "capture")
     for protocol, at in moments.items():
         found = capture.open(tmp_path / "capture").decode(protocol).read_all()

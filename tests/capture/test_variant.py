@@ -5,7 +5,8 @@ import pyarrow.parquet
 import pytest
 
 from peers.commands import spec
-from trunkline import capture
+from trunkline import CaptureError, capture
+from trunkline._native.capture import mark_variants
 
 KINDS = {"*": "variant", "run": "bigint"}
 
@@ -48,3 +49,10 @@ def test_columns_of_many_names_and_depths(record, tmp_path):
     tags = {**{f"value{number}": "double" for number in range(40)}, "*": "variant"}
     capture.export(tmp_path, out, "cdtp", tags=tags, payload=True)
     assert duckdb.sql(f"select tags.run::bigint, payload[1]::varchar from '{out}'").fetchall() == [(7, "payload")]
+
+
+def test_what_is_no_parquet_file_stays_as_it_is(tmp_path):
+    (tmp_path / "words").write_bytes(b"words that end in no footer")
+    with pytest.raises(CaptureError, match="words"):
+        mark_variants(tmp_path / "words", ["tags"])
+    assert (tmp_path / "words").read_bytes() == b"words that end in no footer"

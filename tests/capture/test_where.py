@@ -1,14 +1,12 @@
 """Conditions on the messages of a capture."""
 
-import base64
-import json
-
 import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peers import cdtp as wire
+from peers.recorded import line
 from trunkline import LocalProtocolError, capture
 from trunkline.capture import Selection
 
@@ -33,15 +31,14 @@ def recorded(tmp_path_factory):
     lines = []
 
     def add(*frames, **fields):
-        encoded = [base64.b64encode(frame).decode() for frame in frames]
-        lines.append(json.dumps({"received_at_ns": len(lines) * 10**9 + 999, "frames": encoded, **fields}) + "\n")
+        lines.append(line(frames, len(lines) * 10**9 + 999, **fields))
 
     for name in ("a", "b"):
         for sequence, tags in enumerate(TAGS):
             add(header(sequence, name, tags, wire.BOR if sequence == 0 else wire.DAT), b"x" * sequence)
     add(wire.batch([7, 8, 9], name="c"))
     add(b"no header", b"x")
-    add(b"", b"DGBX\x01", b"\x01", b"echo", protocol="dcp", peer="YQ==")
+    add(b"", b"DGBX\x01", b"\x01", b"echo", protocol="dcp", peer=b"a")
     (path.parent / "lines.jsonl").write_text("".join(lines))
     capture.import_(path.parent / "lines.jsonl", path, segment_bytes=100)
     return capture.open(path)

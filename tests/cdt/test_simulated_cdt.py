@@ -48,6 +48,19 @@ def test_a_crash_loses_what_waits():
             sim.source.pull("app-1", "e-1")
 
 
+def test_the_time_of_day_goes_on_while_a_role_is_down():
+    with testing.pair(cdt.Target, cdt.Source) as sim:
+        config_id = sim.target.put("app-1", "e-1", b"{}")
+        # Longer than any message is good for.
+        sim.advance(100.0)
+        sim.crash(sim.source)
+        sim.restart(sim.source)
+        assert sim.source.pull("app-1", "e-1").config_id == config_id
+        sim.crash(sim.target)
+        sim.restart(sim.target)
+        assert sim.source.pull("app-1", "e-1").config_id == config_id
+
+
 def test_there_is_neither_a_nats_nor_a_disk():
     sim = testing.Simulation()
     for refused in ({"servers": "nats://127.0.0.1"}, {"capture": "runs"}):

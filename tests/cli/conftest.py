@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import zmq
 
-from peers.commands import Peer
+from peers.commands import RECORDED, Peer
+from peers.recorded import write
 
 
 class Command:
@@ -105,6 +106,14 @@ def run(start: Callable[..., Command]) -> Callable[..., tuple[str, str]]:
         return out, err
 
     return run
+
+
+@pytest.fixture
+def recorded(run: Callable[..., tuple[str, str]], tmp_path: Path) -> Path:
+    """A capture of four messages, a millisecond apart, one of them none."""
+    write(tmp_path / "recorded.jsonl", RECORDED, step_ns=1_000_000, endpoint="tcp://127.0.0.1:1")
+    run("capture", "import", "recorded.jsonl", "--capture", "capture")
+    return tmp_path / "capture"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
@@ -10,28 +9,8 @@ import sys
 
 import pytest
 
-from peers.commands import batch, besides_progress, release, spec
-
-MESSAGES = [
-    spec("D.one", b"a", tags={"run": 7}),
-    [b"nonsense", b"x"],
-    release("D.two", 0, 3, b"abc"),
-    batch("D.three", [1, {}, [b"12"]], [2, {}, []]),
-]
-
-
-def lines(messages):
-    for at, frames in enumerate(messages):
-        packed = [base64.b64encode(frame).decode() for frame in frames]
-        yield json.dumps({"received_at_ns": 1_700_000_000_000_000_000 + at, "frames": packed})
-
-
-@pytest.fixture
-def recorded(run, tmp_path):
-    """A capture of four messages, one of them none."""
-    (tmp_path / "recorded.jsonl").write_text("\n".join(lines(MESSAGES)))
-    run("capture", "import", "recorded.jsonl", "--capture", "capture")
-    return tmp_path / "capture"
+from peers.commands import besides_progress, release
+from peers.recorded import write
 
 
 def test_a_report_takes_no_spark(run, recorded, tmp_path):
@@ -70,7 +49,7 @@ def many(number):
 @pytest.mark.parametrize("rows", [0, 60_000])
 def test_a_report_that_is_cut_off_leaves_nothing(run, tmp_path, rows):
     """At the first rows, and in the middle of the counting."""
-    (tmp_path / "recorded.jsonl").write_text("\n".join(lines(many(100_000))))
+    write(tmp_path / "recorded.jsonl", many(100_000))
     run("capture", "import", "recorded.jsonl", "--capture", "capture")
     (tmp_path / "scratch").mkdir()
     code = "import os, signal, sys\nfrom trunkline import capture\nfrom trunkline.__main__ import main\nreport = capture.report\n"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pyarrow.parquet
@@ -14,6 +15,7 @@ import pytest
 import zmq
 
 from peers.commands import spec
+from peers.waiting import until
 
 ROLES = {
     "receive": ["cdtp", "receive", "--bind", "tcp://127.0.0.1:*"],
@@ -96,50 +98,26 @@ def test_a_signal_that_comes_as_the_interpreter_ends_is_not_told():
     assert ended(code) == (130, "", "")
 
 
-def test_a_signal_waits_for_the_import_it_comes_in(tmp_path):
-    # Python 3.11 makes a RuntimeError of what is raised in `__set_name__`, and forgets what is raised in `__del__`.
-    for method in ("__set_name__(self, *_)", "__del__(self)"):
-        module = f"import os, signal\nclass Field:\n    def {method}: os.kill(os.getpid(), signal.SIGTERM)\n"
-        module += "class Owner:\n    field = Field()\ndel Owner.field\nos.write(1, b'imported\\n')\n"
-        (tmp_path / "module.py").write_text(module)
-        code = "import signal, sys; from trunkline.cli import ending\ndef command():\n    import module\n"
-        code += "    signal.pause()\nsys.exit(ending.guarded(command))"
-        assert ended(code, cwd=tmp_path) == (130, "imported\n", "")
-
-
-def test_a_signal_that_comes_in_the_last_import_stops_the_role_that_begins_then(tmp_path):
-    (tmp_path / "module.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
-    code = "import signal, sys; from trunkline.cli import ending\ndef command():\n    import module\n"
-    code += "    try:\n        with ending.Stopping() as stopping, stopping.interrupting(): signal.pause()\n"
-    code += "    except ending.Stopped: print('stopped')\n"
-    code += "sys.exit(ending.guarded(command))"
-    assert ended(code, cwd=tmp_path) == (0, "stopped\n", "")
-
-
-IN_FINALIZERS = {
+# Where an exception would be lost, or come out as another one.
+IN_THE_MIDST = {
     "del": "class Finalized:\n    def __del__(self): terminate()\nFinalized()",
     "weakref": "class Finalized: pass\none = Finalized(); kept = weakref.ref(one, lambda _: terminate()); del one",
+    "import": "import module",
 }
 
 
-@pytest.mark.parametrize("finalized", IN_FINALIZERS)
+@pytest.mark.parametrize("where", IN_THE_MIDST)
 @pytest.mark.parametrize("stops", [False, True], ids=["cut-off", "stopped"])
-def test_a_signal_that_comes_in_a_finalizer_is_not_lost(finalized, stops):
-    code = "import os, signal, sys, weakref; from trunkline.cli import ending\n"
+def test_a_signal_is_not_lost_wherever_it_comes(tmp_path, where, stops):
+    # Python 3.11 makes a RuntimeError of what is raised in `__set_name__`.
+    module = "import os, signal\nclass Field:\n    def __set_name__(self, *_): os.kill(os.getpid(), signal.SIGTERM)\n"
+    (tmp_path / "module.py").write_text(module + "class Owner:\n    field = Field()\n")
+    code = "import os, signal, sys, weakref; from trunkline.cli import ending, signals\n"
     code += "def terminate(): os.kill(os.getpid(), signal.SIGTERM)\n"
-    code += f"def wait(): exec({IN_FINALIZERS[finalized]!r}, globals()); signal.pause()\n"
-    code += "def stop():\n    try:\n        with ending.Stopping() as stopping, stopping.interrupting(): wait()\n"
-    code += "    except ending.Stopped: print('stopped')\n"
-    code += f"sys.exit(ending.guarded({'stop' if stops else 'wait'}))"
-    assert ended(code) == ((0, "stopped\n", "") if stops else (130, "", ""))
-
-
-def test_a_signal_that_waits_for_the_last_import_comes_too_late(tmp_path):
-    module = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
-    (tmp_path / "module.py").write_text(module)
-    code = "import atexit, select, sys; from trunkline.cli import ending\natexit.register(select.select, [], [], [], 0.5)\n"
-    code += "sys.exit(ending.guarded(lambda: __import__('module')))"
-    assert ended(code, cwd=tmp_path) == (0, "", "")
+    code += f"def come(): exec({IN_THE_MIDST[where]!r}, globals())\n"
+    code += "def stop():\n    with signals.Stopping() as stopping: come(); print('stopped', stopping.stopped)\n"
+    code += f"sys.exit(ending.guarded({'stop' if stops else 'come'}))"
+    assert ended(code, cwd=tmp_path) == ((0, "stopped True\n", "") if stops else (130, "", ""))
 
 
 @pytest.mark.parametrize("role", ["receive", "record"])
@@ -273,8 +251,8 @@ def test_a_command_with_an_end_of_its_own_is_cut_off_when_its_terminal_is_closed
 
 
 def test_who_is_started_to_outlive_the_terminal_does():
-    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); from trunkline.cli import ending\n"
-    code += "def command():\n    with ending.Stopping() as stopping:\n"
+    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); from trunkline.cli import ending, signals\n"
+    code += "def command():\n    with signals.Stopping() as stopping:\n"
     code += "        os.kill(os.getpid(), signal.SIGHUP); print(stopping.stopped)\n"
     code += "sys.exit(ending.guarded(command))"
     assert ended(code) == (0, "False\n", "")
@@ -295,3 +273,22 @@ def test_what_nobody_can_be_told_is_no_error(tmp_path):
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_terminal_that_is_asked_for_a_password_echoes_again(tmp_path):
+    main, terminal = os.openpty()
+    words = [sys.executable, "-m", "trunkline", "mtl", "users", "add", "ada", "--file", "users.toml"]
+    process = subprocess.Popen(
+        words, stdin=terminal, stdout=terminal, stderr=terminal, cwd=tmp_path, start_new_session=True
+    )
+    try:
+        until(lambda: not termios.tcgetattr(terminal)[3] & termios.ECHO)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert termios.tcgetattr(terminal)[3] & termios.ECHO
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+        os.close(main)
+    assert not list(tmp_path.iterdir())

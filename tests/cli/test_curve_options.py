@@ -8,6 +8,7 @@ import zmq.auth
 from zmq.utils.monitor import recv_monitor_message
 
 from peers.commands import spec
+from peers.recorded import write
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_a_list_without_a_key_is_wrong_usage(run, files):
 
 
 def test_a_capture_is_replayed_to_an_encrypted_recorder(run, context, files, tmp_path):
-    (tmp_path / "one.jsonl").write_text('{"received_at_ns": 1, "frames": ["AA=="]}\n')
+    write(tmp_path / "one.jsonl", [[b"\0"]])
     run("capture", "import", "one.jsonl", "--capture", "capture")
     pull = context.socket(zmq.PULL)
     pull.curve_publickey, pull.curve_secretkey = zmq.auth.load_certificate(files / "keys/server.key_secret")

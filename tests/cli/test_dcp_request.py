@@ -142,11 +142,13 @@ def test_a_broker_that_is_not_there_is_a_time_out(run):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_is_cut_off_with_130(start, broker, ask, number):
-    command = start(*ask, "x", "--timeout", "1000", "--json")
+def test_is_cut_off_with_130(start, run, broker, ask, number):
+    command = start(*ask, "x", "--timeout", "1000", "--capture", "c", "--json")
     broker.ask()
     command.signal(number)
     assert command.end(returncode=130) == ("", "")
+    # What it recorded is published.
+    assert json.loads(run("capture", "info", "c", "--json")[0])["messages"] == 1
 
 
 def test_speaks_curve(start, context, tmp_path):

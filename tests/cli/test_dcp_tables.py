@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 
 import pyarrow.parquet
 import pytest
+
+from peers.recorded import write
 
 H = b"DGBX\x01"
 MESSAGES = [
@@ -18,9 +19,7 @@ MESSAGES = [
 
 @pytest.fixture
 def recorded(run, tmp_path):
-    lines = [{"frames": [base64.b64encode(frame).decode() for frame in frames]} for frames in MESSAGES]
-    about = {"received_at_ns": 5, "protocol": "dcp", "peer": base64.b64encode(b"\x00p").decode()}
-    (tmp_path / "lines").write_text("\n".join(json.dumps(about | line) for line in lines))
+    write(tmp_path / "lines", MESSAGES, protocol="dcp", peer=b"\x00p")
     run("capture", "import", "lines", "--capture", "capture")
     return tmp_path / "capture"
 

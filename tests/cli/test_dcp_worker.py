@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 
 import pytest
 import zmq
 
 from peers.commands import Peer
+from peers.processes import is_gone
 from peers.waiting import until
 
 HEAD = [b"", b"DGBX\x01"]
@@ -151,12 +151,6 @@ def test_a_signal_lets_it_finish(work, broker, tmp_path):
     command.end()
 
 
-def is_gone(pid):
-    found = subprocess.run(["ps", "-o", "stat=", "-p", pid], check=False, capture_output=True, text=True).stdout
-    # One that nobody has asked after yet does nothing any more.
-    return found.strip() in {"", "Z", "Zs"}
-
-
 STARTS_ANOTHER = "sh -c 'sleep 1000 & echo $! > other; echo $$ > begun; wait'"
 
 
@@ -172,7 +166,7 @@ def test_no_program_outlives_its_worker(work, broker, tmp_path, twice):
     _, err = command.end(130 if twice else 0)
     for program in ("begun", "other"):
         pid = (tmp_path / program).read_text().strip()
-        until(lambda pid=pid: is_gone(pid))
+        until(lambda pid=pid: is_gone(int(pid)))
     if not twice:
         assert err == "trunkline: ended programs that had not finished within 0.2 s: 1\n"
 

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 
 import pytest
 
-from peers.waiting import until
+from peers.processes import descendants, is_gone
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-def children(command):
-    found = subprocess.run(["pgrep", "-P", str(command.process.pid)], check=False, capture_output=True, text=True)
-    return [int(pid) for pid in found.stdout.split()]
-
-
-def is_gone(pid):
-    return subprocess.run(["ps", "-p", str(pid)], check=False, capture_output=True).returncode != 0
 
 
 def test_the_whole_of_it(run, tmp_path):
@@ -52,14 +42,13 @@ def test_a_signal_cuts_it_off_and_nothing_is_left(start, tmp_path, when, number)
     (tmp_path / "tmp").mkdir()
     command = start("demo", env={"TMPDIR": str(tmp_path / "tmp")})
     command.told(when)
-    left = children(command)
+    left = descendants(command.process.pid)
     command.signal(number)
     out, _ = command.end(130)
     assert out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
     assert list((tmp_path / "tmp").iterdir()) == []
-    # A sender that was just starting sees only then that nobody is there.
-    until(lambda: all(map(is_gone, left)))
+    assert all(map(is_gone, left))
 
 
 def test_a_place_that_is_taken_is_refused(run, tmp_path):

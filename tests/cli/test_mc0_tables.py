@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 
 import pyarrow.parquet
 import pytest
+
+from peers.recorded import write
 
 MESSAGES = [
     [b"", b"PUT", b"TOPIC", b"t\xff", b"X-Origin", b"daq", b"", b"one", b""],
@@ -17,9 +18,7 @@ MESSAGES = [
 
 @pytest.fixture
 def recorded(run, tmp_path):
-    lines = [{"frames": [base64.b64encode(frame).decode() for frame in frames]} for frames in MESSAGES]
-    about = {"received_at_ns": 5, "protocol": "mc0", "peer": base64.b64encode(b"\x00p").decode()}
-    (tmp_path / "lines").write_text("\n".join(json.dumps(about | line) for line in lines))
+    write(tmp_path / "lines", MESSAGES, protocol="mc0", peer=b"\x00p")
     run("capture", "import", "lines", "--capture", "capture")
     return tmp_path / "capture"
 

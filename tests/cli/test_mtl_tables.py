@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 
 import pyarrow.parquet
 import pytest
 
 from peers.mtl import content, reject
+from peers.recorded import write
 
 MESSAGES = [
     [b"", b"Queue.Info", b'{"name": "jobs"}'],
@@ -21,9 +21,7 @@ MESSAGES = [
 
 @pytest.fixture
 def recorded(run, tmp_path):
-    lines = [{"frames": [base64.b64encode(frame).decode() for frame in frames]} for frames in MESSAGES]
-    about = {"received_at_ns": 5, "protocol": "mtl", "peer": base64.b64encode(b"\x00p").decode()}
-    (tmp_path / "lines").write_text("\n".join(json.dumps(about | line) for line in lines))
+    write(tmp_path / "lines", MESSAGES, protocol="mtl", peer=b"\x00p")
     run("capture", "import", "lines", "--capture", "capture")
     return tmp_path / "capture"
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 
 from peers.commands import batch, release, spec
+from peers.processes import descendants, is_gone
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,22 +27,15 @@ def recorded(run, push, tmp_path):
 
 def java_of(command):
     """The JVM of a command, once it is there."""
-    # By name: before, it asks Javas for their version.
-    search = ["pgrep", "-f", "-P", str(command.process.pid), "spark"]
     while True:
         assert command.process.poll() is None, command.process.stderr.read()
-        found = subprocess.run(search, check=False, capture_output=True, text=True).stdout.split()
-        if found:
-            return int(found[0])
+        for child in descendants(command.process.pid):
+            # Before, it asks Javas for their version.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                if words[0].endswith(b"java") and b"org.apache.spark.deploy.SparkSubmit" in words:
+                    return child
         time.sleep(0.05)
-
-
-def is_gone(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_decode_writes_a_table(run, recorded, tmp_path):
@@ -108,21 +101,7 @@ def test_a_signal_cuts_it_off(start, recorded, tmp_path, command, number):
     running.signal(number)
     running.end(130)
     assert [path.name for path in tmp_path.iterdir()] == ["capture"]
-    # A JVM that was just starting sees only then that nobody is there.
-    while not is_gone(java):
-        time.sleep(0.1)
-
-
-def test_pyspark_says_nothing_of_a_session_that_is_cut_off(tmp_path):
-    # Once a task of Python's has run, the JVM has a connection to this process; a thread of pyspark's sees it close.
-    code = "import signal, sys, time; from trunkline.cli import ending, sparking\n"
-    code += "def command():\n    with sparking.spark_session('test') as session:\n"
-    code += "        session.range(3).mapInArrow(lambda batches: batches, 'id bigint').count()\n"
-    code += "        signal.raise_signal(signal.SIGTERM)\n"
-    code += "code = ending.guarded(command); time.sleep(1); sys.exit(code)"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert "Traceback" not in done.stderr
+    assert is_gone(java)
 
 
 @pytest.mark.parametrize("command", [("decode", "out", "--protocol", "cdtp"), ("report", "out")], ids=lambda c: c[0])

@@ -161,6 +161,15 @@ def test_every_time_of_python_is_read_and_written(seconds):
 
 
 @pytest.mark.req("MTL-60")
+@pytest.mark.parametrize("digits", [0, 5, -12, 1234, 10**9, 2**31 - 1, -(2**31)])
+def test_a_decimal_has_all_its_places(digits):
+    for places in range(256):
+        table = b"\0\0\0\x08\x01kD" + bytes([places]) + digits.to_bytes(4, "big", signed=True)
+        expected = (digits < 0, tuple(map(int, str(abs(digits)))), -places)
+        assert mtl.decode_table(table)["k"].as_tuple() == expected
+
+
+@pytest.mark.req("MTL-60")
 def test_a_time_that_python_has_none_for_is_a_number():
     table = b"\0\0\0\x0b\x01kT" + (253_402_300_800).to_bytes(8, "big")
     assert mtl.decode_table(table) == {"k": 253_402_300_800}
@@ -175,6 +184,10 @@ def test_a_time_that_python_has_none_for_is_a_number():
         (b"\x01aV\x01aZ", 7),
         (b"\x01aF\0\0\0\x06\x01bV\x01bV", 14),
         (b"\x01aZ\x01aV", 6),
+        # A name that is no text, or too long, before what stands under it or is not there.
+        (b"\x02\xffaZ", 4),
+        (b"\x81" + b"n" * 129 + b"Z", 4),
+        (b"\x81" + b"n" * 128, 5),
     ],
 )
 def test_the_first_fault_is_the_one_that_is_told(inside, offset):

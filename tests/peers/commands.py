@@ -50,6 +50,15 @@ def batch(sender: str, *records: list[Any], kind: int = 0) -> list[bytes]:
     return [b"".join(map(msgpack.packb, ("CDTP\x02", sender, kind, list(records))))]
 
 
+# What is in the capture that most tests of commands look at: four messages, one of them none.
+RECORDED = [
+    spec("D.one", b"a", b"\x00\xff", tags={"run": 7}),
+    [b"nonsense", b"x"],
+    release("D.two", 0, 3, b"abc"),
+    batch("D.three", [1, {}, [b"12"]], [2, {}, []]),
+]
+
+
 def besides_progress(err: str) -> str:
     """What a command says on standard error, but for how far it is: that it says when it takes its time."""
     return re.sub(r"^trunkline: [^:\n]+: [\d,]+( of [\d,]+)?\n", "", err, flags=re.MULTILINE)

@@ -1,10 +1,9 @@
-import base64
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
+from peers.recorded import line
 from trunkline import capture, spark
 
 HERE = Path(__file__).parent
@@ -46,12 +45,8 @@ def captured(tmp_path):
         lines = tmp_path / "messages.jsonl"
         with lines.open("w") as file:
             for number, (at, protocol, direction, peer, frames) in enumerate(messages):
-                line = {"received_at_ns": at, "protocol": protocol, "direction": direction}
-                line["topic"] = topics and topics[number]
-                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
-                if peer is not None:
-                    line["peer"] = base64.b64encode(peer).decode()
-                file.write(json.dumps(line) + "\n")
+                topic = topics and topics[number]
+                file.write(line(frames, at, protocol=protocol, direction=direction, peer=peer, topic=topic))
         capture.import_(lines, tmp_path / "capture")
         return tmp_path / "capture"
 

@@ -1,6 +1,5 @@
 import base64
 import hashlib
-import json
 import re
 from html.parser import HTMLParser
 
@@ -8,6 +7,7 @@ import msgpack
 import pytest
 import reference as wire
 
+from peers.recorded import line
 from trunkline import capture, spark
 from trunkline.errors import CaptureError, LocalProtocolError
 
@@ -39,8 +39,7 @@ def captured(tmp_path):
         lines = tmp_path / "messages.jsonl"
         with lines.open("w") as file:
             for at, endpoint, *frames in messages:
-                packed = [base64.b64encode(frame).decode() for frame in frames]
-                file.write(json.dumps({"received_at_ns": at, "endpoint": endpoint, "frames": packed}) + "\n")
+                file.write(line(frames, at, endpoint=endpoint))
         capture.import_(lines, tmp_path / "capture")
         return tmp_path / "capture"
 

@@ -1,7 +1,5 @@
 """What became of contents, beside a plain reading of the same messages one after the other."""
 
-import base64
-import json
 from collections import defaultdict
 
 import pytest
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql.functions import rand
 
 from peers.mtl import PING, Peers, confirm, content, lease, reject, response, summon
+from peers.recorded import line
 from peers.waiting import until
 from trunkline import capture, mtl, spark
 from trunkline.errors import LocalProtocolError
@@ -29,11 +28,7 @@ def decoded(session, tmp_path):
         lines = tmp_path / f"{name}.jsonl"
         with lines.open("w") as file:
             for at, (direction, peer, frames) in enumerate(messages):
-                line = {"received_at_ns": START_NS + at * STEP_NS, "direction": direction}
-                line["frames"] = [base64.b64encode(frame).decode() for frame in frames]
-                file.write(
-                    json.dumps(line | ({} if peer is None else {"peer": base64.b64encode(peer).decode()})) + "\n"
-                )
+                file.write(line(frames, START_NS + at * STEP_NS, direction=direction, peer=peer))
         capture.import_(lines, tmp_path / name, protocol="mtl")
         rows = session.read.parquet(str(tmp_path / name))
         if seed is not None:

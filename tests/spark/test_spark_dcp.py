@@ -1,6 +1,5 @@
 """DCP messages put together by hand, as tables."""
 
-import base64
 import json
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.classic.dataframe import DataFrame
 
 from peers.older import again, copied
+from peers.recorded import line
 from trunkline import capture, spark
 from trunkline.errors import DecodeError, LocalProtocolError
 
@@ -54,16 +54,11 @@ def captured(tmp_path):
         lines = tmp_path / "messages.jsonl"
         with lines.open("w") as file:
             for at, (direction, peer, frames) in enumerate(messages):
-                line = {"received_at_ns": at, "direction": direction, "frames": list(map(packed, frames))}
-                file.write(json.dumps(line | ({} if peer is None else {"peer": packed(peer)})) + "\n")
+                file.write(line(frames, at, direction=direction, peer=peer))
         capture.import_(lines, tmp_path / "capture", protocol="dcp", **options)
         return str(tmp_path / "capture")
 
     return make
-
-
-def packed(frame):
-    return base64.b64encode(frame).decode()
 
 
 def plain(row, names):
@@ -265,8 +260,7 @@ def test_what_cannot_be_is_refused_when_the_plan_is_made(session, captured):
 
 def test_a_capture_of_several_protocols_has_each_in_its_table(session, tmp_path):
     lines = tmp_path / "lines.jsonl"
-    rows = [{"protocol": "dcp", "frames": ["", packed(H), packed(b"\x02")]}, {"protocol": "cdtp", "frames": ["AA=="]}]
-    lines.write_text("\n".join(json.dumps({"received_at_ns": 1, **row}) for row in rows))
+    lines.write_text(line([b"", H, b"\x02"], protocol="dcp") + line([b"\0"], protocol="cdtp"))
     capture.import_(lines, tmp_path / "capture")
     read = session.read.parquet(str(tmp_path / "capture"))
     assert [(row["seq"], row["type"]) for row in spark.decode(read, "dcp").collect()] == [(0, "ping")]

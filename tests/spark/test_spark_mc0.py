@@ -1,6 +1,5 @@
 """mc0 messages put together by hand, as tables."""
 
-import base64
 import json
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.classic.dataframe import DataFrame
 
+from peers.recorded import line
 from trunkline import capture, spark
 from trunkline.errors import DecodeError, LocalProtocolError
 
@@ -118,16 +118,11 @@ def captured(tmp_path):
         lines = tmp_path / "messages.jsonl"
         with lines.open("w") as file:
             for at, (direction, peer, frames) in enumerate(messages):
-                line = {"received_at_ns": at, "direction": direction, "frames": list(map(packed, frames))}
-                file.write(json.dumps(line | ({} if peer is None else {"peer": packed(peer)})) + "\n")
+                file.write(line(frames, at, direction=direction, peer=peer))
         capture.import_(lines, tmp_path / "capture", protocol="mc0", **options)
         return str(tmp_path / "capture")
 
     return make
-
-
-def packed(frame):
-    return base64.b64encode(frame).decode()
 
 
 def plain(row, names):

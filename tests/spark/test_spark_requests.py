@@ -1,13 +1,12 @@
 """Requests and what came of them, on streams of which that is known."""
 
-import base64
-import json
 import random
 from collections import defaultdict, deque
 
 import pytest
 from pyspark.sql.functions import rand
 
+from peers.recorded import line
 from trunkline import capture, dcp, spark
 from trunkline.errors import LocalProtocolError
 
@@ -39,8 +38,7 @@ def paired(session, tmp_path):
         lines = tmp_path / "messages.jsonl"
         with lines.open("w") as file:
             for at, (direction, peer, frames) in enumerate(messages):
-                line = {"received_at_ns": at * STEP_NS, "direction": direction, "frames": list(map(packed, frames))}
-                file.write(json.dumps(line | ({} if peer is None else {"peer": packed(peer)})) + "\n")
+                file.write(line(frames, at * STEP_NS, direction=direction, peer=peer))
         capture.import_(lines, tmp_path / "capture", protocol="dcp", segment_bytes=20_000)
         rows = session.read.parquet(str(tmp_path / "capture"))
         if seed is not None:
@@ -49,10 +47,6 @@ def paired(session, tmp_path):
         return [plain(row.asDict()) for row in found]
 
     return pair
-
-
-def packed(frame):
-    return base64.b64encode(frame).decode()
 
 
 def plain(row):

@@ -1,7 +1,5 @@
 """Runs counted by Spark are those that the capture keeps account of."""
 
-import base64
-import json
 import random
 
 import msgpack
@@ -10,6 +8,7 @@ import reference as wire
 from pyspark.sql.functions import rand
 
 import trunkline.msgpack
+from peers.recorded import write
 from trunkline import capture, spark
 from trunkline.errors import LocalProtocolError
 
@@ -21,11 +20,7 @@ def captured(tmp_path):
     """Makes a capture of messages, a millisecond apart."""
 
     def make(messages, segment_bytes=2000):
-        lines = tmp_path / "messages.jsonl"
-        with lines.open("w") as file:
-            for at, frames in enumerate(messages):
-                packed = [base64.b64encode(frame).decode() for frame in frames]
-                file.write(json.dumps({"received_at_ns": at * 10**6, "frames": packed}) + "\n")
+        lines = write(tmp_path / "messages.jsonl", messages, step_ns=10**6)
         capture.import_(lines, tmp_path / "capture", segment_bytes=segment_bytes)
         return str(tmp_path / "capture")
 

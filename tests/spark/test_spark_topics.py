@@ -1,7 +1,5 @@
 """What passes through topics, on streams of which that is known."""
 
-import base64
-import json
 import random
 from collections import defaultdict, deque
 from datetime import UTC, datetime
@@ -9,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql.functions import rand
 
+from peers.recorded import line
 from trunkline import capture, spark
 from trunkline.errors import LocalProtocolError
 
@@ -33,9 +32,7 @@ def decoded(session, tmp_path):
         lines = tmp_path / "messages.jsonl"
         with lines.open("w") as file:
             for at, (direction, peer, frames) in enumerate(messages):
-                line = {"received_at_ns": START_NS + at * STEP_NS, "direction": direction}
-                line["frames"] = list(map(packed, frames))
-                file.write(json.dumps(line | ({} if peer is None else {"peer": packed(peer)})) + "\n")
+                file.write(line(frames, START_NS + at * STEP_NS, direction=direction, peer=peer))
         capture.import_(lines, tmp_path / name, protocol="mc0", segment_bytes=20_000)
         rows = session.read.parquet(str(tmp_path / name))
         if seed is not None:
@@ -43,10 +40,6 @@ def decoded(session, tmp_path):
         return spark.decode(rows, "mc0", **options)
 
     return make
-
-
-def packed(frame):
-    return base64.b64encode(frame).decode()
 
 
 def some(table, *names):

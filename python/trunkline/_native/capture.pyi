@@ -8,7 +8,18 @@ from typing import Any, Self, final
 import pyarrow as pa
 from typing_extensions import Buffer
 
-__all__ = ["Capture", "Import", "MessageIterator", "RowIterator", "Writer", "is_capture", "recover", "schema", "verify"]
+__all__ = [
+    "Capture",
+    "Import",
+    "MessageIterator",
+    "RowIterator",
+    "Writer",
+    "is_capture",
+    "mark_variants",
+    "recover",
+    "schema",
+    "verify",
+]
 
 @final
 class Capture:
@@ -110,6 +121,13 @@ class Writer:
 
 def is_capture(directory: str | os.PathLike[str]) -> bool:
     """Whether a directory holds a capture."""
+
+def mark_variants(path: str | os.PathLike[str], columns: list[str]) -> None:
+    """Says of columns of a Parquet file that they are VARIANT, which are written as the structs they are.
+
+    Raises:
+        CaptureError: The file is no Parquet file, or cannot be written.
+    """
 
 def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None, list[int]]:
     """Publishes what a killed recorder left: ``(rows, cut_bytes, segment, damaged)``."""

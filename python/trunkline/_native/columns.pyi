@@ -110,9 +110,9 @@ class Decoder:
 class Runs:
     """Counts the runs of senders of CDTP, as a capture does (CDTP-21).
 
-    It is given rows, those of each sender in the order of `seq` and `record`: one for each number of a message that knows
-    runs, with `capture_id`, `sender`, `seq`, `record`, `received_at_ns`, `n_bytes`, `type` and `sequence`. Before a BOR or EOR
-    whose map is wanted comes a row of record `FRAMES`, with its `header` and the first frame of its `payload`.
+    It is given the rows of messages, those of each sender in the order of `seq` and `record`, with `capture_id`, `sender`,
+    `seq`, `record`, `received_at_ns`, `n_bytes`, `type` and `sequence`. Before a BOR or EOR whose map is wanted comes a row of
+    record `FRAMES`, with its `header` and the first frame of its `payload`.
     """
 
     FRAMES: Final[int]
@@ -142,7 +142,7 @@ class Runs:
 class Gaps:
     """Finds the sequence numbers that sources of CDTP skip, as a receiver does (CDTP-21).
 
-    It is given rows with `type` and `sequence`, those of each source in the order of `seq` and `record`.
+    It is given rows with `record`, `type` and `sequence`, those of each source in the order of `seq` and `record`.
     """
 
     def __new__(cls, source: Sequence[str], *, sorted: bool = True) -> Gaps:
@@ -152,7 +152,7 @@ class Gaps:
         """
 
     def record(self, batch: Any) -> pa.Int64Array:
-        """How many numbers are missing before that of each row.
+        """How many numbers are missing before that of each row; null for one that has none.
 
         Raises:
             ValueError: A column is missing, or of a type it cannot be.

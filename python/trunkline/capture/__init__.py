@@ -9,8 +9,8 @@ print(recorded.info().messages, {message.sender for message in recorded})
 table = recorded.read_all()
 ```
 
-A capture is a directory of Parquet segments, one row a message, which Spark and pyarrow read as it is. Reading it here
-also gives the rows that are on disk but in no segment yet.
+A capture is a directory of Parquet segments with one row per message, which Spark and pyarrow read as it is. This package
+also reads rows that are on disk but not yet in a segment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decoded messages in files that other programs read."""
+"""Exports decoded messages to files for other programs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
+from trunkline._native.capture import mark_variants
 from trunkline.capture import reading
-from trunkline.capture._variant import annotate
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -61,26 +61,26 @@ def export(
 ) -> int:
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
-    Arrow and Parquet have all of them as they are. In CSV and JSON lines, bytes are text where they are printable UTF-8,
-    else hexadecimal digits after ``0x``; in CSV, lists and structs are JSON. HDF5 is no table: it holds a run of CDTP with its
-    payloads, in the layout of Constellation's H5DataWriter, and takes the extra ``hdf5``.
+    Arrow and Parquet keep all types. In CSV and JSON lines, bytes are text if they are printable UTF-8, else hexadecimal
+    digits after ``0x``; in CSV, lists and structs are JSON. An HDF5 file is not a table: it holds a run of CDTP with its
+    payloads, in the layout of Constellation's H5DataWriter, and requires the extra ``hdf5``.
 
     Args:
         path: The capture directory.
         out: The file to write, which is replaced.
-        protocol: Which protocol's messages.
-        format: What to write; what the name ends with if None.
-        selection: Which messages; all if None.
-        on_progress: Called now and then with the rows written so far.
-        **options: As of `Capture.decode`.
+        protocol: The protocol whose messages to write.
+        format: The file format; by default that of the file name's suffix.
+        selection: Which messages to write; all if None.
+        on_progress: Called from time to time with the number of rows written so far.
+        **options: As for `Capture.decode`.
 
     Returns:
-        How many rows were written.
+        The number of rows written.
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
-        LocalProtocolError: There is no such format or option, an extra is not installed, or HDF5 is asked to hold several
-            runs of a sender.
+        LocalProtocolError: There is no such format or option, an extra is not installed, or a sender has
+            several runs, for HDF5.
         OSError: The file cannot be written.
     """
     form = format_of(out) if format is None else format
@@ -146,7 +146,9 @@ class _Parquet(_Writer):
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
-        annotate(self._out, self._variants)
+        # pyarrow writes what marks them in Arrow, and not what does in Parquet.
+        if self._variants:
+            mark_variants(self._out, self._variants)
 
 
 class _Arrow(_Writer):

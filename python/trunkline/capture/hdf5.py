@@ -1,9 +1,12 @@
 """A run as an HDF5 file, as Constellation's H5DataWriter has one where it lets others read while it writes.
 
 A group for each sender holds `BOR` and `EOR` and, of all messages of data one after the other, `data`, the bytes of their
-payloads, and `meta`, their tags as JSON; `data_idx` and `meta_idx` say where each ends. Ours are `sequence` and
-`received_at_ns` beside these. Constellation keeps the tags of BOR and EOR, the configuration and the metadata as attributes
-or, in `EOR`, as JSON: here they are both.
+payloads, and `meta`, their tags as JSON; `data_idx` and `meta_idx` say where each ends. Constellation keeps the tags of BOR
+and the configuration as attributes, the tags of EOR and the metadata as JSON with zeros behind it, and a receiver of its own
+puts into the metadata what it finds wrong with a run: so does this.
+
+Ours are `sequence` and `received_at_ns` beside the data, the attributes in `EOR`, and whatever ends Constellation's writer
+with an error, as lists of text.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import dataclasses
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from trunkline import _native
@@ -22,6 +26,7 @@ from trunkline._frames import of_row
 from trunkline.capture import reading
 from trunkline.capture.selecting import Selection
 from trunkline.errors import DecodeError, LocalProtocolError
+from trunkline.msgpack import Timestamp
 
 if TYPE_CHECKING:
     import h5py
@@ -37,6 +42,11 @@ _HELD_BYTES = 16 << 20
 
 # How many numbers an index grows by. Behind the last one stands a zero, by which Constellation's reader knows the end.
 _STEP = 100
+
+# The room there is at least for what an EOR says.
+_EOR_BYTES = 1000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _logger = logging.getLogger(__name__)
 
@@ -54,22 +64,23 @@ def write(
     Args:
         path: The capture directory.
         out: The file to write, which is replaced.
-        selection: Which messages; all if None. Of each sender it is to be one run.
-        on_progress: Called now and then with the messages written so far.
+        selection: Which messages to write; all if None. At most one run of each sender may be selected.
+        on_progress: Called from time to time with the number of messages written so far.
 
     Returns:
-        How many messages were written.
+        The number of messages written.
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
-        LocalProtocolError: The extra ``hdf5`` is not installed, or there are several runs of a sender.
+        LocalProtocolError: The extra ``hdf5`` is not installed, or a sender has several runs.
         OSError: The file cannot be written.
     """
     import h5py
 
-    rows = reading.open(path).rows(dataclasses.replace(selection or Selection(), protocol="cdtp"))
+    capture = reading.open(path)
+    rows = capture.rows(dataclasses.replace(selection or Selection(), protocol="cdtp"))
     messages = bad = 0
-    with h5py.File(out, "w", libver="v110") as file, _Run(file) as run:
+    with h5py.File(out, "w", libver="v110") as file, _Run(file, capture.runs()) as run:
         for row in rows:
             try:
                 found = _native.decode("cdtp", of_row(row), row["topic"])
@@ -89,8 +100,9 @@ def write(
 class _Run:
     """What is written of a run."""
 
-    def __init__(self, file: h5py.File) -> None:
+    def __init__(self, file: h5py.File, runs: Iterable[reading.Run]) -> None:
         self._file = file
+        self._runs = {run.bor_seq: run for run in runs}
         self._senders: dict[str, _Sender] = {}
         self._held = 0
         about = {"constellation_version": f"trunkline {_native.__version__}", "swmr_mode": True}
@@ -114,8 +126,11 @@ class _Run:
         if name not in self._senders:
             self._senders[name] = _Sender(self._file.require_group(_name(name)))
         sender = self._senders[name]
-        if kind in {"BOR", "EOR"}:
-            sender.bound(kind, messages)
+        if kind == "BOR":
+            sender.begin(messages, self._runs.get(row["seq"]))
+            return
+        if kind == "EOR":
+            sender.end(messages)
             return
         for each in messages:
             self._held += sender.add(each, row["received_at_ns"])
@@ -136,6 +151,8 @@ class _Sender:
         self._bytes = {name: _Growing(group, name, "u1", kind) for name, kind in _TEXTS.items()}
         self._ends = {name: _Growing(group, f"{name}_idx", "u8", "INDEX") for name in _TEXTS}
         self._numbers = {name: _Growing(group, name, "i8") for name in ("sequence", "received_at_ns")}
+        self._run: reading.Run | None = None
+        self._eor: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def add(self, message: Any, received_at_ns: int) -> int:
         """Adds a message of data, and says how many bytes that are."""
@@ -151,25 +168,16 @@ class _Sender:
         self._numbers["received_at_ns"].values.append(received_at_ns)
         return size + 4 * 8
 
-    def bound(self, kind: str, messages: Sequence[Any]) -> None:
-        """Writes what a BOR or EOR says; of several EORs the first."""
-        if kind in self._group:
-            return
-        tags: dict[str, Any] = {}
-        said: dict[str, Any] = {}
-        for message in messages:
-            found = message.config if kind == "BOR" else message.metadata
-            said |= found or {}
-            # The second record of CDTP2 has nothing but that in its tags.
-            tags |= message.tags if found is None or message.variant != "2" else {}
-        group = self._group.create_group(kind)
-        named = "configuration" if kind == "BOR" else "run_metadata"
-        for name, values in (("user_tags", tags), (named, said)):
-            if kind == "BOR":
-                _describe(group.create_group(name), values)
-            else:
-                text = _json(values)
-                _describe(group.create_dataset(name, data=list(text), dtype="u1"), values)
+    def begin(self, messages: Sequence[Any], run: reading.Run | None) -> None:
+        """Writes what a BOR says; the account of its run may be known."""
+        self._run = run
+        group = self._group.create_group("BOR")
+        for name, values in zip(("user_tags", "configuration"), _said(messages), strict=True):
+            _describe(group.create_group(name), values)
+
+    def end(self, messages: Sequence[Any]) -> None:
+        """Takes in what an EOR says; of several the first."""
+        self._eor = self._eor or _said(messages)
 
     def flush(self) -> None:
         """Writes what there is."""
@@ -177,9 +185,22 @@ class _Sender:
             column.flush()
 
     def finish(self) -> None:
-        """Ends the indices as Constellation's reader wants them."""
+        """Ends the indices as Constellation's reader wants them, and writes the EOR, or one for that which is missing."""
         for column in self._ends.values():
             column.pad()
+        is_good = self._run is None or not self._run.condition_code
+        if self._eor is None and is_good:
+            return
+        tags, metadata = self._eor or ({}, {})
+        if self._run is not None and not is_good:
+            metadata |= {"condition_code": self._run.condition_code, "condition": self._run.condition}
+        group = self._group.create_group("EOR")
+        for name, values in (("user_tags", tags), ("run_metadata", metadata)):
+            text = _json(values)
+            size = max(len(text), _EOR_BYTES)
+            dataset = group.create_dataset(name, (size,), maxshape=(None,), dtype="u1", chunks=(_EOR_BYTES,))
+            dataset[: len(text)] = list(text)
+            _describe(dataset, values)
 
 
 # The datasets of bytes, and what Constellation says each is.
@@ -219,6 +240,18 @@ class _Growing:
         self._dataset.resize((self._written // _STEP + 1) * _STEP, axis=0)
 
 
+def _said(messages: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tags of a BOR or EOR, and its configuration or metadata."""
+    tags: dict[str, Any] = {}
+    said: dict[str, Any] = {}
+    for message in messages:
+        found = message.config if message.type == "BOR" else message.metadata
+        said |= found or {}
+        # The second record of CDTP2 has nothing but that in its tags.
+        tags |= message.tags if found is None or message.variant != "2" else {}
+    return tags, said
+
+
 def _name(sender: str) -> str:
     """The name of a sender's group, in which a slash would begin another one."""
     escaped = sender.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
@@ -226,9 +259,17 @@ def _name(sender: str) -> str:
 
 
 def _json(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":"), default=_text).encode()
+
+
+def _text(value: Any) -> str:
+    """What JSON has no word for; moments are as Constellation writes them, to the microsecond."""
     from trunkline.capture.exporting import said
 
-    return json.dumps(values, separators=(",", ":"), default=said).encode()
+    if isinstance(value, Timestamp):
+        with suppress(OverflowError):
+            return str(_EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanoseconds // 1000))
+    return said(value)
 
 
 def _describe(where: h5py.Group | h5py.Dataset, values: Mapping[str, Any], prefix: str = "") -> None:
@@ -242,7 +283,7 @@ def _describe(where: h5py.Group | h5py.Dataset, values: Mapping[str, Any], prefi
             where.attrs[name] = _attribute(value)
         except (TypeError, ValueError, OverflowError):
             # What HDF5 has no type for.
-            where.attrs[name] = _json({"": value}).decode()[4:-1]
+            where.attrs[name] = json.dumps(value, default=_text)
 
 
 def _attribute(value: Any) -> Any:
@@ -256,12 +297,13 @@ def _attribute(value: Any) -> Any:
         is_text = bool(value) and all(isinstance(each, str) for each in value)
         found = np.array(value, h5py.string_dtype() if is_text else None)
         # Integers that no type holds together would be rounded.
-        is_rounded = found.dtype.kind == "f" and any(isinstance(each, int) for each in value)
+        each_as_it_is = np.array(value, object).flat
+        is_rounded = found.dtype.kind == "f" and any(
+            isinstance(each, int) and float(each) != each for each in each_as_it_is
+        )
         if is_rounded or (not is_text and found.dtype.kind not in "biuf"):
             raise TypeError
         return found
-    if isinstance(value, bytes):
+    if isinstance(value, bytes) and b"\0" in value:
         return np.void(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value
+    return _text(value) if isinstance(value, Timestamp) else value

@@ -1,14 +1,15 @@
-"""Messages recorded elsewhere, brought into a capture."""
+"""Imports messages recorded elsewhere into a capture."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import gzip
+import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
@@ -32,41 +33,44 @@ def import_(
     protocol: str = "cdtp",
     segment_bytes: int | None = None,
     private: bool = False,
+    on_progress: Callable[[int], object] = lambda _: None,
 ) -> int:
-    """Brings recorded messages into a capture, all of them or, when anything goes wrong, none.
+    """Imports recorded messages into a capture: all of them or, if anything fails, none.
 
     Each line of a file is a JSON object: ``received_at_ns``, ``frames`` in base64, and where known ``endpoint``,
     ``protocol``, ``direction`` ("in" or "out"), ``topic`` and ``reply_to`` of CDT, the subjects of NATS, and ``peer``, the
-    routing id of a ROUTER's peer in base64. A line that has ``payload`` and no ``frames`` is one that ``trunkline capture cat
-    --json`` has printed; those that are no rows are left out. A line has at most 64 MiB.
+    routing id of a ROUTER's peer in base64. A line with ``payload`` and no ``frames`` is one printed by ``trunkline capture cat
+    --json``, whose other events are skipped. The largest line is 64 MiB.
 
     Args:
-        files: JSON lines, plain or gzipped: one file or several.
-        path: The capture directory; made if it does not exist, continued if it does.
-        protocol: What the messages speak whose line does not say.
-        segment_bytes: The frame bytes of one segment file, at most.
-        private: Make the directory for this user alone (0700), and its files (0600); else they are as the umask has it.
+        files: One or more files of JSON lines, plain or gzipped.
+        path: The capture directory; created if it does not exist, continued if it does.
+        protocol: The protocol of lines that do not name it.
+        segment_bytes: The most frame bytes in a segment file.
+        private: Create the directory with mode 0700 and its files with 0600; else the umask applies.
+        on_progress: Called after each message with the number read so far; an exception from it ends the import, without effect.
 
     Returns:
-        How many messages came in, those that do not decode too.
+        The number of messages imported, malformed ones included.
 
     Raises:
-        CaptureError: A line is no recorded message, or the capture cannot be written.
+        CaptureError: A line is not a recorded message, or the capture cannot be written.
         OSError: A file cannot be read.
     """
     if isinstance(files, str | os.PathLike):
         files = [files]
+    lines = itertools.count(1)
     importing = _native.Import(path, segment_bytes=segment_bytes, private=private)
     try:
         for file in files:
-            _import_file(Path(file), importing, protocol)
+            _import_file(Path(file), importing, protocol, lambda: on_progress(next(lines)))
         return importing.commit()
     finally:
         # Nothing is left to take back once it is committed.
         importing.abort()
 
 
-def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
+def _import_file(file: Path, importing: _native.Import, protocol: str, read: Callable[[], object]) -> None:
     for number, line in enumerate(_lines(file), start=1):
         if len(line) > _LINE_BYTES:
             message = f"{file}, line {number}: no recorded message (it has more than {_LINE_BYTES >> 20} MiB)"
@@ -82,6 +86,7 @@ def _import_file(file: Path, importing: _native.Import, protocol: str) -> None:
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             message = f"{file}, line {number}: no recorded message ({_reason(error)})"
             raise CaptureError(message) from error
+        read()
 
 
 def _written(row: dict[str, Any], protocol: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Captures read back."""
+"""Reads captures."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class CaptureInfo:
         segments: Published segments.
         messages: Rows, published or not.
         bytes: Bytes of all frames.
-        first_received_at_ns: The earliest receipt, in nanoseconds since 1970; None without a row.
-        last_received_at_ns: The latest one.
+        first_received_at_ns: When the first row was received, in nanoseconds since 1970; None without rows.
+        last_received_at_ns: When the last one was.
         protocols: Rows by protocol.
-        errors: Rows that do not decode, by kind of error.
+        errors: Malformed rows by kind.
         directions: Rows by direction, "in" or "out".
     """
 
@@ -73,28 +73,29 @@ class CaptureInfo:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a sender from one BOR to the next (CDTP-21). Header S knows no runs.
+    """A run: the messages of a sender from one BOR to the next (CDTP-21). Header S has no runs.
 
     Attributes:
         capture_id: The capture's id.
         sender: The sender's name.
-        ordinal: Which of the sender's BORs in this capture began it, the first one being 1; 0 for what came before.
+        ordinal: The number of its BOR among the sender's BORs in this capture, from 1; 0 for what was received before the first.
         run_id: The string of that name in the metadata, or else in the configuration.
-        condition: What is the matter, as Constellation names it: ``GOOD``, or any of ``TAINTED``, ``INCOMPLETE``,
+        condition: The condition in Constellation's terms: ``GOOD``, or any of ``TAINTED``, ``INCOMPLETE``,
             ``INTERRUPTED``, ``ABORTED`` and ``DEGRADED`` with ``|`` between them. What the sender's metadata says is
-            kept; numbers that were skipped and data outside BOR and EOR add INCOMPLETE, a missing EOR adds ABORTED.
+            kept; numbers that were skipped, fewer than its `data_records`, and data outside BOR and EOR add INCOMPLETE, a
+            missing EOR adds ABORTED.
         condition_code: The same as a number: 0, or the sum of 1, 2, 4, 8 and 16, in that order.
-        messages: DAT messages, a CDTP2 one once a record.
-        bytes: Bytes of all frames, those of BOR and EOR too.
+        messages: DAT messages; a CDTP2 message counts once per record.
+        bytes: Bytes of all frames, including those of BOR and EOR.
         missed: Sequence numbers that were skipped, `seq - 1 - last`, where `last` is the highest before. One that
             comes late after all does not take that back.
-        duplicates: DAT messages whose number had been there.
-        out_of_order: DAT messages whose number was not beyond the highest before, and had not been there.
+        duplicates: DAT messages whose number was received before.
+        out_of_order: DAT messages with a new number below the highest one before.
         first_received_at_ns: When the first message of it was received, in nanoseconds since 1970.
         last_received_at_ns: When the last one was.
-        bor_seq: The `seq` of the row with its BOR; None for ordinal 0.
-        eor_seq: The `seq` of the row with its first EOR; None while there is none.
-        config: The configuration in the BOR. None if it is no map, or in a message of more than 64 KiB.
+        bor_seq: The `seq` of the row of its BOR; None for ordinal 0.
+        eor_seq: The `seq` of the row of its first EOR; None while there is none.
+        config: The configuration in the BOR; None if it is not a map, or the message is larger than 64 KiB.
         metadata: The metadata in the EOR, likewise.
     """
 
@@ -118,13 +119,13 @@ class Run:
 
 
 class Capture:
-    """A capture as it was when it was opened; a recorder may go on meanwhile.
+    """A snapshot of a capture at the time it was opened; it may still be recorded to.
 
-    Iterating it gives the messages in the order they were recorded, a CDTP2 message one record at a time.
+    Iterating over it gives the messages in recorded order, a CDTP2 message record by record.
 
     Attributes:
         path: The capture directory.
-        skipped: Rows that the latest iteration left out: what does not decode, and protocols not known here.
+        skipped: Rows that the latest iteration skipped: malformed ones, and those of unknown protocols.
         let_go: How often a sender had to make way for others in what the latest `runs` gave: its run ends there, and what
             it sent later is told as a sender's first.
         unfollowed: Messages of senders with names of more than 1024 bytes, which are in no run.
@@ -160,8 +161,8 @@ class Capture:
         """The rows, oldest first, each a dict of its columns; needs no pyarrow.
 
         Args:
-            selection: Which of them; all if None.
-            first_seq: The number of the first one that is wanted.
+            selection: Which rows; all if None.
+            first_seq: The number of the first row to return.
 
         Raises:
             LocalProtocolError: There is no such run.
@@ -174,7 +175,7 @@ class Capture:
         return CaptureInfo(**self._native.info())
 
     def runs(self) -> list[Run]:
-        """What came of the runs of all senders, in the order they began, as of now; one may still go on.
+        """The runs of all senders, in the order they began; the last ones may still be in progress.
 
         The capture keeps this beside its segments, so that it is known of runs whose rows are deleted too. 1000 senders
         are followed at a time, with names of up to 1024 bytes: `let_go` and `unfollowed` say whether that was too few.
@@ -186,10 +187,10 @@ class Capture:
         return [Run(**run) for run in found]
 
     def reader(self, *, first_seq: int = 0) -> pa.RecordBatchReader:
-        """All rows as a stream of record batches, which pandas, Polars and DuckDB take as well.
+        """All rows as a stream of record batches, which pandas, Polars and DuckDB accept too.
 
         Args:
-            first_seq: The number of the first one that is wanted.
+            first_seq: The number of the first row to return.
 
         Raises:
             LocalProtocolError: pyarrow is not installed.
@@ -264,9 +265,9 @@ class Capture:
         column of which is `received_at`, a timestamp in UTC for a time axis.
 
         Args:
-            protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
-            mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST
-                raises, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
+            protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`.
+            mode: What to do with malformed messages: PERMISSIVE keeps them, with `error` and their bytes; FAILFAST raises, also
+                for tags of another type than requested; DROPMALFORMED drops them.
             selection: Which messages; all of that protocol if None.
             options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Unless
                 they are said, tags, properties and JSON are a column of JSON text each. Payloads are not read from disk unless `payload` asks for them.

@@ -1,4 +1,4 @@
-"""Captures that a killed recorder left, or that somebody has doubts about."""
+"""Recovers captures after a killed recorder, and verifies them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Problem", "Recovery", "Verification", "recover", "verify"]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was mended.
+    """The result of `recover`.
 
     Attributes:
-        rows: Rows that are in a segment now, and were in none before.
-        cut_bytes: Bytes cut off because a message was not written to its end; it was never reported durable.
+        rows: Rows that were moved into a segment.
+        cut_bytes: Bytes of an incomplete message that were cut off; it was never reported durable.
         segment: The segment made of the rows; None if there were none.
-        damaged: The numbers of segments whose bytes are not those that were published, which cannot be mended.
+        damaged: The numbers of segments that do not match their checksum, which cannot be repaired.
     """
 
     rows: int
@@ -29,13 +29,13 @@ class Recovery:
 
 
 def recover(path: str | os.PathLike[str]) -> Recovery:
-    """Publishes what a killed recorder left in a capture, as the next recorder would, and checks the sums of all segments.
+    """Publishes the rows that a killed recorder left unpublished, as the next recorder would, and verifies all checksums.
 
     Args:
         path: The capture directory.
 
     Raises:
-        CaptureError: There is no capture, a recorder is at work on it, or it cannot be written.
+        CaptureError: There is no capture, it is being recorded to, or it cannot be written.
     """
     rows, cut_bytes, segment, damaged = _native.recover(path)
     return Recovery(rows, cut_bytes, segment, tuple(damaged))
@@ -43,11 +43,11 @@ def recover(path: str | os.PathLike[str]) -> Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a capture.
+    """A problem of a capture.
 
     Attributes:
         path: The file.
-        what: What is wrong with it.
+        what: The problem.
     """
 
     path: Path
@@ -56,13 +56,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
         segments: Published segments.
         messages: Rows that can be read, published or not.
-        unchecked: Segments without a sum to hold them to: earlier versions wrote none down.
-        problems: What is wrong; empty when all is well.
+        unchecked: Segments without a checksum, as written by earlier versions.
+        problems: The problems; empty if there are none.
     """
 
     segments: int
@@ -72,10 +72,10 @@ class Verification:
 
 
 def verify(path: str | os.PathLike[str]) -> Verification:
-    """Reads all of a capture and holds it against what it says of itself; changes nothing, and a recorder may go on.
+    """Reads a whole capture and checks its consistency. It changes nothing, and a recorder may be running.
 
-    Each segment has the bytes that were published, by their CRC, and can be read; rows and segments are numbered without
-    gap or double, but for what retention has deleted, the oldest; and what is known beside them can be read.
+    It checks that each segment matches its CRC and can be read, that rows and segments are numbered without gaps or
+    duplicates apart from what retention has deleted, and that the metadata can be read.
 
     Args:
         path: The capture directory.

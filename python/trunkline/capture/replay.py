@@ -1,4 +1,4 @@
-"""Captures sent again."""
+"""Replays captures."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def replay(
     selection: Selection | None = None,
     **options: Unpack[RoleOptions],
 ) -> int:
-    """Sends what was received into a capture again, bit for bit and in order, what does not decode too.
+    """Sends the received messages of a capture again, bit for bit and in order, malformed ones included.
 
-    Waits for a receiver, and until it has everything.
+    It waits for a receiver, and until the receiver has everything.
 
     Args:
         path: The capture directory.
-        rate: As fast as the receiver takes it ("max"), in the recorded time ("real"), or so many messages a second.
-            The clock starts when the first message has gone.
-        timeout_s: How long the receiver may take nothing.
-        linger_s: How long what the transport holds in the end may take.
+        rate: As fast as the receiver accepts them ("max"), as fast as recorded ("real"), or a number of messages per second.
+            The clock starts when the first message is sent.
+        timeout_s: How long to wait while the receiver accepts nothing.
+        linger_s: How long to wait at the end for the transport to send what it holds.
         on_ready: Called with the endpoints it listens on, before anything is sent.
-        on_progress: Called now and then with the messages sent so far.
-        selection: Which messages; all that were received if None.
-        **options: Those of the sender, each in `trunkline.RoleOptions`; ``bind=`` or ``connect=`` at least.
+        on_progress: Called from time to time with the number of messages sent so far.
+        selection: Which messages to send; all received ones if None.
+        **options: Options of the sender, see `trunkline.RoleOptions`; at least ``bind=`` or ``connect=``.
 
     Returns:
-        How many messages were sent.
+        The number of messages sent.
 
     Raises:
-        LocalProtocolError: The capture holds messages of another protocol than CDTP, or there is no such rate.
-        TimeoutError: The receiver took nothing for too long.
+        LocalProtocolError: The capture holds messages of another protocol than CDTP, or the rate is invalid.
+        TimeoutError: The receiver accepted nothing for `timeout_s`.
         CaptureError: There is no capture, or it cannot be read.
     """
     need_path("path", path)

@@ -1,4 +1,4 @@
-"""A page that shows what a capture holds, counted in this process."""
+"""Reports on captures, computed in this process."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def report(
     memory: str = "2GB",
     on_progress: Callable[[int], object] = lambda _rows: None,
 ) -> Report:
-    """Writes the page that `trunkline.spark.report` writes, without Spark and Java.
+    """Writes the same page as `trunkline.spark.report`, without Spark and Java.
 
-    DuckDB counts, in this process. That is the faster way for a capture on this machine up to some ten million rows; what
-    does not fit in memory is on disk meanwhile.
+    It is computed by DuckDB in this process, which is faster for captures on this machine of up to some ten million rows;
+    what does not fit into memory is spilled to disk.
 
     Args:
         capture: A capture directory.
         out_html: The file to write.
-        name: What the page calls the capture; its path if None.
-        selection: Which messages are reported; all if None.
-        memory: How much DuckDB takes, as ``"2GB"``.
-        on_progress: Called with the number of messages looked at so far; each is looked at several times.
+        name: The title of the page; the capture's path if None.
+        selection: Which messages to report; all if None.
+        memory: DuckDB's memory limit, e.g. ``"2GB"``.
+        on_progress: Called with the number of messages read so far; each is read several times.
 
     Returns:
-        What the page shows.
+        The content of the page.
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
-        LocalProtocolError: The extra ``report`` is not installed, or there is no run that is selected.
+        LocalProtocolError: The extra ``report`` is not installed, or no run is selected.
         OSError: The file cannot be written.
     """
     import duckdb

@@ -1,4 +1,4 @@
-"""Which messages of a capture are wanted."""
+"""Selections of messages of a capture."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def _where(text: str, protocol: str | None) -> Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which messages of a capture are wanted: those that have all that is said here. What is None may be anything.
+    """A selection of messages of a capture: those that match all criteria; None matches anything.
 
-    Segments that have none of them, by their times and numbers, are not read.
+    Segments that cannot contain any, by their statistics, are not read.
 
     Args:
-        protocol: What they speak, as ``"cdtp"``.
+        protocol: The protocol, e.g. ``"cdtp"``.
         sender: The sender's name; selects CDTP.
-        run: A run of a sender, by its ordinal or its id; selects CDTP. All from its BOR to the next of that sender.
-        type: What they are for, as the decoded table has it: ``"BOR"``, ``"REQUEST"``, ``"PUT"``, ``"Content"`` …
-        service: The service they are about; selects DCP.
-        topic: The topic they are about, or the subject of CDT.
-        resource: The resource they are about; selects MTL.
-        peer: The routing id of whom they came from or went to.
+        run: A run, by its ordinal or its id; selects CDTP. It extends from its BOR to the next one of that sender.
+        type: The message type, as in the decoded table: ``"BOR"``, ``"REQUEST"``, ``"PUT"``, ``"Content"`` …
+        service: The service; selects DCP.
+        topic: The topic of mc0, or the subject of CDT.
+        resource: The resource; selects MTL.
+        peer: The routing id of the sender or recipient.
         direction: ``"in"`` or ``"out"``.
-        since_ns: Received then or later, in nanoseconds since 1970.
-        until_ns: Received before then.
-        where: A condition on the columns of messages and of rows, as ``"type = 'DAT' and tags.run = 3"``; selects
-            messages of protocols that have all of these columns. Takes the extra ``capture``.
+        since_ns: Received at this time or later, in nanoseconds since 1970.
+        until_ns: Received before this time.
+        where: A condition on the columns of messages and rows, e.g. ``"type = 'DAT' and tags.run = 3"``; selects
+            messages of protocols that have all of these columns. Requires the extra ``capture``.
 
     Raises:
-        LocalProtocolError: Two of them cannot be had together, as a sender and a service; or the condition cannot be
-            read, or names a column that there is not.
+        LocalProtocolError: Criteria exclude each other, such as a sender and a service; or the condition is invalid, or
+            names an unknown column.
     """
 
     protocol: str | None = None

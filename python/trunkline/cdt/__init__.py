@@ -1,4 +1,4 @@
-"""CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both tell of it by events."""
+"""CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both announce it by events."""
 
 from __future__ import annotations
 

@@ -155,12 +155,12 @@ class Part(Role):
 
     @property
     def name(self) -> str:
-        """The service it is a replica of."""
+        """The service that this is a replica of."""
         return self._name
 
     @property
     def replica_id(self) -> str:
-        """Which replica it is."""
+        """The id of this replica."""
         return self._replica_id
 
     def _taking_part(self) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def _cost(event: Event) -> int:
 
 
 class BlockingPart(Part, BlockingRole):
-    """A role of CDT whose waits block; an iterator of the events of others."""
+    """A role of CDT with blocking calls; an iterator over the events of others."""
 
     def _open(self) -> None:
         self._loop = _portal.loop()
@@ -330,10 +330,10 @@ class BlockingPart(Part, BlockingRole):
         """Waits for an event.
 
         Args:
-            timeout_s: How long; None for ever, 0 not at all.
+            timeout_s: How long to wait; None for no limit, 0 to return at once.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
             ClosedError: The role is closed.
         """
         return self._run(self._receive(timeout_s))
@@ -348,7 +348,7 @@ class BlockingPart(Part, BlockingRole):
             raise StopIteration from None
 
     def close(self, *, drain_s: float = DRAIN_S) -> None:
-        """Finishes what it has begun, at most for `drain_s`, and ends."""
+        """Completes what is in progress for at most `drain_s` seconds, and closes."""
         if self._native is not None and not self._native.closed:
             self._run(self._stop(drain_s))
 
@@ -358,7 +358,7 @@ class BlockingPart(Part, BlockingRole):
 
 
 class AsyncPart(Part, AsyncRole):
-    """A role of CDT for asyncio; an asynchronous iterator of the events of others."""
+    """A role of CDT for asyncio; an asynchronous iterator over the events of others."""
 
     async def __aenter__(self) -> Self:
         if self._native is None:
@@ -379,7 +379,7 @@ class AsyncPart(Part, AsyncRole):
             raise StopAsyncIteration from None
 
     async def close(self, *, drain_s: float = DRAIN_S) -> None:
-        """Finishes what it has begun, at most for `drain_s`, and ends."""
+        """Completes what is in progress for at most `drain_s` seconds, and closes."""
         await self._stop(drain_s)
 
     async def _abandon(self) -> None:

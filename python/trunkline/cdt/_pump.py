@@ -73,7 +73,7 @@ class Pump:
         settings = {
             **self._settings,
             "max_payload": self.connection.max_payload,
-            "unix_ms": time.time_ns() // 1_000_000,
+            "unix_ms": (time.time_ns() - self._now_ns()) // 1_000_000,
         }
         try:
             self._driver = _native.Driver(self._kind, settings, now_ns=self._now_ns(), seed=None)

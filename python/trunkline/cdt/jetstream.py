@@ -1,4 +1,4 @@
-"""Configurations in the key-value store of JetStream, which replicas on many machines share."""
+"""Configurations in JetStream's key-value store, which replicas on many machines share."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _key(*texts: str) -> str:
 class JetStreamStore:
     """A store in JetStream, which survives its target, and which replicas on several machines share.
 
-    Four buckets hold configurations by their id, what each endpoint is to have (with as many earlier ones as JetStream keeps, 64), what it has
-    told, and announcements that are owed. What an endpoint is to have is asked for at each pull, as another replica may have changed it; a
-    configuration never changes, and is asked for once.
+    Four buckets hold configurations by their id, the assignment of each endpoint (with a history of 64, JetStream's limit), its
+    reports, and pending announcements. The assignment is read at each pull, as another replica may have changed it; a
+    configuration never changes, and is read once.
 
     Args:
         connect: Makes its connection.

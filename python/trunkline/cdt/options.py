@@ -1,4 +1,4 @@
-"""What both roles of CDT take beside what is their own."""
+"""The options that all roles of CDT take."""
 
 from __future__ import annotations
 
@@ -16,38 +16,39 @@ BytesEncoding = Literal["base64", "latin1"]
 
 
 class CdtOptions(TypedDict, total=False):
-    """What every role of CDT takes.
+    """Options of every role of CDT.
 
     Attributes:
-        servers: One NATS server or several of one cluster, as ``"nats://127.0.0.1:4222"``; ``"memory://NAME"`` is a NATS inside
-            this process, for tests and a first try. Default: "nats://127.0.0.1:4222".
-        credentials: A file of credentials, as ``nsc`` makes them. Default: none.
+        servers: One NATS server, or several of one cluster, e.g. ``"nats://127.0.0.1:4222"``; ``"memory://NAME"`` is a NATS
+            inside this process, for tests and first steps. Default: "nats://127.0.0.1:4222".
+        credentials: A credentials file, as written by ``nsc``. Default: none.
         nkey_seed: The seed of an nkey. Default: none.
-        user: A user's name, beside `password`. Default: none.
-        password: Its password. Default: none.
+        user: A user name, with `password`. Default: none.
+        password: The user's password. Default: none.
         token: A token. Default: none.
-        tls: How to encrypt, and whom to believe. Default: none.
-        replica_id: Which replica of its service this is, one token of a subject; None: a random one. Default: none.
-        codec: How bodies are written: as JSON or in binary Avro. All who take part in a deployment have the same. Default: "json".
-        bytes_encoding: What stands for bytes in JSON: base64, or a character a byte, as the JSON of Avro has it. Default: "base64".
-        strict: Refuse messages without a timeout, and content that does not say that it is bytes. Default: True.
+        tls: The TLS context: encryption and trusted authorities. Default: none.
+        replica_id: The id of this replica of its service, one token of a subject; None: a random one. Default: none.
+        codec: The encoding of bodies: JSON or binary Avro. It must be the same throughout a deployment. Default: "json".
+        bytes_encoding: The encoding of bytes in JSON: base64, or one character per byte, as in Avro's JSON encoding. Default: "base64".
+        strict: Refuse messages without a timeout, and content that is not declared as bytes. Default: True.
         protocol_token: The protocol's token in subjects. Default: "cmx2cdp".
-        prefix: What all subjects begin with. Default: "kaa.v1".
-        queue: Let the replicas of a service share the requests to it (CDT-05); else each has all. A source has none to share. Default: True.
-        queue_events: Let the replicas of a service share the events that they hand out: each has some. Watches and confirmations
-            see all the same. Default: False.
-        include_own: Hand out a replica's own events as well. Default: False.
-        include_content: Announce a configuration with its content, where there is room for it in a message (CDT-45). A source announces
-            none. Default: False.
-        max_content_bytes: The largest content that a target keeps, or a source pushes, in bytes; None: what fits into a message of the
-            server. Default: none.
-        clock_skew_ms: How much later than its time a message may come, in milliseconds, for clocks that differ. Default: 0.
-        queue_messages: Events that may wait to be handed out; the newest are dropped beyond it, as ``queue_full``. 0: none are.
+        prefix: The prefix of all subjects. Default: "kaa.v1".
+        queue: Share the requests to a service among its replicas (CDT-05); else each receives all. Without effect for a source. Default: True.
+        queue_events: Share events among the replicas of a service, so that each hands out some. Watches and confirmations
+            still see all. Default: False.
+        include_own: Hand out this replica's own events too. Default: False.
+        include_content: Announce configurations with their content, if it fits into a message (CDT-45). Without effect for a
+            source. Default: False.
+        max_content_bytes: The largest content that a target stores, or a source pushes, in bytes; None: what fits into a
+            message of the server. Default: none.
+        clock_skew_ms: How long after its expiry a message is still accepted, in milliseconds, to allow for differing clocks. Default: 0.
+        queue_messages: The most events that may wait to be handed out; beyond it, the newest are dropped as ``queue_full``. 0: none
+            are handed out.
             Default: 100,000.
         on_drop: Called with a `trunkline.Dropped`, whose frames are the reply subject, the header block and the body, and whose peer
             is the subject; in the loop of the role. Default: none.
-        capture: A directory to record everything in that is received and sent. Default: none.
-        capture_options: More about that, by the names of `trunkline.RoleOptions`: ``segment_bytes``, ``segment_s``,
+        capture: A directory in which to record everything received and sent. Default: none.
+        capture_options: Options of the capture, by their names in `trunkline.RoleOptions`: ``segment_bytes``, ``segment_s``,
             ``keep_bytes``, ``keep_days``, ``capture_private``. Default: none.
     """
 

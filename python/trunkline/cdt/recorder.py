@@ -39,13 +39,13 @@ class RecorderStats:
     """Counters of a recorder since its start.
 
     Attributes:
-        received: Messages taken in.
+        received: Messages received.
         recorded: Messages in the capture.
-        durable: Those of them that a power failure leaves.
+        durable: Those of them that are synced to disk.
         segments: Segments published.
         bytes: Bytes of all bodies.
-        errors: Messages that are none, by kind; they are recorded like the others.
-        capture_lost: Rows the capture could not keep up with.
+        errors: Malformed messages by kind; they are recorded like the others.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
@@ -154,39 +154,39 @@ class Recording(Part):
 
     @property
     def stats(self) -> RecorderStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         ear = self._ear
         recorded, durable, segments = ear.last or ear.tap.progress()
         return RecorderStats(ear.received, recorded, durable, segments, ear.bytes, dict(ear.errors), ear.tap.lost)
 
 
 class Recorder(Recording, BlockingPart):
-    """Records all messages of a deployment: it subscribes to all subjects that begin with `prefix`, and writes down what comes.
+    """Records all messages of a deployment: it subscribes to all subjects that begin with `prefix`.
 
-    What is none of CDT's, or cannot be read, is recorded as well.
+    Messages that are not CDT, or malformed, are recorded too.
 
     Args:
-        directory: Where to record; it is continued if it is there.
-        name: What the server knows it by.
-        limit: End after so many messages.
-        **options: Where the NATS is, and how messages are written, each in `trunkline.cdt.CdtOptions`.
+        directory: The capture directory; created if it does not exist, continued if it does.
+        name: The name of the connection, as shown by the server.
+        limit: End after this many messages.
+        **options: Servers, credentials, encoding and capture, each in `trunkline.cdt.CdtOptions`.
 
     Raises:
         PeerLostError: No server answers, within 5 s.
-        AuthenticationError: The server does not let us in, or not subscribe.
+        AuthenticationError: The server refuses the credentials, or the permission to subscribe.
         CaptureError: The capture cannot be written.
     """
 
     def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
-        """Waits until there were as many messages as its limit says, or it is closed.
+        """Waits until `limit` messages were recorded, or the recorder is closed.
 
         Raises:
-            TimeoutError: It still runs.
+            TimeoutError: It is still running.
         """
         return self._run(self._wait(timeout_s))
 
     def flush(self) -> None:
-        """Waits until all that came so far is durable."""
+        """Waits until everything received so far is durable."""
         self._ear.tap.flush()
 
 
@@ -194,9 +194,9 @@ class AsyncRecorder(Recording, AsyncPart):
     """`Recorder` for asyncio: opened by ``async with``."""
 
     async def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
-        """Waits until there were as many messages as its limit says; see `Recorder.wait`."""
+        """Waits until `limit` messages were recorded; see `Recorder.wait`."""
         return await self._wait(timeout_s)
 
     async def flush(self) -> None:
-        """Waits until all that came so far is durable."""
+        """Waits until everything received so far is durable."""
         await asyncio.to_thread(self._ear.tap.flush)

@@ -41,16 +41,16 @@ class SourceStats:
     """Counters of a source since its start.
 
     Attributes:
-        received: Messages taken in.
-        sent: Messages given to the connection.
-        dropped: Messages that came to nothing, by kind; only kinds that occurred.
-        pulls: Pulls that were begun.
-        pushes: Pushes that were begun.
-        retries: Requests that were sent again.
-        expired: Messages whose time was over.
-        events: Events of others.
-        waiting: Pulls and pushes that wait for an answer.
-        capture_lost: Rows the capture could not keep up with.
+        received: Messages received.
+        sent: Messages handed to the connection.
+        dropped: Dropped messages by kind; only kinds that occurred.
+        pulls: Pulls started.
+        pushes: Pushes started.
+        retries: Requests sent again.
+        expired: Messages that had expired.
+        events: Events received from others.
+        waiting: Pulls and pushes waiting for an answer.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
@@ -294,7 +294,7 @@ class Pulling(Part):
 
     @property
     def stats(self) -> SourceStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         counts = self._counted()
         return SourceStats(**counts, expired=counts["dropped"].get("expired", 0))
 
@@ -307,7 +307,7 @@ def _good(response: Any) -> Any:
 
 
 class Watch:
-    """Keeps up with the configuration of an endpoint: an iterator, and a context manager that ends it."""
+    """Follows the configuration of an endpoint: an iterator, and a context manager that ends it."""
 
     def __init__(self, source: Source, app_version_name: str, endpoint_id: str) -> None:
         self._source = source
@@ -317,8 +317,8 @@ class Watch:
         """Waits for a configuration other than the last one.
 
         Raises:
-            TimeoutError: None came.
-            ClosedError: The watch has ended, or its source.
+            TimeoutError: Nothing arrived in time.
+            ClosedError: The watch or its source is closed.
         """
         return self._source._run(self._watching.take(timeout_s))  # noqa: SLF001 - its own
 
@@ -379,21 +379,21 @@ class AsyncWatch:
 
 
 class Source(Pulling, BlockingPart):
-    """Pulls configurations from a target and pushes them there, keeps up with them, and tells which ones endpoints have taken on.
+    """Pulls configurations from a target, pushes them to it, watches them, and reports which ones endpoints have applied.
 
     It runs in a thread that all blocking roles of CDT share, until it is closed; its methods may be called from any thread.
-    Iterating gives the events of others: what targets have, and what endpoints have taken on.
+    Iterating over it gives the events of others: configurations that are available, and that endpoints have applied.
 
     Args:
         name: The service it is a replica of, one token of a NATS subject.
-        target: The service that it pulls from.
-        cache: How many configurations that were asked for by their id it remembers, and does not ask for again.
-        resync_s: How often a watch looks by itself, in seconds, for announcements that were lost (CDT-49).
-        **options: Where the NATS is and how messages are written, each in `trunkline.cdt.CdtOptions`.
+        target: The service to pull from and push to.
+        cache: The number of configurations pulled by their id to keep, so that they are not requested again.
+        resync_s: How often a watch polls, in seconds, in case an announcement was lost (CDT-49).
+        **options: Servers, credentials, encoding and capture, each in `trunkline.cdt.CdtOptions`.
 
     Raises:
         PeerLostError: No server answers, within 5 s.
-        AuthenticationError: The server does not let us in, or not subscribe.
+        AuthenticationError: The server refuses the credentials, or the permission to subscribe.
         LocalProtocolError: A name cannot be part of a subject.
 
     ```pycon
@@ -417,20 +417,20 @@ class Source(Pulling, BlockingPart):
         retries: int = 0,
         endpoint_message_id: str | None = None,
     ) -> ConfigResponse:
-        """Asks for the configuration of an endpoint.
+        """Requests the configuration of an endpoint.
 
         Args:
             app_version_name: The version of the application.
             endpoint_id: The endpoint.
             config_id: Which one; None is the latest (CDT-18, CDT-19).
-            timeout_s: How long an attempt waits for its answer, in seconds; None for ever (CDT-14).
-            retries: How often it asks again (CDT-34).
-            endpoint_message_id: What the endpoint asked with; None: an id of ours (CDT-15).
+            timeout_s: How long to wait for the answer of an attempt, in seconds; None for no limit (CDT-14).
+            retries: How many times to retry (CDT-34).
+            endpoint_message_id: The id of the endpoint's own request; None: a generated one (CDT-15).
 
         Raises:
-            ConfigError: The target answered with another status than 2xx: 404 where there is none.
-            PeerLostError: Nobody serves the target.
-            TimeoutError: No answer came in time.
+            ConfigError: The target answered with a status other than 2xx: 404 if there is none.
+            PeerLostError: No replica of the target is connected.
+            TimeoutError: No answer arrived in time.
             LocalProtocolError: A name is empty.
             ClosedError: The source is closed.
         """
@@ -447,7 +447,7 @@ class Source(Pulling, BlockingPart):
         confirm: Confirm | None = "stored",
         timeout_s: float | None = _TIMEOUT_S,
     ) -> str:
-        """Gives an endpoint a configuration by way of the target, with `ConfigPush`, an extension of ours.
+        """Assigns a configuration to an endpoint through the target, by `ConfigPush`, an extension of the protocol.
 
         Args:
             app_version_name: The version of the application.
@@ -455,16 +455,16 @@ class Source(Pulling, BlockingPart):
             content: The configuration.
             content_type: Its type, opaque.
             config_id: Its id; None: a hash of type and content.
-            confirm: Wait until the target has stored it, until the endpoint has taken it on, or for nothing (CDT-39).
-            timeout_s: How long it waits, in seconds; None for ever.
+            confirm: Wait until the target has stored it, until the endpoint has applied it, or not at all (CDT-39).
+            timeout_s: How long to wait, in seconds; None for no limit.
 
         Returns:
             Its id.
 
         Raises:
-            ConfigError: The target answered with another status than 2xx; 413: it is larger than a message may be.
-            PeerLostError: Nobody serves the target.
-            TimeoutError: It was not confirmed in time; it may be stored all the same.
+            ConfigError: The target answered with a status other than 2xx; 413: it is larger than a message may be.
+            PeerLostError: No replica of the target is connected.
+            TimeoutError: It was not confirmed in time; it may have been stored nevertheless.
             ClosedError: The source is closed.
         """
         return self._run(
@@ -480,16 +480,16 @@ class Source(Pulling, BlockingPart):
         confirm: Confirm | None = "stored",
         timeout_s: float | None = _TIMEOUT_S,
     ) -> str:
-        """Gives an endpoint a configuration that it had once; its id. See `push`.
+        """Assigns an earlier configuration to an endpoint again, and returns its id. See `push`.
 
         Raises:
-            ConfigError: 404: it never had it.
+            ConfigError: 404: the endpoint never had it.
         """
         need_names(config_id=config_id)
         return self._run(self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s))
 
     def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
-        """Tells everybody that an endpoint has taken a configuration on (CDT-40); returns once the server has it.
+        """Announces that an endpoint has applied a configuration (CDT-40); returns once the server has the message.
 
         Raises:
             PeerLostError: There is no connection.
@@ -498,16 +498,16 @@ class Source(Pulling, BlockingPart):
         self._run(self._report(app_version_name, endpoint_id, config_id))
 
     def watch(self, app_version_name: str, endpoint_id: str) -> Watch:
-        """Keeps up with the configuration of an endpoint: the one it has now, then each other one.
+        """Watches the configuration of an endpoint: the current one, then each new one.
 
-        It waits where there is none, survives restarts of server and target, and hands out the latest where several came while nobody
-        looked (CDT-49).
+        It waits if there is none yet, survives restarts of server and target, and hands out only the latest of several that
+        arrived unread (CDT-49).
         """
         return Watch(self, app_version_name, endpoint_id)
 
 
 class AsyncSource(Pulling, AsyncPart):
-    """`Source` for asyncio: opened by ``async with``; thousands of pulls may be under way at a time."""
+    """`Source` for asyncio: opened by ``async with``; thousands of pulls may be in flight."""
 
     async def pull(
         self,
@@ -519,7 +519,7 @@ class AsyncSource(Pulling, AsyncPart):
         retries: int = 0,
         endpoint_message_id: str | None = None,
     ) -> ConfigResponse:
-        """Asks for the configuration of an endpoint; see `Source.pull`."""
+        """Requests the configuration of an endpoint; see `Source.pull`."""
         return await self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id)
 
     async def push(
@@ -533,7 +533,7 @@ class AsyncSource(Pulling, AsyncPart):
         confirm: Confirm | None = "stored",
         timeout_s: float | None = _TIMEOUT_S,
     ) -> str:
-        """Gives an endpoint a configuration by way of the target; see `Source.push`."""
+        """Assigns a configuration to an endpoint through the target; see `Source.push`."""
         return await self._push_content(
             app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s
         )
@@ -547,14 +547,14 @@ class AsyncSource(Pulling, AsyncPart):
         confirm: Confirm | None = "stored",
         timeout_s: float | None = _TIMEOUT_S,
     ) -> str:
-        """Gives an endpoint a configuration that it had once; see `Source.rollback`."""
+        """Assigns an earlier configuration to an endpoint again; see `Source.rollback`."""
         need_names(config_id=config_id)
         return await self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s)
 
     async def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
-        """Tells everybody that an endpoint has taken a configuration on; see `Source.report_applied`."""
+        """Announces that an endpoint has applied a configuration; see `Source.report_applied`."""
         await self._report(app_version_name, endpoint_id, config_id)
 
     def watch(self, app_version_name: str, endpoint_id: str) -> AsyncWatch:
-        """Keeps up with the configuration of an endpoint; see `Source.watch`."""
+        """Watches the configuration of an endpoint; see `Source.watch`."""
         return AsyncWatch(self, app_version_name, endpoint_id)

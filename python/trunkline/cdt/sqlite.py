@@ -54,14 +54,14 @@ _GET_ONE = "SELECT config_id, content_type, content FROM configs WHERE app = ? A
 
 
 class SqliteStore:
-    """A store in a file of SQLite, which several processes may share. What it has said to be stored survives a power failure.
+    """A store in an SQLite file, which several processes may share. Confirmed writes survive a power failure.
 
     Args:
-        path: The file; it is made where there is none.
-        read_only: Look at it alone, beside a target that runs: there has to be one.
+        path: The file; created if it does not exist.
+        read_only: Only read it, as beside a running target; the file must exist.
 
     Raises:
-        LocalProtocolError: The file is something else.
+        LocalProtocolError: The file is not a store.
         OSError: It cannot be opened.
     """
 

@@ -1,4 +1,4 @@
-"""Where a target keeps configurations."""
+"""Stores of a target's configurations."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Config:
 
     Attributes:
         config_id: Its id, opaque.
-        content_type: Its type, as it was given.
-        content: What it is.
+        content_type: Its type.
+        content: The configuration itself.
     """
 
     config_id: str
@@ -43,11 +43,11 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of a configuration that was put.
+    """The result of putting a configuration.
 
     Attributes:
-        config: It.
-        is_new: Whether there was none of its id.
+        config: The configuration.
+        is_new: Whether its id was not stored before.
     """
 
     config: Config
@@ -56,13 +56,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """That an endpoint is to have a configuration, from some time on.
+    """The assignment of a configuration to an endpoint.
 
     Attributes:
-        config_id: Which.
+        config_id: The configuration.
         content_type: Its type.
         content_bytes: Its size, in bytes.
-        since_ms: From when on: Unix time in milliseconds.
+        since_ms: When it was assigned, as Unix time in milliseconds.
     """
 
     config_id: str
@@ -73,14 +73,13 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How far an endpoint is.
+    """The state of an endpoint in a rollout.
 
     Attributes:
-        endpoint_id: Which.
-        current: The configuration it is to have.
-        applied: The one it has told that it has; None where it has told nothing.
-        since_ms: Since when that is so: when it told, or, where it has not, when the configuration was put; Unix time in
-            milliseconds.
+        endpoint_id: The endpoint.
+        current: The configuration assigned to it.
+        applied: The one it has reported as applied; None if it has not reported any.
+        since_ms: When it reported that or, if it has not, when the configuration was assigned; Unix time in milliseconds.
     """
 
     endpoint_id: str
@@ -91,10 +90,10 @@ class Rollout:
 
 @runtime_checkable
 class Store(Protocol):
-    """Where a target keeps configurations: what to write for one of your own.
+    """The interface of a target's store, for stores of your own.
 
-    The methods are called in threads of the target's own, several at a time; each may be a coroutine function instead, and is
-    then awaited in the target's loop. What they raise, but for `ConfigError`, is answered with 500 and logged.
+    The methods are called in threads of the target, several at a time. Each may be a coroutine function instead, which is
+    awaited in the target's event loop. Exceptions other than `ConfigError` are answered with 500 and logged.
     """
 
     def put(
@@ -107,27 +106,27 @@ class Store(Protocol):
         config_id: str | None,
         if_current: str | None = None,
     ) -> Stored:
-        """Keeps a configuration and gives it to an endpoint; once it returns that is durable. Its announcement is owed.
+        """Stores a configuration and assigns it to an endpoint, durably; its announcement is pending then.
 
         Raises:
-            ConfigError: 409: another configuration has this id, or `if_current` is not what the endpoint is to have.
+            ConfigError: 409: another configuration has this id, or `if_current` is not the endpoint's current one.
         """
 
     def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
-        """The configuration of an endpoint, the current one or one by its id; None where there is none."""
+        """Returns the configuration of an endpoint, the current one or one by its id; None if there is none."""
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> Config:
-        """Gives an endpoint a configuration that it had once. Its announcement is owed.
+        """Assigns an earlier configuration to an endpoint again; its announcement is pending then.
 
         Raises:
-            ConfigError: 404: it never had it.
+            ConfigError: 404: the endpoint never had it.
         """
 
     def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
-        """What an endpoint was to have, the oldest first: a row each time that it was something else."""
+        """Returns the assignments of an endpoint, oldest first."""
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        """How far each endpoint is, by its name."""
+        """Returns the state of each endpoint, ordered by name."""
 
     def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
         """Endpoints have told that they have a configuration: version of the application, endpoint, configuration, and when, as
@@ -135,13 +134,13 @@ class Store(Protocol):
         """
 
     def owed(self) -> Sequence[tuple[str, str, str]]:
-        """The announcements that are owed: version of the application, endpoint, configuration."""
+        """Returns the pending announcements: application version, endpoint, configuration."""
 
     def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
-        """These announcements have gone out."""
+        """Marks announcements as sent."""
 
     def count(self) -> int:
-        """How many configurations it has, of all endpoints."""
+        """Returns the number of configurations of all endpoints."""
 
     def close(self) -> None:
         """Ends it."""
@@ -163,7 +162,7 @@ def outdated(if_current: str, current: str | None) -> ConfigError:
 
 
 class MemoryStore:
-    """A store that ends with its target."""
+    """A store in memory, which is lost with its target."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

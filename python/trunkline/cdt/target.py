@@ -38,16 +38,16 @@ class TargetStats:
     """Counters of a target since its start.
 
     Attributes:
-        received: Messages taken in.
-        sent: Messages given to the connection.
-        dropped: Messages that came to nothing, by kind; only kinds that occurred.
-        pulls: Requests for a configuration that were answered, whatever the answer.
-        pushes: Configurations that sources handed in, whatever the answer.
-        not_found: Requests that were answered with 404.
-        expired: Messages whose time was over.
-        events: Events of others.
+        received: Messages received.
+        sent: Messages handed to the connection.
+        dropped: Dropped messages by kind; only kinds that occurred.
+        pulls: Pulls answered, whatever the answer.
+        pushes: Pushes answered, whatever the answer.
+        not_found: Pulls answered with 404.
+        expired: Messages that had expired.
+        events: Events received from others.
         configs: Configurations in the store, of all endpoints.
-        capture_lost: Rows the capture could not keep up with.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
@@ -353,7 +353,7 @@ class Offering(Part):
 
     @property
     def stats(self) -> TargetStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         counts = self._counted()
         if not inspect.iscoroutinefunction(self._store.count) and not self._pump.closed:
             self._configs = self._store.count()
@@ -367,23 +367,25 @@ class Offering(Part):
 
 
 class Target(Offering, BlockingPart):
-    """Keeps configurations of endpoints, answers those who pull them, takes what is pushed, and tells of it (CDT-38).
+    """Stores configurations of endpoints, answers pulls, accepts pushes, and announces changes (CDT-38).
 
     It runs by itself, in a thread that all blocking roles of CDT share, until it is closed. Requests go to any replica of the
-    service `name`, or to this one; what cannot be read is answered with 400, what there is not with 404, and what the store
-    cannot give with 500. Iterating gives the events of others: what other targets have, and what endpoints have taken on.
+    service `name`, or to this one. Malformed requests are answered with 400, unknown configurations with 404, and failures of
+    the store with 500. Iterating over it gives the events of others: configurations of other targets, and those that endpoints
+    have applied.
 
     Args:
         name: The service it is a replica of, one token of a NATS subject.
-        store: A file of SQLite, which is made where there is none and which several processes may share; ``":memory:"``; ``"jetstream"`` for the key-value store of the server, which replicas on several machines may share; or an
-            object with the methods of `trunkline.cdt.Store`, which you close yourself.
-        store_timeout_s: How long the store may take, in seconds, before who asked is told that it failed.
-        **options: Where the NATS is and how messages are written, each in `trunkline.cdt.CdtOptions`.
+        store: An SQLite file, created if it does not exist, which several processes may share; ``":memory:"``; ``"jetstream"`` for
+            the key-value store of the server, which replicas on several machines may share; or an object with the methods of
+            `trunkline.cdt.Store`, which you close yourself.
+        store_timeout_s: How long the store may take, in seconds, before the request is answered with 500.
+        **options: Servers, credentials, encoding and capture, each in `trunkline.cdt.CdtOptions`.
 
     Raises:
         PeerLostError: No server answers, within 5 s.
-        AuthenticationError: The server does not let us in, or not subscribe.
-        LocalProtocolError: A name cannot be part of a subject, or the store is a file of something else.
+        AuthenticationError: The server refuses the credentials, or the permission to subscribe.
+        LocalProtocolError: A name cannot be part of a subject, or the file is not a store.
         OSError: The store cannot be opened.
 
     ```pycon
@@ -405,15 +407,15 @@ class Target(Offering, BlockingPart):
         config_id: str | None = None,
         if_current: str | None = None,
     ) -> str:
-        """Gives an endpoint a configuration: it is durable once this returns, and is announced then (CDT-38).
+        """Assigns a configuration to an endpoint. It is durable when this returns, and is announced then (CDT-38).
 
         Args:
             app_version_name: The version of the application.
             endpoint_id: The endpoint.
             content: The configuration.
             content_type: Its type, opaque.
-            config_id: Its id; None: a hash of type and content, so that the same one has the same id.
-            if_current: Only if this is the configuration that the endpoint is to have now.
+            config_id: Its id; None: a hash of type and content, so that equal configurations have the same id.
+            if_current: Assign it only if this is the endpoint's current configuration (compare and set).
 
         Returns:
             Its id.

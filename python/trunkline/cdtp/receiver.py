@@ -31,7 +31,7 @@ class SenderCount:
     """Counters of one sender, as its receiver sees it.
 
     Attributes:
-        messages: Good messages, a CDTP2 one once a record.
+        messages: Valid messages; a CDTP2 message counts once per record.
         bytes: Bytes of all their frames.
         missed: Sequence numbers that were skipped (CDTP-21); 0 with header S, which has none.
     """
@@ -46,20 +46,20 @@ class ReceiverStats:
     """Counters of a receiver since its start.
 
     Attributes:
-        received: Whole messages off the sockets.
-        accepted: Good ones.
-        dropped: Bad ones by kind; only kinds that occurred.
-        bytes: Bytes of all frames, good or bad.
-        messages: Messages for the user: a CDTP2 one counts once a record.
-        queued: Wire messages that wait for the user.
-        queued_bytes: What they take: their bytes, and 64 for each frame.
+        received: Messages read from the sockets.
+        accepted: Valid ones.
+        dropped: Malformed ones by kind; only kinds that occurred.
+        bytes: Bytes of all frames, malformed messages included.
+        messages: Messages for the user; a CDTP2 message counts once per record.
+        queued: Wire messages waiting for the user.
+        queued_bytes: Their bytes, and 64 for each frame.
         duplicate_keys: Keys that a tags map held more than once; the last one wins.
-        chirp_dropped: CHIRP datagrams that were none.
-        senders: By name, cut at 200 bytes; at most 1000.
-        runs: The ``run_id`` of each of these that is in a run, empty if it said none.
-        capture_lost: Rows the capture could not keep up with.
-        refused: CURVE clients that were not let in.
-        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+        chirp_dropped: Invalid CHIRP datagrams.
+        senders: Counters by sender name; names are cut at 200 bytes, and there are at most 1000.
+        runs: The ``run_id`` of each sender that is in a run; empty if the BOR has none.
+        capture_lost: Rows dropped because the capture could not keep up.
+        refused: CURVE clients that were refused.
+        turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
     received: int
@@ -182,34 +182,34 @@ class Receiving(Role):
 
     @property
     def stats(self) -> ReceiverStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         return receiver_stats(self._receiver.stats())
 
     def limit(self, count: int | None) -> None:
-        """Reads no more after so many wire messages in all, bad ones too; None reads on."""
+        """Stops reading after this many wire messages in total, malformed ones included; None continues."""
         self._receiver.limit(count)
 
 
 class Receiver(Receiving, BlockingRole):
     """Receives from senders, fair among its endpoints (CDTP-16, CDTP-17).
 
-    Iterate over it, or call `receive`. A slow reader loses nothing: a full queue stops the reading of sockets, and the
-    senders feel it. What is no message is counted, logged and handed to `on_drop`, and the next good one arrives.
+    Iterate over it, or call `receive`. A slow reader loses nothing: when the queue is full, sockets are not read, which slows
+    the senders down. Malformed messages are counted, logged and passed to `on_drop`.
 
     Args:
-        accept: The header that is a message, or several; others are dropped as ``unsupported_version``.
+        accept: One or more headers to accept; others are dropped as ``unsupported_version``.
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
-        limit: Read no more after so many wire messages; see `limit`.
-        message_limit: Read no more once so many messages are there to be handed out: a CDTP2 message counts once a record,
-            and what is no message does not.
+        limit: Stop reading after this many wire messages; see `limit`.
+        message_limit: Stop reading once this many messages are queued or handed out: a CDTP2 message counts once per
+            record, a malformed one not.
         group: Find senders in this group by CHIRP, now and later, in place of ``bind`` and ``connect`` (CDTP-16). Each is
             dialled once and followed when it comes back on another port; one that departs is read until it is quiet for
             250 ms, at most for 1 s, and let go. `endpoints` has those that are dialled now, up to 256.
         senders: Their names, by which they are chosen; all of the group if None.
         chirp: As for a sender; a receiver announces nothing, and hears and asks both ways.
         chirp_port: The UDP port.
-        **options: Where it listens or dials, how much waits, what it records: ``bind``, ``connect``, ``curve``, ``queue_messages``,
+        **options: Endpoints, queues and capture: ``bind``, ``connect``, ``curve``, ``queue_messages``,
             ``capture`` and more, each in `trunkline.RoleOptions`.
 
     Raises:
@@ -229,10 +229,10 @@ class Receiver(Receiving, BlockingRole):
         """Waits for a message.
 
         Args:
-            timeout_s: How long; None for ever, 0 not at all.
+            timeout_s: How long to wait; None for no limit, 0 to return at once.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
             ClosedError: The receiver is closed.
         """
         return self._receiver.receive(timeout_s)
@@ -242,11 +242,11 @@ class Receiver(Receiving, BlockingRole):
         return self._receiver
 
     def stop(self, *, drain_s: float = 5.0) -> None:
-        """Lets iteration end by itself: takes no new senders, hands out what has arrived, at most for `drain_s`."""
+        """Ends iteration in order: accepts no new senders, and hands out what has arrived for at most `drain_s` seconds."""
         self._receiver.close(drain_s)
 
     def close(self) -> None:
-        """Closes the sockets; with a capture, records what has arrived first. Messages not read are given up."""
+        """Closes the sockets; with a capture, records what has arrived first. Unread messages are dropped."""
         self._receiver.close(self._grace_s)
         self._receiver.join()
         self._receiver.give_up()

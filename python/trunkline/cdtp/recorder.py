@@ -30,19 +30,19 @@ class RecorderStats:
     """Counters of a recorder since its start.
 
     Attributes:
-        received: Whole messages off the sockets.
-        accepted: Good ones.
-        dropped: Ones that do not decode, by kind; they are recorded like any other.
-        bytes: Bytes of all frames, good or bad.
+        received: Messages read from the sockets.
+        accepted: Valid ones.
+        dropped: Malformed ones by kind; they are recorded like the others.
+        bytes: Bytes of all frames, malformed messages included.
         recorded: Rows handed to the capture.
-        durable: Rows safe on disk, whatever happens.
+        durable: Rows synced to disk.
         segments: Segments published, for readers of Parquet to see.
         duplicate_keys: Keys that a tags map held more than once.
-        chirp_dropped: CHIRP datagrams that were none.
-        senders: By name, cut at 200 bytes; at most 1000.
-        runs: The ``run_id`` of each of these that is in a run, empty if it said none.
-        refused: CURVE clients that were not let in.
-        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+        chirp_dropped: Invalid CHIRP datagrams.
+        senders: Counters by sender name; names are cut at 200 bytes, and there are at most 1000.
+        runs: The ``run_id`` of each sender that is in a run; empty if the BOR has none.
+        refused: CURVE clients that were refused.
+        turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
     received: int
@@ -183,7 +183,7 @@ class _Recording(Role):
 
     @property
     def stats(self) -> RecorderStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         counts = self._recorder.stats()
         own = {name: counts[name] for name in RecorderStats.__dataclass_fields__ if name in counts}
         return RecorderStats(**{**own, "senders": sender_counts(counts)})
@@ -205,11 +205,11 @@ class Recorder(_Recording, BlockingRole):
     reading, which the senders feel; a full or failing one ends it, and what was durable stays readable.
 
     Args:
-        path: The capture directory; made if it does not exist, continued if it does.
-        accept: The header that is a message, or several; others have an error in their row.
+        path: The capture directory; created if it does not exist, continued if it does.
+        accept: One or more headers to accept; others have an error in their row.
         strict: Whether bytes after a header are an error (CDTP-10).
         on_drop: Called with a `trunkline.Dropped` for each message that does not decode, in a thread of its own.
-        limit: Read no more after so many messages.
+        limit: Stop reading after this many messages.
         segment_bytes: The frame bytes of one segment file, at most. None: 256 MiB.
         segment_s: The age at which a segment is published, in seconds. None: 60.
         keep_bytes: The bytes that the capture may take on disk. What is more is deleted, whole segments, the oldest first;
@@ -226,7 +226,7 @@ class Recorder(_Recording, BlockingRole):
         senders: As for `Receiver`.
         chirp: As for `Receiver`.
         chirp_port: As for `Receiver`.
-        **options: Where it listens or dials, how much waits: ``bind``, ``connect``, ``curve``, ``queue_messages`` and more,
+        **options: Endpoints and queues: ``bind``, ``connect``, ``curve``, ``queue_messages`` and more,
             each in `trunkline.SocketOptions`.
 
     Raises:
@@ -237,7 +237,7 @@ class Recorder(_Recording, BlockingRole):
     def wait(
         self, *, count: int | None = None, idle_s: float | None = None, timeout_s: float | None = None
     ) -> Literal["count", "idle"]:
-        """Waits until enough has come in, or nothing more does.
+        """Waits until enough messages have arrived, or none arrive any more.
 
         Args:
             count: Rows in all since the start, undecodable ones too; after them nothing more is read until the next wait.
@@ -245,10 +245,10 @@ class Recorder(_Recording, BlockingRole):
             timeout_s: How long to wait at most.
 
         Returns:
-            Which of the two it was.
+            Which of the two happened.
 
         Raises:
-            TimeoutError: It was neither.
+            TimeoutError: Neither happened in time.
             ClosedError: The recorder was closed.
         """
         self._recorder.check_open()
@@ -259,11 +259,11 @@ class Recorder(_Recording, BlockingRole):
         return watch.result
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Makes all received so far safe on disk."""
+        """Makes everything received so far durable."""
         self._flush(publish=False, timeout_s=timeout_s)
 
     def publish(self, *, timeout_s: float | None = None) -> None:
-        """Makes all received so far safe on disk and visible to readers of Parquet."""
+        """Makes everything received so far durable, and visible to readers of Parquet."""
         self._flush(publish=True, timeout_s=timeout_s)
 
     def _flush(self, *, publish: bool, timeout_s: float | None) -> None:

@@ -40,13 +40,13 @@ class SenderStats:
     """Counters of a sender since its start. A record of CDTP2 counts as a message, and so does a BOR or an EOR.
 
     Attributes:
-        sent: Messages the transport has taken.
-        queued: Messages that wait; once closed, those that were never sent.
-        queued_bytes: What they take: their bytes, and 64 for each frame.
+        sent: Messages handed to the transport.
+        queued: Messages waiting to be sent; once closed, those that were never sent.
+        queued_bytes: Their bytes, and 64 for each frame.
         at_risk: Wire messages that may have been lost when a receiver went, at least (CDTP-18).
-        capture_lost: Rows the capture could not keep up with.
-        refused: CURVE clients that were not let in.
-        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+        capture_lost: Rows dropped because the capture could not keep up.
+        refused: CURVE clients that were refused.
+        turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
     sent: int
@@ -127,7 +127,7 @@ class Sending(Role):
 
     @property
     def stats(self) -> SenderStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         return SenderStats(**self._sender.stats())
 
     def _data(self, payload: Parts, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
@@ -238,8 +238,8 @@ class Sender(Sending, BlockingRole):
         name: The sender's name, in every header (CDTP-04).
         header: Which header to write: the specification's ("S") or that of released Constellation peers
             ("A": 0.1 to 0.3, "B": 0.4 to 0.5, "2": 0.6 and later).
-        overflow: What a full queue does to `send`: it waits, or it raises at once.
-        linger_s: How long `close` may go on sending (CDTP-19).
+        overflow: What `send` does when the queue is full: block, or raise at once.
+        linger_s: How long `close` may continue sending (CDTP-19).
         batch_bytes: With header 2, data messages go together until their records take more bytes than this; a larger
             one goes alone. 0: each goes alone.
         batch_s: The longest a message waits for others, in seconds. 0: not at all.
@@ -248,7 +248,7 @@ class Sender(Sending, BlockingRole):
         chirp: How the offer goes out, by "multicast" or "broadcast".
         chirp_lower_case: Whether it carries the hashes of the names in lower case.
         chirp_port: The UDP port.
-        **options: Where it listens or dials, how much waits, what it records: ``bind``, ``connect``, ``curve``, ``queue_messages``,
+        **options: Endpoints, queues and capture: ``bind``, ``connect``, ``curve``, ``queue_messages``,
             ``capture`` and more, each in `trunkline.RoleOptions`.
 
     Raises:
@@ -289,7 +289,7 @@ class Sender(Sending, BlockingRole):
             timeout_s: How long to wait for room in the queue.
 
         Raises:
-            LocalProtocolError: The header knows no runs, or one is on.
+            LocalProtocolError: The header does not support runs, or a run is in progress.
         """
         self._put(self._begin(config or {}), timeout_s)
         self._in_run = True
@@ -298,11 +298,11 @@ class Sender(Sending, BlockingRole):
         """Ends the run with an EOR message (CDTP-21).
 
         Args:
-            metadata: What there is to say about the run.
+            metadata: The metadata of the run.
             timeout_s: How long to wait for room in the queue.
 
         Raises:
-            LocalProtocolError: There is no run.
+            LocalProtocolError: No run is in progress.
         """
         self._put(self._end(metadata or {}), timeout_s)
         self._in_run = False
@@ -311,7 +311,7 @@ class Sender(Sending, BlockingRole):
         """Sends what waits for others to go with, and waits until the transport has taken everything.
 
         Args:
-            timeout_s: How long; None for ever.
+            timeout_s: How long to wait; None for no limit.
 
         Raises:
             TimeoutError: It has not; `.unsent` says how many messages are left.

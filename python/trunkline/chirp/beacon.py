@@ -145,7 +145,7 @@ class _Beaconing(Role):
 
     @property
     def stats(self) -> BeaconStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         return BeaconStats(**self._beacon.stats())
 
     def offer(self, service: Service, port: int) -> None:
@@ -217,7 +217,7 @@ class Beacon(_Beaconing, BlockingRole):
             before do. Both are heard.
         lower_case: Whether they carry hashes of names in lower case, as releases from 0.7 have them (CHIRP-03). Both match.
         names: Names of other hosts, which their hashes are to be recognised by.
-        on_drop: Called with a `trunkline.Dropped` for each datagram that came to nothing, in the thread that reads.
+        on_drop: Called with a `trunkline.Dropped` for each invalid datagram, in the thread that reads.
         port: The UDP port.
 
     Raises:
@@ -228,10 +228,10 @@ class Beacon(_Beaconing, BlockingRole):
         """Waits for an event.
 
         Args:
-            timeout_s: How long; None for ever, 0 not at all.
+            timeout_s: How long to wait; None for no limit, 0 to return at once.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
             ClosedError: The beacon is closed.
         """
         return _event(self._beacon.receive(timeout_s))

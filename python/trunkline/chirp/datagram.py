@@ -33,7 +33,7 @@ class Message:
         group: The group it is meant for, as `hash_name` has it.
         host: The host it comes from, as `hash_name` has it.
         service: The service it is about.
-        port: The TCP port of the service; a request has none to tell.
+        port: The TCP port of the service; 0 in a request.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ def decode(frames: Frame | Iterable[Frame]) -> Message:
         frames: The datagram, or a sequence with it as its one frame.
 
     Raises:
-        DecodeError: It is no message (CHIRP-07).
+        DecodeError: The datagram is malformed (CHIRP-07).
     """
     kind, group, host, service, port = _chirp.decode(frames)
     return Message(kind, group, host, Service(service), port)

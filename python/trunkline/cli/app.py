@@ -10,9 +10,9 @@ import typer
 
 from trunkline._native import __version__
 from trunkline.cli import capture, cdt, cdtp, chirp, dcp, demo, keygen, mc0, middleware, mtl, nats_server, spark
-from trunkline.cli.ending import log_as_json
 from trunkline.cli.family import Family
 from trunkline.cli.options import example
+from trunkline.cli.telling import log_as_json
 
 __all__ = ["app"]
 

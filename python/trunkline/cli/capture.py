@@ -9,6 +9,7 @@ import typer
 
 from trunkline import errors
 from trunkline._text import amount, span
+from trunkline.cli.apart import apart
 from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
 from trunkline.cli.family import Family
@@ -17,6 +18,7 @@ from trunkline.cli.options import Json, example, listed
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting
+from trunkline.cli.signals import CUT_OFF, Stopping
 from trunkline.cli.tables import Decoding
 from trunkline.cli.whole import whole
 
@@ -131,6 +133,7 @@ def cat(
 
 @app.command(epilog=example("trunkline capture decode run7 run7.parquet --tags run=bigint"))
 @grouped
+@apart
 def decode(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
@@ -151,6 +154,7 @@ def decode(
     )
 )
 @grouped
+@apart
 def export(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The file: .csv, .jsonl, .arrow, .parquet or .h5.")],
@@ -177,6 +181,7 @@ def export(
     epilog=example("trunkline capture report run7 run7.html", "trunkline capture report run7 new.html --since 2h")
 )
 @grouped
+@apart
 def report(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
@@ -191,10 +196,7 @@ def report(
     output = Output(json=as_json)
     with whole(out) as part, Progress("counting (messages)", None) as progress:
         found = capture.report(directory, part, selection=selection, on_progress=progress.at)
-    if output.json:
-        output.event("report", path=str(out), rows=found.rows)
-    else:
-        output.line(str(out))
+    output.result("report", str(out), path=str(out), rows=found.rows)
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:
@@ -244,10 +246,7 @@ def replay(
             **made,
             **endpoints.keywords(),
         )
-    if output.json:
-        output.event("stopped", reason="eof", stats={"sent": sent})
-    else:
-        output.line(f"{sent:,} messages sent")
+    output.result("stopped", f"{sent:,} messages sent", reason="eof", stats={"sent": sent})
 
 
 @app.command("import", epilog=example("trunkline capture import recorded.jsonl.gz --capture run7"))
@@ -264,11 +263,16 @@ def import_(
     from trunkline import capture as room
 
     output = Output(json=as_json)
-    messages = room.import_(files, capture, private=private)
-    if output.json:
-        output.event("imported", messages=messages, capture=str(capture))
-    else:
-        output.line(f"{messages:,} messages imported into {capture}")
+    with Stopping() as stopping, Progress("importing (messages)", None) as progress:
+
+        def look_up(messages: int) -> None:
+            if stopping.stopped:
+                raise typer.Exit(CUT_OFF)
+            progress.at(messages)
+
+        messages = room.import_(files, capture, private=private, on_progress=look_up)
+    text = f"{messages:,} messages imported into {capture}"
+    output.result("imported", text, messages=messages, capture=str(capture))
 
 
 @app.command(epilog=example("trunkline capture recover run7"))
@@ -302,10 +306,8 @@ def verify(directory: Directory, *, as_json: Json = False) -> None:
     found = capture.verify(directory)
     counts = {"segments": found.segments, "messages": found.messages, "unchecked": found.unchecked}
     for problem in found.problems:
-        if output.json:
-            output.event("problem", path=str(problem.path), what=problem.what)
-        else:
-            output.line(f"{problem.path}: {problem.what}")
+        text = f"{problem.path}: {problem.what}"
+        output.result("problem", text, path=str(problem.path), what=problem.what)
     if output.json:
         output.event("verified", **counts, problems=len(found.problems))
     elif not found.problems:

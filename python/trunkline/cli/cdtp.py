@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -15,8 +16,8 @@ import typer
 
 from trunkline import errors
 from trunkline._text import counted
+from trunkline.cli import running
 from trunkline.cli.content import Content, Printer, Said
-from trunkline.cli.ending import CUT_OFF, Stopped, Stopping
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Segments, Sockets, Source, grouped
 from trunkline.cli.lines import lines
@@ -27,7 +28,6 @@ from trunkline.cli.options import (
     Group,
     Idle,
     Json,
-    Pace,
     StatsInterval,
     encodable,
     ending_after,
@@ -35,17 +35,17 @@ from trunkline.cli.options import (
     span,
 )
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
+from trunkline.cli.signals import CUT_OFF, Stopping
 from trunkline.cli.streaming import Lines
 
 if TYPE_CHECKING:
-    from trunkline.cdtp import Message, Receiver, Recorder, Sender
+    from trunkline.cdtp import Message, Receiver, Sender
 
 app = typer.Typer(
     cls=Family, help="CDTP: one sender streams data to one receiver.", no_args_is_help=True, rich_markup_mode=None
 )
-
-_LOOK_S = 0.05
 
 
 class Header(StrEnum):
@@ -118,7 +118,6 @@ def send(
     from trunkline import cdtp
 
     output = Output(json=as_json)
-    reason: Reason = "eof"
     with Stopping(tells=not as_json) as stopping:
         sender = cdtp.Sender(
             name,
@@ -132,13 +131,8 @@ def send(
             **endpoints.keywords(),
         )
         output.ready("cdtp.sender", endpoints.real(sender.endpoints), "sending to")
-        try:
-            with stopping.interrupting():
-                _send_all(sender, files, tags, Pace(lambda: output.stats(sender.stats), stats_interval, timeout))
-        except Stopped:
-            reason = "signal"
-        except _UntakenError:
-            reason = "timeout"
+        pace = Pace(stopping, lambda: output.stats(sender.stats), stats_interval, timeout)
+        reason = _Sending(sender, pace).send_all(files, tags)
         unsent = 0
         try:
             sender.close()
@@ -150,32 +144,42 @@ def send(
         raise typer.Exit(1 if reason == "timeout" else CUT_OFF)
 
 
-class _UntakenError(Exception):
-    """Nothing was taken for too long."""
+class _Sending:
+    """Files on their way to receivers."""
 
+    def __init__(self, sender: Sender, pace: Pace) -> None:
+        self._sender = sender
+        self._pace = pace
+        self._ended: Reason | None = None
 
-def _look_up(sender: Sender, pace: Pace) -> None:
-    pace.look_up()
-    pace.saw_progress(sender.stats.sent)
-    if pace.idle:
-        raise _UntakenError
+    def send_all(self, files: Sequence[Path], tags: dict[str, Any]) -> Reason:
+        """Sends everything and waits until the transport has it, nothing is taken for too long, or a signal comes."""
+        for payload in self._payloads(files):
+            self._until_done(functools.partial(self._sender.send, payload, tags=tags))
+        self._until_done(self._sender.flush)
+        return self._ended or "eof"
 
+    def _payloads(self, files: Sequence[Path]) -> Iterator[bytes]:
+        for file in files:
+            if str(file) == "-":
+                yield from lines(self._goes_on)
+            elif self._ended is None:
+                yield file.read_bytes()
 
-def _send_all(sender: Sender, files: Sequence[Path], tags: dict[str, Any], pace: Pace) -> None:
-    """Sends everything and waits until the transport has it."""
-    for payload in _payloads(files, pace):
-        sent = False
-        while not sent:
+    def _until_done(self, step: Callable[..., object]) -> None:
+        while self._goes_on():
             with suppress(errors.TimeoutError):
-                sender.send(payload, tags=tags, timeout_s=pace.wait_s())
-                sent = True
-            _look_up(sender, pace)
-    drained = False
-    while not drained:
-        with suppress(errors.TimeoutError):
-            sender.flush(timeout_s=pace.wait_s(_LOOK_S))
-            drained = True
-        _look_up(sender, pace)
+                step(timeout_s=self._pace.wait_s())
+                return
+
+    def _goes_on(self) -> bool:
+        self._pace.look_up()
+        self._pace.saw_progress(self._sender.stats.sent)
+        if self._pace.stopped:
+            self._ended = "signal"
+        elif self._pace.idle:
+            self._ended = "timeout"
+        return self._ended is None
 
 
 def _need_files(files: Sequence[Path]) -> None:
@@ -188,14 +192,6 @@ def _need_files(files: Sequence[Path]) -> None:
         if file.is_dir():
             message = f"{str(file)!r} is a directory."
             raise typer.BadParameter(message, param_hint="FILE")
-
-
-def _payloads(files: Sequence[Path], pace: Pace) -> Iterator[bytes]:
-    for file in files:
-        if str(file) == "-":
-            yield from lines(pace)
-        else:
-            yield file.read_bytes()
 
 
 def _tags(given: Sequence[str]) -> dict[str, Any]:
@@ -247,13 +243,12 @@ def receive(
     made = sockets.keywords()
     from trunkline import cdtp
 
-    pace = Pace(lambda: output.stats(receiver.stats), stats_interval, idle)
     with (
         Stopping(tells=not as_json) as stopping,
         cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver,
     ):
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
-        stopping.calls(lambda: receiver.stop(drain_s=drain_seconds))
+        pace = Pace(stopping, lambda: output.stats(receiver.stats), stats_interval, idle)
         printing = _Printing(receiver, printer)
         doing = " ".join(("receiving from", *source.real(receiver.endpoints))) + source.words
         with watching(output, lambda: receiver.stats, doing=doing, prints=True, count=count, counted="messages"):
@@ -273,7 +268,12 @@ class _Printing:
 
     def run(self, count: int | None, stopping: Stopping, drain_s: float, pace: Pace) -> Reason:
         with self._printer.output.holding():
+            is_stopped = False
             while count is None or self.printed < count:
+                if stopping.stopped and not is_stopped:
+                    # What has arrived is still printed.
+                    is_stopped = True
+                    self._receiver.stop(drain_s=drain_s)
                 if stopping.overdue(drain_s):
                     return "signal"
                 try:
@@ -357,24 +357,11 @@ def record(
     ):
         doing = f"recording to {capture} from{source.words}"
         output.ready("cdtp.recorder", source.real(recorder.endpoints), doing)
-        try:
-            where = " ".join((doing, *source.real(recorder.endpoints)))
-            shown = watching(output, lambda: recorder.stats, doing=where, count=count, capture=capture)
-            with stopping.interrupting(), shown:
-                reason = _wait(recorder, count, Pace(lambda: output.stats(recorder.stats), stats_interval, idle))
-        except Stopped:
-            reason = "signal"
+        where = " ".join((doing, *source.real(recorder.endpoints)))
+        pace = Pace(stopping, lambda: output.stats(recorder.stats), stats_interval, idle)
+        with watching(output, lambda: recorder.stats, doing=where, count=count, capture=capture):
+            wait = functools.partial(recorder.wait, count=count)
+            reason = running.recorded(wait, lambda: recorder.stats.received, pace)
         recorder.close(drain_s=drain_seconds)
         stats = recorder.stats
         output.stopped(reason, stats, f"{counted(stats.recorded, 'wire message')} recorded")
-
-
-def _wait(recorder: Recorder, count: int | None, pace: Pace) -> Reason:
-    while True:
-        try:
-            return recorder.wait(count=count, timeout_s=pace.wait_s())
-        except errors.TimeoutError:
-            pace.saw_progress(recorder.stats.received)
-        if pace.idle:
-            return "idle"
-        pace.look_up()

@@ -11,10 +11,11 @@ import typer
 
 from trunkline import errors
 from trunkline._text import readable
-from trunkline.cli.ending import Stopping
 from trunkline.cli.family import Family
-from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, Pace, StatsInterval, encodable, example, span
+from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, StatsInterval, encodable, example, span
 from trunkline.cli.output import Output
+from trunkline.cli.pace import Pace
+from trunkline.cli.signals import Stopping
 
 if TYPE_CHECKING:
     from trunkline.chirp import Beacon, Event
@@ -60,8 +61,7 @@ def watch(
         for service in chirp.Service:
             beacon.request(service)
         output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at")
-        stopping.calls(beacon.stop)
-        _print_all(beacon, Pace(lambda: output.stats(beacon.stats), stats_interval), output)
+        _print_all(beacon, Pace(stopping, lambda: output.stats(beacon.stats), stats_interval), output)
         output.stopped("signal", beacon.stats)
 
 
@@ -83,8 +83,7 @@ def offer(
     with Stopping(tells=not as_json) as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
         beacon.offer(room.Service[service.name], port)
         output.ready("chirp.beacon", beacon.endpoints, f"offering {service.value} at port {port} to {group} from")
-        stopping.calls(beacon.stop)
-        _print_all(beacon, Pace(lambda: output.stats(beacon.stats), stats_interval), output)
+        _print_all(beacon, Pace(stopping, lambda: output.stats(beacon.stats), stats_interval), output)
         output.stopped("signal", beacon.stats)
 
 
@@ -123,21 +122,15 @@ def list_(
 
 
 def _print_all(beacon: Beacon, pace: Pace, output: Output) -> None:
-    """Prints until the beacon is stopped."""
-    while True:
-        try:
+    """Prints until a signal comes."""
+    while not pace.stopped:
+        with suppress(errors.TimeoutError):
             _print(beacon.receive(timeout_s=pace.wait_s()), output)
-        except errors.TimeoutError:
-            pass
-        except errors.ClosedError:
-            return
         pace.look_up()
 
 
 def _print(event: Event, output: Output) -> None:
     service = event.service.name.lower()
-    if output.json:
-        output.event(event.kind, host=event.host, name=event.name, service=service, endpoint=event.endpoint)
-    else:
-        where = "" if event.endpoint is None else f" {event.endpoint}"
-        output.line(f"{event.kind} {readable(event.name or event.host)} {service}{where}")
+    where = "" if event.endpoint is None else f" {event.endpoint}"
+    text = f"{event.kind} {readable(event.name or event.host)} {service}{where}"
+    output.result(event.kind, text, host=event.host, name=event.name, service=service, endpoint=event.endpoint)

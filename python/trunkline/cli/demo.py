@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from trunkline.cli.apart import apart
 from trunkline.cli.options import Json
 from trunkline.cli.output import Output
 
 
+@apart
 def demo(
     *,
     output: Annotated[

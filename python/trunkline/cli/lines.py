@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import typer
 
-from trunkline.cli.options import Pace
+from trunkline.cli.pace import LOOK_S
 
 __all__ = ["given", "lines", "stands_for_stdin"]
-
-# A signal that comes just before a wait of Python's own does not end it.
-_SLICE_S = 0.2
 
 
 def given(data: Sequence[str]) -> list[bytes]:
@@ -44,25 +41,28 @@ def stands_for_stdin(data: Sequence[bytes], count: int | None, one: str) -> bool
     return is_stdin
 
 
-def lines(pace: Pace) -> Iterator[bytes]:
-    """The lines that come in, while the counters go on being told."""
+def lines(goes_on: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
+    """The lines that come in, until there are no more.
+
+    Args:
+        goes_on: Is asked many times a second; where it says no, what has come of a line is none.
+    """
     if sys.stdin is None:
         return
     fd = sys.stdin.fileno()
     rest = bytearray()
-    while True:
-        ready, _, _ = select.select([fd], [], [], pace.wait_s(_SLICE_S))
-        pace.look_up()
+    while goes_on():
+        ready, _, _ = select.select([fd], [], [], LOOK_S)
         if not ready:
             continue
         data = os.read(fd, 1 << 16)
         if not data:
-            break
+            if rest:
+                yield bytes(rest)
+            return
         # Only what is new is searched: a line may be as long as it likes.
         end, *more = data.split(b"\n")
         rest += end
         for line in more:
             yield bytes(rest.removesuffix(b"\r"))
             rest = bytearray(line)
-    if rest:
-        yield bytes(rest)

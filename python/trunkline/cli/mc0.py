@@ -15,18 +15,20 @@ import typer
 
 from trunkline import errors
 from trunkline._text import counted
+from trunkline.cli import running
 from trunkline.cli.content import Content, Printer, Said
-from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.family import Family
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.lines import given, lines, stands_for_stdin
-from trunkline.cli.options import DrainSeconds, Idle, Json, Pace, StatsInterval, dials, ending_after, example, span
+from trunkline.cli.options import DrainSeconds, Idle, Json, StatsInterval, dials, ending_after, example, span
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
 from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
+from trunkline.cli.signals import Stopping, closing
 
 if TYPE_CHECKING:
     from trunkline.mc0 import Connector, Message
@@ -80,16 +82,16 @@ def subscribe(
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0
 
-    pace = Pace(lambda: output.stats(connector.stats), stats_interval, idle)
     reason: Reason = "signal"
     with (
         Stopping(tells=not as_json) as stopping,
         mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
+        pace = Pace(stopping, lambda: output.stats(connector.stats), stats_interval, idle)
         printing = Printing(connector.receive, functools.partial(_show, printer), count)
+        subscribe = functools.partial(connector.subscribe, *topics, timeout_s=idle)
         try:
-            with stopping.interrupting():
-                connector.subscribe(*topics, timeout_s=idle)
+            if running.began(subscribe, functools.partial(connector.close, drain_s=0.0), pace):
                 output.ready("mc0.connector", connect, f"subscribed to {counted(len(topics), 'topic')} at")
                 pace.saw()
                 doing = f"mc0.connector {' '.join(topics)}"
@@ -97,10 +99,10 @@ def subscribe(
                     output, lambda: connector.stats, doing=doing, prints=True, count=count, counted="messages"
                 ):
                     reason = printing.run(pace)
+                if reason == "signal":
+                    printing.drain()
         except errors.TimeoutError:
             reason = "idle"
-        except Stopped:
-            printing.drain()
         connector.close(drain_s=drain_seconds)
         output.stopped(reason, connector.stats, f"{counted(printing.printed, 'message')} printed")
 
@@ -167,9 +169,10 @@ def publish(
 
     output = Output(json=as_json)
     total = None if is_stdin else count or 1
-    bodies = ([line] for line in lines(Pace(lambda: None, None))) if is_stdin else itertools.repeat(frames, total or 1)
+    bodies = ([line] for line in lines()) if is_stdin else itertools.repeat(frames, total or 1)
     with (
         mc0.Connector(connect=connect, **made, **recorded) as connector,
+        closing(functools.partial(connector.close, drain_s=0.0)),
         Progress(f"putting to {topic}", total) as progress,
     ):
         publishing = _Publishing(connector, topic, headers, timeout, output, progress)
@@ -178,10 +181,7 @@ def publish(
         else:
             publishing.confirm_all(bodies, in_flight)
         published = publishing.published()
-    if as_json:
-        output.stopped("eof" if is_stdin else "count", published)
-    else:
-        output.note(_summary(published, confirmed=not no_confirm))
+    output.summary("eof" if is_stdin else "count", published, _summary(published, confirmed=not no_confirm))
     if published.errors or published.timeouts:
         raise typer.Exit(1)
 
@@ -267,19 +267,14 @@ class _Publishing:
             self._timed_out(index)
         except errors.MiddlewareError as error:
             self._errors += 1
-            if self._output.json:
-                self._output.event("error", index=index, topic=self._topic, text=error.text)
-            else:
-                self._output.note(f"message {index} was refused: {error}")
+            refused = f"message {index} was refused: {error}"
+            self._output.remark("error", refused, index=index, topic=self._topic, text=error.text)
         else:
             self._latencies_ms.append(latency_ms)
 
     def _timed_out(self, index: int) -> None:
         self._timeouts += 1
-        if self._output.json:
-            self._output.event("timeout", index=index)
-        else:
-            self._output.note(f"message {index} was not taken within {self._timeout_s:g} s")
+        self._output.remark("timeout", f"message {index} was not taken within {self._timeout_s:g} s", index=index)
 
     def published(self) -> _Published:
         rate = round(self._put / (time.monotonic() - self._start), 1)
@@ -319,14 +314,11 @@ def topics(
         connector.subscribe(_STATUS, timeout_s=timeout)
         status = json.loads(b"".join(connector.receive(timeout_s=timeout).body))
     found = [topic for topic in status["topics"] if topic["topic"] != _STATUS]
-    if output.json:
-        for topic in found:
-            output.event("topic", **topic)
-        return
-    output.table(_TOPIC_COLUMNS, [[topic[name] for name in _TOPIC_COLUMNS] for topic in found])
-    # One of them is who asks.
-    clients = counted(status["clients"] - 1, "client")
-    output.note(f"{clients}; {status['received']:,} messages received, {status['messages']:,} passed on")
+    output.listing("topic", _TOPIC_COLUMNS, found)
+    if not output.json:
+        # One of them is who asks.
+        clients = counted(status["clients"] - 1, "client")
+        output.note(f"{clients}; {status['received']:,} messages received, {status['messages']:,} passed on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,29 +349,21 @@ def ping(
     latencies_ms = []
     with (
         mc0.Connector(connect=connect, **made, **recorded) as connector,
+        closing(functools.partial(connector.close, drain_s=0.0)),
         Progress("asking the middleware", count) as progress,
     ):
         for index in range(count):
             try:
                 latency_ms = round(connector.ping(timeout_s=timeout) * 1000, 3)
             except errors.TimeoutError:
-                if output.json:
-                    output.event("timeout", index=index)
-                else:
-                    output.note(f"ping {index} was not answered within {timeout:g} s")
+                output.remark("timeout", f"ping {index} was not answered within {timeout:g} s", index=index)
             else:
                 latencies_ms.append(latency_ms)
-                if output.json:
-                    output.event("pong", index=index, latency_ms=latency_ms)
-                else:
-                    output.line(f"{latency_ms} ms")
+                output.result("pong", f"{latency_ms} ms", index=index, latency_ms=latency_ms)
             progress.at(index + 1)
     replies = len(latencies_ms)
     pinged = _Pinged(count, replies, count - replies, Latency.of(latencies_ms))
-    if output.json:
-        output.stopped("count", pinged)
-    else:
-        answers = f"{replies:,} of {count:,} answered"
-        output.note(f"{answers}; {pinged.latency_ms}" if replies else answers)
+    answers = f"{replies:,} of {count:,} answered"
+    output.summary("count", pinged, f"{answers}; {pinged.latency_ms}" if replies else answers)
     if pinged.timeouts:
         raise typer.Exit(1)

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from trunkline.cli import running
-from trunkline.cli.ending import Stopping
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
 from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example, listens
 from trunkline.cli.output import Output
+from trunkline.cli.signals import Stopping
 
 EXAMPLE = example(
     "trunkline mc0 middleware --bind tcp://0.0.0.0:61616 --curve-secret bus.key_secret --curve-allow keys --policy policy.toml"

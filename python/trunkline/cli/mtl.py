@@ -87,10 +87,7 @@ def list_(*, file: File, as_json: Json = False) -> None:
 
     out = Output(json=as_json)
     for name in Users.read(file):
-        if as_json:
-            out.event("user", name=name)
-        else:
-            out.line(name)
+        out.result("user", name, name=name)
 
 
 def _password(name: str) -> str:

@@ -18,17 +18,19 @@ import typer
 
 from trunkline import errors
 from trunkline._text import counted
+from trunkline.cli import running
 from trunkline.cli.content import Content, Printer, Said
-from trunkline.cli.ending import Stopped, Stopping
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.lines import given, lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval
-from trunkline.cli.options import Idle, Json, Pace, StatsInterval, dials, encodable, example, span
+from trunkline.cli.options import Idle, Json, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
 from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
+from trunkline.cli.signals import Stopping, closing
 
 if TYPE_CHECKING:
     from trunkline import mtl
@@ -170,18 +172,16 @@ def send(
     output = Output(json=as_json)
     total = None if is_stdin else len(bodies) * (count or 1)
     repeated = itertools.chain.from_iterable(itertools.repeat(bodies, count or 1))
-    contents: Iterable[bytes] = lines(Pace(lambda: None, None)) if is_stdin else repeated
+    contents: Iterable[bytes] = lines() if is_stdin else repeated
     with (
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
+        closing(client.close),
         client.writer(resource, confirm=confirmed, window=window) as writer,
         Progress(f"sending to {resource}", total) as progress,
     ):
         sending = _Sending(writer, properties, output, progress)
         sent = sending.send_all(contents, login.timeout)
-    if as_json:
-        output.stopped("eof" if is_stdin else "count", sent)
-    else:
-        output.note(_summary(sent, is_confirmed=sending.is_confirmed))
+    output.summary("eof" if is_stdin else "count", sent, _summary(sent, is_confirmed=sending.is_confirmed))
     if sent.rejected or sending.left:
         raise typer.Exit(1)
 
@@ -235,10 +235,7 @@ class _Sending:
         return _Sent(sent, stats.confirmed, stats.rejected, round(sent / seconds, 1), latencies)
 
     def _rejected(self, sequence: int) -> None:
-        if self._output.json:
-            self._output.event("rejected", index=sequence - 1)
-        else:
-            self._output.note(f"content {sequence - 1} was rejected")
+        self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
 
 
 def _summary(sent: _Sent, *, is_confirmed: bool) -> str:
@@ -295,19 +292,19 @@ def receive(
             resources, confirm=confirmed, window=window if count is None else min(window, count or 1)
         ) as reader,
     ):
-        pace = Pace(lambda: output.stats(reader.stats), stats_interval, idle)
+        pace = Pace(stopping, lambda: output.stats(reader.stats), stats_interval, idle)
         printing = Printing(reader.receive, functools.partial(_show, printer), count)
-        try:
-            with stopping.interrupting():
-                for resource in dict.fromkeys(resources):
-                    reader.summon(resource)
-                output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
-                pace.saw()
-                doing = f"mtl.client {' '.join(resources)}"
-                with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):
-                    reason = printing.run(pace)
-        except Stopped:
-            pass
+
+        def summon() -> None:
+            for resource in dict.fromkeys(resources):
+                reader.summon(resource)
+
+        if running.began(summon, reader.close, pace):
+            output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
+            pace.saw()
+            doing = f"mtl.client {' '.join(resources)}"
+            with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):
+                reason = printing.run(pace)
         reader.close()
         output.stopped(reason, reader.stats, f"{counted(printing.printed, 'content')} printed")
 
@@ -366,11 +363,8 @@ def queues(
     with mtl.Client(**who, **made) as client:
         names = client.command("Queue.List").body["queues"]
         found = [client.command("Queue.Info", {"name": name}).body for name in names]
-    if output.json:
-        for queue in found:
-            output.event("queue", **{name: value for name, value in queue.items() if name != "status"})
-    else:
-        output.table(_QUEUE_COLUMNS, [[queue[name] for name in _QUEUE_COLUMNS] for queue in found])
+    found = [{name: value for name, value in queue.items() if name != "status"} for queue in found]
+    output.listing("queue", _QUEUE_COLUMNS, found)
 
 
 @grouped
@@ -401,7 +395,7 @@ def call(
     from trunkline import mtl
 
     output = Output(json=as_json)
-    with mtl.Client(**who, **made, **recorded) as client:
+    with mtl.Client(**who, **made, **recorded) as client, closing(client.close):
         try:
             reply = client.command(command, said)
         except errors.RemoteProtocolError as error:
@@ -410,9 +404,6 @@ def call(
             status, answer = error.status, error.body
         else:
             status, answer = reply.status, reply.body
-    if as_json:
-        output.event("reply", status=status, body=answer)
-    else:
-        output.line(f"{status} {json.dumps(answer, ensure_ascii=False)}")
+    output.result("reply", f"{status} {json.dumps(answer, ensure_ascii=False)}", status=status, body=answer)
     if status >= 400:
         raise typer.Exit(1)

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from trunkline.cli import running
-from trunkline.cli.ending import Stopping
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
 from trunkline.cli.options import DrainSeconds, Json, StatsInterval, encodable, example, listens, span
 from trunkline.cli.output import Output
+from trunkline.cli.signals import Stopping
 
 __all__ = ["EXAMPLE", "Liveness", "PingInterval", "server"]
 

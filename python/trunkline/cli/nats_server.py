@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from trunkline import errors
 from trunkline._extras import how_to_install
-from trunkline.cli.ending import Stopped, Stopping
+from trunkline.cli.lineage import ending_with_parent
 from trunkline.cli.options import Json, example
 from trunkline.cli.output import Output
+from trunkline.cli.pace import LOOK_S
+from trunkline.cli.signals import Stopping
 
 __all__ = ["EXAMPLE", "nats"]
 
@@ -55,20 +56,13 @@ def nats(
     with Stopping(tells=not as_json) as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
         number = port or _free_port()
         server = _Server(number, store if store is not None else Path(scratch) / "jetstream", Path(scratch))
-        reason = "signal"
         try:
-            with stopping.interrupting():
-                server.wait_ready()
+            if server.is_ready(stopping):
                 output.ready("nats", [f"nats://127.0.0.1:{number}"], "serving at")
-                server.wait()
-        except Stopped:
-            pass
+                server.wait(stopping)
         finally:
             server.stop()
-        if as_json:
-            output.event("stopped", reason=reason, stats={})
-        else:
-            output.note(f"stopped ({reason})")
+        output.summary("signal", {}, "stopped (signal)")
 
 
 def _free_port() -> int:
@@ -105,25 +99,29 @@ class _Server:
                 stderr=log,
                 # A Ctrl-C is for us, who then end it.
                 start_new_session=True,
-                preexec_fn=_end_with_parent(os.getpid()),  # noqa: PLW1509 - one system call, before any thread of ours
+                preexec_fn=ending_with_parent(os.getpid()),  # noqa: PLW1509 - one system call, before any thread of ours
             )
 
-    def wait_ready(self) -> None:
-        """Waits until it answers."""
+    def is_ready(self, stopping: Stopping) -> bool:
+        """Waits until it answers; says no if a signal comes before."""
         end = time.monotonic() + _READY_S
         while time.monotonic() < end and self._process.poll() is None:
             # Somebody else may answer at the port.
             if b"Server is ready" in self._log.read_bytes():
-                return
+                return True
+            if stopping.stopped:
+                return False
             time.sleep(0.01)
-        self._fail()
+        return self._fail()
 
-    def wait(self) -> None:
-        """Waits until it ends, which it is not to do."""
-        self._process.wait()
-        self._fail()
+    def wait(self, stopping: Stopping) -> None:
+        """Waits for a signal; that it ends before is an error."""
+        while not stopping.stopped:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(LOOK_S)
+                self._fail()
 
-    def _fail(self) -> None:
+    def _fail(self) -> NoReturn:
         lines = self._log.read_text(errors="replace").splitlines()
         told = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "it says nothing")
         message = f"nats-server does not run: {told.rpartition('] ')[2]}"
@@ -138,20 +136,3 @@ class _Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-
-
-def _end_with_parent(parent: int) -> Callable[[], None] | None:
-    """What a child does so that it ends with us, however we end."""
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    set_parent_death_signal = 1
-
-    def end_with_parent() -> None:
-        prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return end_with_parent

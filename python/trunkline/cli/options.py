@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -24,7 +23,6 @@ __all__ = [
     "Idle",
     "Json",
     "NeededGroup",
-    "Pace",
     "StatsInterval",
     "Tags",
     "decoding_options",
@@ -39,7 +37,6 @@ __all__ = [
 ]
 
 # How late it may be seen that something has come in, where nobody says so.
-_LOOK_S = 0.05
 
 # Thirty years. Beyond, libraries and systems run out of bits one after the other.
 _LONGEST = 1e9
@@ -180,51 +177,3 @@ def example(*commands: str) -> str:
     """The end of a command's help: what to type."""
     # \\b keeps typer from wrapping what is to be copied.
     return "\n\n".join(("Example:", *(f"\b\n  {command}" for command in commands)))
-
-
-class Pace:
-    """When a command that waits looks up: to tell its counters, or because nothing has come in for too long.
-
-    Args:
-        tell: Tells the counters.
-        interval_s: How often.
-        idle_s: How long nothing may come in.
-    """
-
-    def __init__(self, tell: Callable[[], None], interval_s: float | None, idle_s: float | None = None) -> None:
-        self._tell = tell
-        self._interval_s = interval_s
-        self._idle_s = idle_s
-        self._told = self._seen = time.monotonic()
-        self._progress = 0
-
-    def wait_s(self, at_most: float | None = None) -> float | None:
-        """How long to wait before looking up; None for ever."""
-        now = time.monotonic()
-        waits = [] if at_most is None else [at_most]
-        if self._interval_s is not None:
-            waits.append(max(self._told + self._interval_s - now, 0))
-        if self._idle_s is not None:
-            waits.append(min(max(self._seen + self._idle_s - now, 0), _LOOK_S))
-        return min(waits, default=None)
-
-    def look_up(self) -> None:
-        """Tells the counters if it is time to."""
-        if self._interval_s is not None and time.monotonic() >= self._told + self._interval_s:
-            self._told = time.monotonic()
-            self._tell()
-
-    def saw(self) -> None:
-        """Something has come in."""
-        self._seen = time.monotonic()
-
-    def saw_progress(self, count: int) -> None:
-        """So much has come in so far."""
-        if count != self._progress:
-            self._progress = count
-            self.saw()
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing has come in for too long."""
-        return self._idle_s is not None and time.monotonic() >= self._seen + self._idle_s

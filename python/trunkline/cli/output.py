@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 from trunkline._text import readable
-from trunkline.cli.ending import NO_READER, PipeClosed, tell, tell_no_more, tell_what_happened
+from trunkline.cli.ending import PipeClosed
+from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happened
 
 __all__ = ["Output", "encode", "on_terminal", "plain", "text_of_bytes"]
 
@@ -45,9 +46,31 @@ class Output:
             # A name from the network may not be what the terminal can show.
             reconfigure(errors="backslashreplace")
 
-    def event(self, event: str, **fields: Any) -> None:
+    def event(self, event: str, /, **fields: Any) -> None:
         """Prints a line of JSON."""
         self._write(encode({"event": event, **{name: plain(value) for name, value in fields.items()}}))
+
+    def result(self, event: str, text: str, /, **fields: Any) -> None:
+        """Prints a result: a line of JSON for machines, a line of text for people."""
+        if self.json:
+            self.event(event, **fields)
+        else:
+            self.line(text)
+
+    def remark(self, event: str, text: str, /, **fields: Any) -> None:
+        """Tells what is no result: machines as a line of JSON, people on standard error."""
+        if self.json:
+            self.event(event, **fields)
+        else:
+            self.note(text)
+
+    def listing(self, event: str, columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> None:
+        """Prints what was found: a line of JSON each with all of it, or a table of these columns."""
+        if self.json:
+            for one in found:
+                self.event(event, **one)
+        else:
+            self.table(columns, [[one[name] for name in columns] for one in found])
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -123,10 +146,11 @@ class Output:
     def stopped(self, reason: Reason, stats: object, result: str = "") -> None:
         """Says that a role has ended; to people, in words, also what has come of it. That is the last that is said."""
         tell_no_more()
-        if self.json:
-            self.event("stopped", reason=reason, stats=stats)
-        else:
-            self.note("; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
+        self.summary(reason, stats, "; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
+
+    def summary(self, reason: Reason, stats: object, text: str) -> None:
+        """Says how a command with an end of its own has ended, and what has come of it."""
+        self.remark("stopped", text, reason=reason, stats=stats)
 
     def _write(self, text: str | bytes, end: bytes = b"\n") -> None:
         stdout = sys.stdout

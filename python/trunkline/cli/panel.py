@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
 from trunkline._text import amount, readable, short
-from trunkline.cli.ending import NO_READER
 from trunkline.cli.output import Output, on_terminal
+from trunkline.cli.telling import NO_READER
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from trunkline import errors
-from trunkline.cli.options import Pace
 from trunkline.cli.output import Reason
+from trunkline.cli.pace import Pace
 
 __all__ = ["Printing"]
 
@@ -41,8 +41,10 @@ class Printing(Generic[One]):
         return self._count is not None and self.printed >= self._count
 
     def run(self, pace: Pace) -> Reason:
-        """Prints until there were so many, or nothing comes any more."""
+        """Prints until there were so many, nothing comes any more, or a signal does."""
         while not self._is_done:
+            if pace.stopped:
+                return "signal"
             try:
                 one = self._receive(timeout_s=pace.wait_s())
             except errors.TimeoutError:

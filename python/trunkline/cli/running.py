@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from trunkline import errors
-from trunkline.cli.ending import Stopped, Stopping
-from trunkline.cli.options import Pace
-from trunkline.cli.output import Output
+from trunkline.cli.output import Output, Reason
+from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
+from trunkline.cli.signals import Stopping
 
-__all__ = ["Reloading", "Service", "run"]
+__all__ = ["Reloading", "Service", "began", "recorded", "run"]
 
 
 class Service(Protocol):
@@ -47,21 +48,57 @@ def run(
 ) -> None:
     """Says that a role runs, tells its counters now and then, and ends it with the first signal."""
     output.ready(name, role.endpoints, doing)
-    pace = Pace(lambda: output.stats(role.stats), stats_interval)
-    try:
-        with (
-            stopping.interrupting(),
-            watching(output, lambda: role.stats, doing=f"{name} {doing} {' '.join(role.endpoints)}", capture=capture),
-        ):
-            while not _is_over(role, pace.wait_s()):
-                pace.look_up()
-    except Stopped:
-        pass
+    pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
+    where = f"{name} {doing} {' '.join(role.endpoints)}"
+    with watching(output, lambda: role.stats, doing=where, capture=capture):
+        while not pace.stopped and not _is_over(role, pace.wait_s()):
+            pace.look_up()
     role.close(drain_s=drain_s)
     output.stopped("signal", role.stats)
 
 
-def _is_over(role: Service, timeout_s: float | None) -> bool:
+def began(begin: Callable[[], object], close: Callable[[], object], pace: Pace) -> bool:
+    """Does what a role needs to begin, which may take as long as its peer likes; says whether no signal came before.
+
+    Args:
+        begin: What is to be done, in a thread of its own.
+        close: Closes the role, so that it is not done any longer.
+        pace: Says whether a signal has come.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        beginning = threads.submit(begin)
+        while not pace.stopped and not beginning.done():
+            concurrent.futures.wait([beginning], pace.wait_s())
+        if pace.stopped:
+            close()
+        try:
+            beginning.result()
+        except errors.ClosedError:
+            if not pace.stopped:
+                raise
+    return not pace.stopped
+
+
+def recorded(wait: Callable[..., Reason], received: Callable[[], int], pace: Pace) -> Reason:
+    """Waits until a recorder has what it was to record, nothing comes any more, or a signal does.
+
+    Args:
+        wait: Waits for the first of these, at most for `timeout_s`.
+        received: How many messages have come so far.
+        pace: Says when to look up.
+    """
+    while not pace.stopped:
+        try:
+            return wait(timeout_s=pace.wait_s())
+        except errors.TimeoutError:
+            pace.saw_progress(received())
+        if pace.idle:
+            return "idle"
+        pace.look_up()
+    return "signal"
+
+
+def _is_over(role: Service, timeout_s: float) -> bool:
     try:
         role.wait(timeout_s=timeout_s)
     except errors.TimeoutError:

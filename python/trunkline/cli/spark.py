@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trunkline.cli.apart import apart
 from trunkline.cli.family import Family
 from trunkline.cli.groups import grouped
 from trunkline.cli.options import DECODABLE, Json, Tags, decoding_options, example, need_decodable
@@ -48,6 +49,7 @@ class Mode(StrEnum):
     )
 )
 @grouped
+@apart
 def decode(
     capture: Capture,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory of the Parquet table; must not exist yet.")],
@@ -82,10 +84,7 @@ def decode(
         with watched(session, "decoding (tasks)"):
             table.write.parquet(str(part))
         messages = session.read.parquet(str(part)).count()
-    if output.json:
-        output.event("decoded", rows=messages, path=str(out))
-    else:
-        output.line(f"{messages:,} rows in {out}")
+    output.result("decoded", f"{messages:,} rows in {out}", rows=messages, path=str(out))
 
 
 @app.command(
@@ -94,6 +93,7 @@ def decode(
     )
 )
 @grouped
+@apart
 def report(
     capture: Capture,
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
@@ -115,7 +115,4 @@ def report(
         watched(session, "counting (tasks)"),
     ):
         spark.report(keep(_rows(session, capture)), part, name=str(capture))
-    if output.json:
-        output.event("report", path=str(out))
-    else:
-        output.line(str(out))
+    output.result("report", str(out), path=str(out))

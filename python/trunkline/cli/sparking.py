@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trunkline.cli import ending
 from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -25,32 +23,26 @@ __all__ = ["Keep", "selected", "spark_session", "watched"]
 Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 _LOOK_S = 0.25
-_PATIENCE_S = 10.0
 
 
 @contextmanager
 def spark_session(app_name: str) -> Iterator[SparkSession]:
-    """A Spark session whose JVM ends with it, also when the command is cut off."""
-    from trunkline import spark
+    """A Spark session of a command that runs `apart`: what ends that ends the JVM, and removes what it has written."""
     from trunkline.errors import TrunklineError
+    from trunkline.spark.session import begin
 
     # Spark's 200 are for a cluster: here most of them would be empty, and each costs.
-    session = spark.session(app_name, options={"spark.sql.shuffle.partitions": 8})
-    ending.cut_off_on_signals()
+    session = begin(app_name, options={"spark.sql.shuffle.partitions": 8}, process_group=None)
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    orderly = False
     try:
         yield session
-        orderly = True
     except PySparkException as error:
-        # Its words are with the JVM, so they are fetched before that ends.
         raise TrunklineError(_reason(str(error))) from error
     except Py4JJavaError as error:
         raise TrunklineError(_java_reason(error.java_exception)) from error
-    finally:
-        _end(session, orderly=orderly)
+    session.stop()
 
 
 @contextmanager
@@ -105,36 +97,6 @@ def _java_message(thrown: Any) -> str:
     """The message of an exception, without the stack it may bear, and without Spark's codes."""
     text: str = thrown.getMessage() or thrown.toString()
     return re.sub(r"^\[[\w.]+\] | *SQLSTATE: \w+$", "", text.strip().partition("\n")[0]).rstrip(". ")
-
-
-def _end(session: SparkSession, *, orderly: bool) -> None:
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - pyspark offers no other way
-    jvm: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if orderly:
-        session.stop()
-    else:
-        _keep_quiet()
-    if jvm is None:
-        return
-    if orderly:
-        gateway.shutdown()
-    jvm.terminate()
-    try:
-        jvm.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait()
-
-
-def _keep_quiet() -> None:
-    """Lets pyspark print no traceback when the JVM is gone in the middle of something, of which its tasks tell it."""
-    from pyspark import SparkContext
-
-    server: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001 - as above
-    if server is not None:
-        server.handle_error = lambda *_: None
 
 
 @contextmanager

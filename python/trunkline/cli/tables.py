@@ -52,10 +52,7 @@ class Decoding:
             rows = capture.export(
                 directory, part, protocol, format=form, selection=selection, on_progress=progress.at, **options
             )
-        if output.json:
-            output.event(event, rows=rows, path=str(out))
-        else:
-            output.line(f"{rows:,} rows in {out}")
+        output.result(event, f"{rows:,} rows in {out}", rows=rows, path=str(out))
 
 
 def _protocol_of(counts: Mapping[str, int], output: Output) -> str:

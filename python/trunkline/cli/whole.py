@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trunkline._native.capture import is_capture
+from trunkline.cli.apart import removed_unless_finished
 from trunkline.errors import LocalProtocolError
 
 __all__ = ["whole"]
@@ -36,6 +37,7 @@ def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
         message = f"{path} is there already: choose another name, or give --overwrite"
         raise LocalProtocolError(message)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    removed_unless_finished(part)
     try:
         part.touch()
         part.unlink()

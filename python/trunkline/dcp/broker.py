@@ -45,12 +45,12 @@ class ServiceStats:
 
     Attributes:
         service: Its name, cut at 200 bytes.
-        queued: Requests that wait.
-        workers: Workers that offer it.
-        free: Workers that wait for a request.
-        requests: Requests that came in.
-        replies: Requests that were replied to.
-        expired: Requests that waited for too long.
+        queued: Requests waiting.
+        workers: Workers registered for it.
+        free: Workers waiting for a request.
+        requests: Requests received.
+        replies: Requests that were answered.
+        expired: Requests that expired in the queue.
     """
 
     service: bytes
@@ -67,16 +67,16 @@ class BrokerStats:
     """Counters of a broker since its start.
 
     Attributes:
-        received: Whole messages off the socket.
+        received: Messages read from the socket.
         sent: Messages given to the transport.
-        dropped: Messages that came to nothing, by kind; only kinds that occurred.
+        dropped: Dropped messages by kind; only kinds that occurred.
         peers: Peers connected now; those over ``inproc://`` are not seen.
-        queued: Requests that wait; once closed, those that were dropped.
+        queued: Requests waiting; once closed, those that were dropped.
         lost: Requests that were with a worker when it went, or registered again without a reply.
         services: One entry a service, at most 1000.
-        capture_lost: Rows the capture could not keep up with.
-        refused: CURVE clients that were not let in.
-        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+        capture_lost: Rows dropped because the capture could not keep up.
+        refused: CURVE clients that were refused.
+        turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
     received: int
@@ -168,7 +168,7 @@ class Brokering(Role):
 
     @property
     def stats(self) -> BrokerStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         counts = self._broker.stats()
         services = tuple(ServiceStats(**service) for service in counts["services"])
         return BrokerStats(**{**counts, "services": services})
@@ -224,7 +224,7 @@ class Broker(Brokering, BlockingService):
             worker can offer that one then.
         allowed_services: The services that may be registered; all if None (DCP-14).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
-        **options: Where it listens, how much waits, what it records: ``bind``, ``curve``, ``queue_messages``, ``capture`` and more,
+        **options: Endpoints, queues and capture: ``bind``, ``curve``, ``queue_messages``, ``capture`` and more,
             each in `trunkline.RoleOptions`; a broker has no ``connect``.
 
     Raises:

@@ -30,13 +30,13 @@ class ClientStats:
 
     Attributes:
         requests: Requests that were made.
-        replies: Requests that were replied to.
-        timeouts: Requests whose time ran out.
-        retries: Times that a request was sent again.
-        late: Replies nobody waited for any more.
-        in_flight: Requests that wait for their reply.
-        dropped: Bad messages by kind; only kinds that occurred.
-        capture_lost: Rows the capture could not keep up with.
+        replies: Requests that were answered.
+        timeouts: Requests that timed out.
+        retries: Requests sent again.
+        late: Replies that arrived after the timeout.
+        in_flight: Requests waiting for their reply.
+        dropped: Malformed messages by kind; only kinds that occurred.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     requests: int
@@ -94,7 +94,7 @@ class Asking(Role):
 
     @property
     def stats(self) -> ClientStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         return ClientStats(**self._client.stats())
 
     def _room_s(self, timeout_s: float | None) -> float | None:
@@ -115,11 +115,11 @@ class Client(Asking, BlockingRole):
     that are connected.
 
     Args:
-        overflow: What a full queue does to `request` and `submit`: they wait, or they raise at once.
+        overflow: What `request` and `submit` do when the queue is full: block, or raise at once.
         heartbeat_interval_s: How often the transport looks whether the broker is there.
         liveness: Intervals after which a silent broker is dialled again.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
-        **options: Where it dials, how much waits, what it records: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
+        **options: Endpoints, queues and capture: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
             each in `trunkline.RoleOptions`; a client has no ``bind``.
 
     Raises:
@@ -145,13 +145,13 @@ class Client(Asking, BlockingRole):
 
         Args:
             service: The service.
-            data: The parts of what is asked: one, or a sequence of them.
-            metadata: Parts that the reply will bear as well, none of them empty.
+            data: The parts of the request: one, or a sequence of them.
+            metadata: Parts that are returned with the reply; none may be empty.
             timeout_s: How long each attempt may take; None for ever.
             retries: How often to ask again when no reply came in time (DCP-30). The work may then be done more than once.
 
         Raises:
-            TimeoutError: No reply came, or the queue had no room.
+            TimeoutError: No reply arrived, or the queue was full.
             LocalProtocolError: A frame is larger than ``max_message_bytes``, or a part of the metadata is empty.
             ClosedError: The client is, or was, closed.
         """

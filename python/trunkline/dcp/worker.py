@@ -36,17 +36,17 @@ class WorkerStats:
     """Counters of a worker since its start.
 
     Attributes:
-        received: Whole messages off the socket.
-        sent: Messages the transport has taken.
-        dropped: Bad ones by kind; only kinds that occurred.
-        requests: Requests that came.
+        received: Messages read from the socket.
+        sent: Messages handed to the transport.
+        dropped: Malformed ones by kind; only kinds that occurred.
+        requests: Requests received.
         replies: Replies, those of failed requests as well.
-        forwards: Requests that were handed on.
+        forwards: Requests forwarded to other services.
         failed: Requests whose work failed, or that nobody answered.
-        held: Requests in hand.
+        held: Requests being processed.
         asked: Requests of its own.
-        late: Replies to those that nobody waited for any more.
-        capture_lost: Rows the capture could not keep up with.
+        late: Replies to those that arrived after the timeout.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
@@ -120,7 +120,7 @@ class Working(Role):
 
     @property
     def stats(self) -> WorkerStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         return WorkerStats(**self._worker.stats())
 
     def stop(self, *, drain_s: float = _DRAIN_S) -> None:
@@ -200,7 +200,7 @@ class Worker(Working, BlockingRole):
         heartbeat_interval_s: How often the broker is to hear of it; the broker's setting (DCP-37).
         liveness: Intervals after which a broker that owes an answer is dialled again (DCP-42).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
-        **options: Where it dials, how much waits, what it records: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
+        **options: Endpoints, queues and capture: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
             each in `trunkline.RoleOptions`; a worker has no ``bind``.
 
     Raises:
@@ -213,10 +213,10 @@ class Worker(Working, BlockingRole):
         """Waits for a request.
 
         Args:
-            timeout_s: How long; None for ever, 0 not at all.
+            timeout_s: How long to wait; None for no limit, 0 to return at once.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
             ClosedError: The worker is closed.
         """
         return self._worker.receive(timeout_s)
@@ -235,12 +235,12 @@ class Worker(Working, BlockingRole):
 
         Args:
             service: The service. Its own is done by other workers, or by this one if it has places left.
-            data: The parts of what is asked: one, or a sequence of them.
-            metadata: Parts that the reply will bear as well, none of them empty.
+            data: The parts of the request: one, or a sequence of them.
+            metadata: Parts that are returned with the reply; none may be empty.
             timeout_s: How long it may take; None for ever.
 
         Raises:
-            TimeoutError: No reply came, or the queue had no room.
+            TimeoutError: No reply arrived, or the queue was full.
             LocalProtocolError: A frame is larger than ``max_message_bytes``, or a part of the metadata is empty.
             ClosedError: The worker is, or was, closed.
         """

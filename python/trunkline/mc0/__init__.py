@@ -1,4 +1,4 @@
-"""mc0: a bus of topics. Connectors subscribe and put messages, which a middleware passes on to the subscribers of their topic."""
+"""mc0: a topic bus. Connectors subscribe and publish; a middleware forwards messages to the subscribers of their topic."""
 
 from __future__ import annotations
 

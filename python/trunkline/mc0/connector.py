@@ -36,18 +36,18 @@ class ConnectorStats:
     """Counters of a connector since its start.
 
     Attributes:
-        received: Whole messages off the socket.
-        sent: Messages the transport has taken.
-        dropped: Those that came and are no use, by kind; only kinds that occurred.
-        bytes: Bytes of all frames that came.
+        received: Messages read from the socket.
+        sent: Messages handed to the transport.
+        dropped: Dropped messages by kind; only kinds that occurred.
+        bytes: Bytes of all frames received.
         messages: Messages of subscribed topics.
         put: Messages put, confirmed or not.
-        confirmed: Those that the middleware has confirmed.
-        errors: ERRORs that came.
-        reconnects: Connections that were lost, or fell silent, and were made anew.
-        queued: What waits to be sent, or to be confirmed.
-        queued_bytes: The bytes of its frames, and 64 for each frame.
-        capture_lost: Rows the capture could not keep up with.
+        confirmed: Messages that the middleware has confirmed.
+        errors: ERRORs received.
+        reconnects: Times the connection was made again after it was lost or fell silent.
+        queued: Messages waiting to be sent or confirmed.
+        queued_bytes: Their bytes, and 64 for each frame.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
@@ -115,7 +115,7 @@ class Connecting(Role):
 
     @property
     def stats(self) -> ConnectorStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         return ConnectorStats(**self._connector.stats())
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
@@ -167,29 +167,30 @@ def tell(notices: Notices, on_error: OnError | None, kind: str, *details: Any) -
 
 
 class Connector(Connecting, BlockingRole):
-    """Subscribes to topics and puts messages; from any number of threads.
+    """Subscribes to topics and publishes messages, from any number of threads.
 
-    A connection that breaks, or whose middleware is silent for 1.05 times `ttl_ms`, is made anew: the subscriptions are
-    restored before anything else is sent, and what was submitted and is not confirmed is sent again. So a message is
-    delivered at most once, and reaches the middleware at least once if it is submitted. Messages that pass while a
-    subscriber is away are lost to it: nobody keeps them.
+    A connection that is lost, or whose middleware is silent for 1.05 times `ttl_ms`, is made again: subscriptions are
+    restored before anything else is sent, and submitted messages without confirmation are sent again. Delivery to
+    subscribers is at most once; a submitted message reaches the middleware at least once. A subscriber misses the messages
+    that are published while it is disconnected.
 
-    Iterate over it for the messages of its topics. While more of them wait than ``queue_messages`` or ``queue_bytes``, nothing is
-    read, and so no answer comes either.
+    Iterate over it for the messages of its topics. While ``queue_messages`` or ``queue_bytes`` is reached, nothing is read,
+    answers included.
 
-    Of several endpoints in ``connect`` one is dialled at a time: the next one when it cannot be reached within 2.5 s, is
-    gone, or falls silent. A ``socket`` of yours is not dialled anew: while its middleware is silent every call raises
+    Of several endpoints in ``connect``, one is used at a time: the next one if it cannot be reached within 2.5 s, is lost, or
+    falls silent. Your own ``socket`` is not reconnected: while its middleware is silent, every call raises
     `trunkline.PeerLostError`, and so does `receive`, once.
 
     Args:
-        ttl_ms: How long either end may be silent (MC0-21, MC0-26). None or 0: for ever; a middleware that hangs is not
-            noticed then, only a connection that breaks. So it is, too, if the middleware refuses as long a time: an ERROR says so.
-        leading_delimiter: Whether what it sends begins with an empty frame (MC0-07).
-        overflow: What a full queue does to what is sent: it waits, or it raises at once.
-        on_error: Called with each ERROR, a `Message`, that answers nothing of this connector, in the thread
+        ttl_ms: How long either end may be silent, in milliseconds (MC0-21, MC0-26). None or 0: no limit; a hanging
+            middleware is then not detected, only a lost connection. The same applies if the middleware refuses this time
+            as too long, which it says by an ERROR.
+        leading_delimiter: Whether messages are sent with a leading empty frame (MC0-07).
+        overflow: What sending does when the queue is full: block, or raise at once.
+        on_error: Called with each ERROR, a `Message`, that is not the answer to a call, in the thread
             ``trunkline-notices``.
         on_drop: Called with a `trunkline.Dropped`, in the same thread.
-        **options: Where it dials, how much waits, what it records: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
+        **options: Endpoints, queues and capture: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
             each in `trunkline.RoleOptions`; a connector has no ``bind``.
 
     Raises:
@@ -203,25 +204,25 @@ class Connector(Connecting, BlockingRole):
         self._calls: Calls[None] = Calls(self._connector)
 
     def subscribe(self, *topics: Text, timeout_s: float | None = None) -> None:
-        """Subscribes to topics, all or none of them, and waits until the middleware confirms it (MC0-28).
+        """Subscribes to topics, all of them or none, and waits for the confirmation (MC0-28).
 
         Args:
-            *topics: The topics, each exactly as its messages have it.
-            timeout_s: How long; None for ever. One that times out is not wanted any more: it is taken back if it has left.
+            *topics: The topics; they are matched exactly.
+            timeout_s: How long to wait; None for no limit. A subscription that times out is withdrawn.
 
         Raises:
-            MiddlewareError: The middleware refuses it.
-            TimeoutError: It does not answer, or the queue had no room.
+            MiddlewareError: The middleware refused it.
+            TimeoutError: No answer arrived, or the queue was full.
             LocalProtocolError: There are more topics than a message can have frames.
-            PeerLostError: It is silent, and the ``socket`` is yours.
+            PeerLostError: The middleware is silent, and the ``socket`` is your own.
             ClosedError: The connector is, or was, closed.
         """
         self._ask(self._connector.subscribe(topics, timeout_s), timeout_s)
 
     def unsubscribe(self, *topics: Text, timeout_s: float | None = None) -> None:
-        """Ends subscriptions, and waits until the middleware confirms it; unknown ones are as well (MC0-29).
+        """Ends subscriptions, and waits for the confirmation, which unknown ones get too (MC0-29).
 
-        Whatever comes of it, a connection that is made anew does not restore them. See `subscribe`.
+        They are not restored after a reconnection, whatever the result. See `subscribe`.
         """
         self._ask(self._connector.unsubscribe(topics, timeout_s), timeout_s)
 
@@ -234,20 +235,20 @@ class Connector(Connecting, BlockingRole):
         confirm: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Puts a message for the subscribers of a topic (MC0-30).
+        """Publishes a message to the subscribers of a topic (MC0-30).
 
         Args:
             topic: The topic.
             body: The frames of the body: one, or a sequence of them.
-            headers: What goes with it to the subscribers, in order; keys begin with ``X-`` (MC0-11).
-            confirm: Wait until the middleware has it. Otherwise it is sent once, and lost with its connection.
-            timeout_s: How long to wait, for room in the queue and for the answer; None for ever.
+            headers: Headers for the subscribers, in order; keys begin with ``X-`` (MC0-11).
+            confirm: Wait until the middleware has confirmed it; else it is sent once, and lost if the connection is.
+            timeout_s: How long to wait for room in the queue and for the answer; None for no limit.
 
         Raises:
-            MiddlewareError: The middleware refuses it.
-            TimeoutError: It does not answer, or the queue had no room.
+            MiddlewareError: The middleware refused it.
+            TimeoutError: No answer arrived, or the queue was full.
             LocalProtocolError: A header is reserved, or a frame is larger than ``max_message_bytes``.
-            PeerLostError: It is silent, and the ``socket`` is yours.
+            PeerLostError: The middleware is silent, and the ``socket`` is your own.
             ClosedError: The connector is, or was, closed.
         """
         connector = self._connector
@@ -259,30 +260,30 @@ class Connector(Connecting, BlockingRole):
     def submit(
         self, topic: Text, body: Parts, *, headers: Headers = (), timeout_s: float | None = None
     ) -> concurrent.futures.Future[None]:
-        """Puts a message that is confirmed, and does not wait for that; see `put` for the arguments.
+        """Publishes a message with confirmation, without waiting for it; see `put` for the arguments.
 
-        Waits for room in the queue alone, in which a message stays until it is confirmed. The future's callbacks run in a
-        thread of this connector, which completes them all and so cannot wait for one: that raises `LocalProtocolError`.
+        Only waits for room in the queue, where the message stays until it is confirmed. The future's callbacks run in a
+        thread of this connector that completes all futures; waiting for one there raises `LocalProtocolError`.
 
         Returns:
-            What ends when the message is confirmed, or what `put` would raise.
+            A future that completes when the message is confirmed, or fails with what `put` would raise.
         """
         outgoing = self._connector.submit(topic, body, headers, timeout_s)
         return self._calls.put(outgoing, self._room_s(timeout_s), timeout_s)
 
     def ping(self, *, timeout_s: float | None = None) -> float:
-        """Asks the middleware for a sign of life, a NOOP that is answered.
+        """Sends a NOOP to the middleware, and waits for its answer.
 
         Args:
-            timeout_s: How long to wait; None for ever.
+            timeout_s: How long to wait; None for no limit.
 
         Returns:
-            The seconds from when the transport had it to the answer.
+            The round trip, in seconds.
 
         Raises:
-            MiddlewareError: The middleware refuses it.
-            TimeoutError: It does not answer, or the queue had no room.
-            PeerLostError: It is silent, and the ``socket`` is yours.
+            MiddlewareError: The middleware refused it.
+            TimeoutError: No answer arrived, or the queue was full.
+            PeerLostError: The middleware is silent, and the ``socket`` is your own.
             ClosedError: The connector is, or was, closed.
         """
         round_trip_s: float = self._ask(self._connector.ping(timeout_s), timeout_s)
@@ -292,13 +293,13 @@ class Connector(Connecting, BlockingRole):
         return self._connector.request(outgoing, room_s=self._room_s(timeout_s), timeout_s=timeout_s)
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Waits until the transport has taken all that was put, and what is to be confirmed is.
+        """Waits until everything was handed to the transport, and confirmed where that was asked for.
 
         Args:
-            timeout_s: How long; None for ever.
+            timeout_s: How long to wait; None for no limit.
 
         Raises:
-            TimeoutError: It has not; `.unsent` says how many messages are left.
+            TimeoutError: Not in time; `.unsent` is the number of messages left.
             ClosedError: The connector is closed.
         """
         connector = self._connector
@@ -310,11 +311,11 @@ class Connector(Connecting, BlockingRole):
         """Waits for a message of a topic it is subscribed to.
 
         Args:
-            timeout_s: How long; None for ever, 0 not at all.
+            timeout_s: How long to wait; None for no limit, 0 to return at once.
 
         Raises:
-            TimeoutError: None came.
-            PeerLostError: The middleware is silent, and the ``socket`` is yours.
+            TimeoutError: Nothing arrived in time.
+            PeerLostError: The middleware is silent, and the ``socket`` is your own.
             ClosedError: The connector is closed.
         """
         return self._connector.receive(timeout_s)
@@ -324,13 +325,13 @@ class Connector(Connecting, BlockingRole):
         return self._connector
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Takes nothing new, waits until all is sent and confirmed, leaves (MC0-27), and ends; at once if there is nothing.
+        """Waits until everything is sent and confirmed, disconnects (MC0-27), and closes.
 
-        What is not confirmed by then raises `ClosedError` where somebody waits for it. A ``with`` that ends in an exception
-        does not wait.
+        Calls that are waiting for a confirmation by then raise `ClosedError`. A ``with`` block that ends in an exception does
+        not wait.
 
         Args:
-            drain_s: How long to wait, and for the transport to send what it has taken, at most.
+            drain_s: The most seconds to wait, which is also how long the transport may continue to send.
         """
         self._finish(drain_s)
 

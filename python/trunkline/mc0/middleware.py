@@ -35,14 +35,14 @@ _FAREWELLS = {
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """Counters of one topic since it has subscribers.
+    """Counters of a topic since it got its first subscriber.
 
     Attributes:
-        topic: Its name, cut at 200 bytes; bytes that are no UTF-8 as `os.fsdecode` gives them.
-        subscribers: Its subscribers.
-        puts: Messages that were put.
-        messages: Messages that were passed on, one a subscriber.
-        bytes: Bytes of the bodies that were put.
+        topic: Its name, cut at 200 bytes; invalid UTF-8 is decoded like `os.fsdecode` does.
+        subscribers: The number of its subscribers.
+        puts: Messages published.
+        messages: Messages delivered, counted per subscriber.
+        bytes: Bytes of the published bodies.
     """
 
     topic: str
@@ -57,20 +57,20 @@ class MiddlewareStats:
     """Counters of a middleware since its start.
 
     Attributes:
-        received: Whole messages off the socket.
-        sent: Messages given to the transport, of all verbs.
-        dropped: Messages that came to nothing, by kind; only kinds that occurred. ``peer_full`` counts those that a client
-            which does not read was to have, all others are messages received.
+        received: Messages read from the socket.
+        sent: Messages handed to the transport, of all verbs.
+        dropped: Dropped messages by kind; only kinds that occurred. ``peer_full`` counts messages for
+            clients that do not read, all others count received messages.
         bytes: Bytes of all frames received.
-        peers: Peers connected now; those over ``inproc://`` are not seen.
-        clients: Peers that said CONNECT or are subscribed.
+        peers: Peers connected now, except those over ``inproc://``.
+        clients: Peers that have sent CONNECT or are subscribed.
         subscriptions: Subscriptions of all clients.
-        messages: Messages given to the transport for subscribers.
-        queued: Messages that wait for clients to read; once closed, those that were dropped.
-        topics: One entry a topic that has subscribers, at most 1000.
-        capture_lost: Rows the capture could not keep up with.
-        refused: CURVE clients that were not let in.
-        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+        messages: Messages handed to the transport for subscribers.
+        queued: Messages waiting for clients to read; once closed, those that were dropped.
+        topics: One entry per topic with subscribers, at most 1000.
+        capture_lost: Rows dropped because the capture could not keep up.
+        refused: CURVE clients that were refused.
+        turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
     received: int
@@ -159,7 +159,7 @@ class Passing(Role):
 
     @property
     def stats(self) -> MiddlewareStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         counts = self._middleware.stats()
         topics = tuple(
             TopicStats(**{**topic, "topic": topic["topic"].decode(errors="surrogateescape")})
@@ -168,12 +168,12 @@ class Passing(Role):
         return MiddlewareStats(**{**counts, "topics": topics})
 
     def reload(self) -> None:
-        """Reads the policy and the allow-list again, from the next message on; who is connected stays so.
+        """Reads the policy and the allow-list again. Connections are kept.
 
-        Subscriptions that are not allowed any more end, and their clients are told by an ERROR.
+        Subscriptions that are no longer allowed end, and their clients receive an ERROR.
 
         Raises:
-            LocalProtocolError: One of the two is faulty or cannot be read; both stay as they were.
+            LocalProtocolError: One of the two is invalid or cannot be read; both stay as they were.
             ClosedError: The middleware is closed.
         """
         native, curve = self._middleware, self._options.get("curve")
@@ -214,34 +214,33 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
 
 
 class Middleware(Passing, BlockingService):
-    """Passes what is put to a topic on to the clients that are subscribed to it (MC0-30).
+    """Forwards messages to the clients that are subscribed to their topic (MC0-30).
 
-    It runs on a thread of its own until it is closed. Each client has a queue of its own: one that does not read costs the
-    others nothing, and loses what its queue has no room for. What a client sends that cannot be used or is not allowed is
-    answered with ERROR (MC0-15), counted in `stats`, logged and handed to `on_drop`. A client that said how long it may be
-    silent is forgotten when it was silent for longer (MC0-21). Nothing is kept for a client that is away: delivery is at
-    most once.
+    It runs on a thread of its own until it is closed. Each client has its own queue: one that does not read does not slow the
+    others down, and misses what does not fit into its queue. Malformed and forbidden messages are answered with ERROR
+    (MC0-15), counted in `stats`, logged and passed to `on_drop`. A client that is silent for longer than its TTL is
+    forgotten (MC0-21). Nothing is stored for disconnected clients: delivery is at most once.
 
     Args:
-        policy: A file in TOML that says who may publish and subscribe to what; None allows everything to everybody. Clients
-            go by the names of their key files in the allow-list of ``curve``, or by their keys.
-        overflow: What a full queue of a client does: the message that came last goes, or the one that waited longest, or the
-            client is forgotten and told so.
-        client_queue_messages: Messages that may wait for one client, before those that the transport holds.
-        client_queue_bytes: Bytes that may wait for one client; one larger message is taken. What waits for all together is
-            ``outbox_bytes``, where a message counts once however many it waits for.
-        max_ttl: The longest time that a client may ask to be silent for, in milliseconds (MC0-24).
-        max_topics: Topics that may have subscribers at one time.
-        status: Whether who subscribes to the topic ``trunkline.status``, as far as the policy lets it, is sent a message with the
-            counters of the middleware as JSON at once; another SUB asks again.
-        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a client's queue has
-            no room for, once a burst.
-        **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in
+        policy: A TOML file of who may publish and subscribe to what; None allows everything. Clients are identified by the names
+            of their key files in the allow-list of ``curve``, or by their keys.
+        overflow: What to do when the queue of a client is full: drop the newest message, drop the oldest, or forget the
+            client, which receives an ERROR.
+        client_queue_messages: The most messages that may wait for one client, besides those that the transport holds.
+        client_queue_bytes: The most bytes that may wait for one client; a single larger message is accepted. The limit for all
+            clients together is ``outbox_bytes``, where a message counts once for all its recipients.
+        max_ttl: The longest TTL that a client may ask for, in milliseconds (MC0-24).
+        max_topics: The most topics that may have subscribers at the same time.
+        status: Send the counters of the middleware as JSON to clients that subscribe to the topic ``trunkline.status``, if the
+            policy allows it; each SUB requests them again.
+        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; for messages that do
+            not fit into a client's queue, once per burst.
+        **options: Endpoints, access and capture: ``bind``, ``curve``, ``capture`` and more, each in
             `trunkline.RoleOptions`; a middleware has no ``connect``.
 
     Raises:
         OSError: An endpoint cannot be bound, or the policy cannot be read.
-        LocalProtocolError: The options contradict each other, or the policy is faulty.
+        LocalProtocolError: The options contradict each other, or the policy is invalid.
         CaptureError: The capture cannot be opened.
 
     ```pycon

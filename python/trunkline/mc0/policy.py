@@ -1,4 +1,4 @@
-"""Who may publish and subscribe to what: a file in TOML."""
+"""Policies: TOML files of who may publish and subscribe to what."""
 
 from __future__ import annotations
 

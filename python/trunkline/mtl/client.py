@@ -33,20 +33,20 @@ _COMMANDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClientStats:
-    """Counters of a client since its start, its data connections among it.
+    """Counters of a client since its start, including its data connections.
 
     Attributes:
-        received: Whole messages that came.
-        sent: Messages that were sent.
-        dropped: What came and is no use, by kind; only kinds that occurred.
-        bytes: Bytes of all frames that came.
-        contents: Contents that came, or were given to be sent.
+        received: Messages received.
+        sent: Messages sent.
+        dropped: Dropped messages by kind; only kinds that occurred.
+        bytes: Bytes of all frames received.
+        contents: Contents received, or accepted for sending.
         confirmed: Contents that were confirmed.
         rejected: Contents that were rejected.
-        unconfirmed: Contents that are neither.
-        at_risk: Contents that were sent unconfirmed on a connection that was lost before anything showed that they arrived.
-        reconnects: Connections that were begun anew.
-        capture_lost: Rows the capture could not keep up with.
+        unconfirmed: Contents neither confirmed nor rejected yet.
+        at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
+        reconnects: Connections made again.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
@@ -141,7 +141,7 @@ class Asking(Role):
 
     @property
     def stats(self) -> ClientStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         flows = [asdict(flow.stats) for flow in self._flows]
         return _sum([self._client.stats(), *flows, *self._ended_flows])
 
@@ -292,52 +292,52 @@ def _tell_all(told: Any, notices: Notices) -> None:
 
 
 class Client(Asking, BlockingRole):
-    """Logs in at a server, asks it commands, and opens data connections to write and read contents.
+    """Logs in to a server, sends commands, and opens data connections to write and read contents.
 
-    It is let in before the constructor returns. What it asks goes one by one (MTL-01); a reply that does not come in time
-    is waited for no more, and the next question goes on a connection of its own (MTL-02). A server that wants a login again,
-    or has forgotten it, gets one without anybody noticing (MTL-15).
+    The login is complete when the constructor returns. Commands are sent one at a time (MTL-01); after a reply timed out, the
+    next command uses a new connection (MTL-02). If the server asks for authentication again, or has lost the session, the
+    client logs in again by itself (MTL-15).
 
     Args:
-        user: Who logs in; None where the server asks for nobody, or the key in ``curve`` says it.
+        user: The user name; None if the server requires no login, or for a login by the key in ``curve``.
         password: The password; SCRAM-SHA-256 does not send it.
         profile: The profile (MTL-20).
         virtual_host: The virtual host (MTL-12).
-        mechanism: The SASL mechanism; None takes the strongest on offer. PLAIN is never taken where others can read along,
-            unless this says so.
-        timeout_s: How long a command may take.
-        ping_interval_s: How long a data connection may be silent before it asks for a sign of life (MTL-57).
-        liveness: After so many intervals of silence its server is gone (MTL-58).
+        mechanism: The SASL mechanism; None selects the strongest that is offered. PLAIN is only used on an unprotected
+            transport if it is named here.
+        timeout_s: The timeout of a command.
+        ping_interval_s: How long a data connection may be silent before a Ping is sent (MTL-57).
+        liveness: The number of silent intervals after which the connection is considered lost (MTL-58).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Where the server listens, what is recorded, and more: ``connect``, ``curve``, ``capture``, each in
-            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. A capture has the data connections in it,
-            too, and neither what logins say nor leases; it ends with the client.
+            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. A capture includes the
+            data connections, but neither credentials nor leases; it ends with the client.
 
     Raises:
-        AuthenticationError: The server does not let it in; `.mechanisms` says by which it would.
+        AuthenticationError: The login was refused; `.mechanisms` has the mechanisms offered.
         RemoteProtocolError: There is no such profile, or virtual host.
-        TimeoutError: The server does not answer.
+        TimeoutError: The server did not answer.
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
     """
 
     def command(self, name: str, body: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Reply:
-        """Asks a command (MTL-07).
+        """Sends a command and waits for the reply (MTL-07).
 
         Args:
-            name: Its class and method, as ``"Queue.Info"``.
-            body: What it says, a JSON object.
-            timeout_s: How long to wait; None for as long as the client was told.
+            name: Its class and method, e.g. ``"Queue.Info"``.
+            body: Its arguments, a JSON object.
+            timeout_s: How long to wait; None for the client's `timeout_s`.
 
         Returns:
-            The reply, of a status from 200 to 399.
+            The reply, with a status from 200 to 399.
 
         Raises:
-            RemoteProtocolError: It is answered 400 or above; `.status` and `.body` say with what.
-            AuthenticationError: The server wants a login, and does not take it.
-            TimeoutError: No reply came.
-            PeerLostError: The connection was lost before the reply came.
-            LocalProtocolError: It has no such name, or more than a MiB to say.
+            RemoteProtocolError: The reply has a status of 400 or above; see `.status` and `.body`.
+            AuthenticationError: The server requires a new login, and refused it.
+            TimeoutError: No reply arrived in time.
+            PeerLostError: The connection was lost before the reply arrived.
+            LocalProtocolError: The name is not one of a command, or the body exceeds 1 MiB.
             ClosedError: The client is closed.
         """
         native = self._client
@@ -351,27 +351,26 @@ class Client(Asking, BlockingRole):
         """Opens a data connection that sends contents (MTL-23).
 
         Args:
-            resources: One resource or several; none is any.
-            confirm: ``"full"``: each content is confirmed or rejected; ``"none"``: none is. None: as the profile has it.
-            window: Contents that may be neither confirmed nor rejected.
+            resources: One or more resources; none for any.
+            confirm: ``"full"``: each content is confirmed or rejected; ``"none"``: none is; None: the profile's default.
+            window: The most contents that may be unconfirmed.
 
         Raises:
-            LeaseRefusedError: It may not.
-            RemoteProtocolError: There is no such resource, or the profile confirms nothing.
-            TimeoutError: The server does not answer.
+            LeaseRefusedError: The user has no permission.
+            RemoteProtocolError: There is no such resource, or the profile does not confirm contents.
+            TimeoutError: The server did not answer.
         """
         return Writer(self._terms(resources, confirm, window, reads=False))
 
     def reader(
         self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
     ) -> Reader:
-        """Opens a data connection that receives contents of what it summons (MTL-23).
+        """Opens a data connection that receives the contents of the resources it summons (MTL-23).
 
         Args:
-            resources: One resource or several; none is any.
-            confirm: ``"full"``: each content is to be confirmed or rejected; ``"none"``: none is. None: as the profile has
-                it.
-            window: Contents that may be in hand, neither confirmed nor rejected.
+            resources: One or more resources; none for any.
+            confirm: ``"full"``: each content has to be confirmed or rejected; ``"none"``: none; None: the profile's default.
+            window: The most contents that may be delivered and unconfirmed.
 
         Raises:
             LeaseRefusedError, RemoteProtocolError, TimeoutError: As for `writer`.
@@ -379,8 +378,8 @@ class Client(Asking, BlockingRole):
         return Reader(self._terms(resources, confirm, window, reads=True))
 
     def close(self) -> None:
-        """Ends it, and its capture. Its data connections are closed by whoever opened them; what one says after this is
-        recorded no more, and counted in its ``capture_lost``.
+        """Closes the client and its capture. Its data connections stay open until they are closed; what they exchange after this is
+        not recorded, and counted in their ``capture_lost``.
         """
         self._finish(0.0)
 

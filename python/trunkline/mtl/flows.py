@@ -1,4 +1,4 @@
-"""Data connections: what writes contents, and what reads them (MTL-30 … MTL-61)."""
+"""Data connections, which write and read contents (MTL-30 … MTL-61)."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class FlowStats:
     """Counters of a data connection since its start.
 
     Attributes:
-        received: Whole messages off the socket.
-        sent: Messages the transport has taken.
-        dropped: What came and is no use, by kind; only kinds that occurred.
-        bytes: Bytes of all frames that came.
-        contents: Contents that came, or were given to be sent.
-        confirmed: Contents that were confirmed.
-        rejected: Contents that were rejected.
-        unconfirmed: Contents that are neither.
-        at_risk: Contents that were sent unconfirmed on a connection that was lost before anything showed that they arrived.
-        reconnects: Connections that were lost and begun anew.
-        capture_lost: Rows the capture could not keep up with.
+        received: Messages read from the socket.
+        sent: Messages handed to the transport.
+        dropped: Dropped messages by kind; only kinds that occurred.
+        bytes: Bytes of all frames received.
+        contents: Contents received, or accepted for sending.
+        confirmed: Contents confirmed.
+        rejected: Contents rejected.
+        unconfirmed: Contents neither confirmed nor rejected yet.
+        at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
+        reconnects: Times the connection was lost and made again.
+        capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
@@ -189,7 +189,7 @@ class Flowing(Role):
 
     @property
     def stats(self) -> FlowStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         return FlowStats(**self._flow.stats())
 
     def _telling(self, native: Any) -> Any:
@@ -279,8 +279,8 @@ class _Writing(Flowing):
 class Writer(_Writing, BlockingRole):
     """Sends contents to resources; made by `Client.writer`.
 
-    Where contents are confirmed, those that are not go once more when the connection was lost, ``redelivered`` among their
-    properties: a content is there at least once.
+    With confirmation, contents that were unconfirmed when the connection was lost are sent again, with ``redelivered`` in
+    their properties: delivery is at least once.
     """
 
     def send(
@@ -291,17 +291,17 @@ class Writer(_Writing, BlockingRole):
         resource: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a content (MTL-45), once the window has room for it.
+        """Sends a content (MTL-45), as soon as the window has room.
 
         Args:
             body: Any buffer.
             properties: A field table (MTL-60).
-            resource: Which one, where the lease is for several (MTL-46).
-            timeout_s: How long to wait for room; None for ever.
+            resource: The resource, if the lease is for several (MTL-46).
+            timeout_s: How long to wait for room; None for no limit.
 
         Raises:
-            LocalProtocolError: The resource is missing or not leased, or the properties cannot be said.
-            TimeoutError: There was no room.
+            LocalProtocolError: The resource is missing or not leased, or the properties cannot be encoded.
+            TimeoutError: The window stayed full.
             ClosedError: The writer is closed.
         """
         flow = self._flow
@@ -312,15 +312,15 @@ class Writer(_Writing, BlockingRole):
             raise self._ended_by(error) from None
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Waits until every content is settled: confirmed, or where nothing is confirmed, taken by the transport.
+        """Waits until every content is settled: confirmed or rejected or, without confirmation, handed to the transport.
 
         Args:
-            timeout_s: How long; None for ever.
+            timeout_s: How long to wait; None for no limit.
 
         Raises:
-            RemoteProtocolError: Some were rejected since the last time; `.sequences` says which, by the order in which they
-                were sent, from 1.
-            TimeoutError: Some are not settled; `.unsent` says how many.
+            RemoteProtocolError: Some were rejected since the last call; `.sequences` has their numbers, from 1 in the order of
+                sending.
+            TimeoutError: Some are not settled; `.unsent` is their number.
             ClosedError: The writer is closed.
         """
         flow = self._flow
@@ -333,11 +333,11 @@ class Writer(_Writing, BlockingRole):
         self._check_rejects()
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Waits until every content is settled, at most for `drain_s`, and ends; at once if there is nothing.
+        """Waits until every content is settled, for at most `drain_s` seconds, and closes.
 
         Raises:
-            RemoteProtocolError: Some were rejected, and nobody was told.
-            TimeoutError: Some are not settled; `.unsent` says how many.
+            RemoteProtocolError: Some were rejected, which was not raised yet.
+            TimeoutError: Some are not settled; `.unsent` is their number.
         """
         was_open = not self._flow.closed
         self._finish(drain_s)
@@ -402,10 +402,10 @@ class AsyncWriter(_Writing, AsyncRole):
 
 
 class Reader(Flowing, BlockingRole):
-    """Receives the contents of what it summons; made by `Client.reader`. Iterates over them until it is closed.
+    """Receives the contents of the resources it summons; made by `Client.reader`. Iterates over them until it is closed.
 
-    When its connection was lost it has another lease and summons again by itself; contents that it had in hand come once
-    more, and what is said of them then as they came first is ignored.
+    After a lost connection it obtains a new lease and summons its resources again by itself. Contents that were unconfirmed are
+    delivered again; confirming or rejecting their first delivery has no effect then.
     """
 
     def _ask(self, what: Literal["summon", "dismiss"], resource: str, timeout_s: float | None) -> None:
@@ -417,33 +417,33 @@ class Reader(Flowing, BlockingRole):
             raise self._ended_by(error) from None
 
     def summon(self, resource: str, *, timeout_s: float | None = None) -> None:
-        """Has the contents of a resource come (MTL-37).
+        """Starts the delivery of a resource's contents (MTL-37).
 
         Args:
-            resource: One of the lease.
-            timeout_s: How long to wait for the answer; None for as long as the client was told.
+            resource: A resource of the lease.
+            timeout_s: How long to wait for the answer; None for the client's `timeout_s`.
 
         Raises:
-            LocalProtocolError: It is not leased, or summoned already; nothing was sent.
-            RemoteProtocolError: The server refuses it.
-            TimeoutError: No answer came.
+            LocalProtocolError: It is not leased, or already summoned; nothing was sent.
+            RemoteProtocolError: The server refused it.
+            TimeoutError: No answer arrived in time.
             ClosedError: The reader is closed.
         """
         self._ask("summon", resource, timeout_s)
 
     def dismiss(self, resource: str, *, timeout_s: float | None = None) -> None:
-        """Has no more of them come (MTL-41); what is in hand may still be confirmed. Raises as `summon` does."""
+        """Stops the delivery of a resource's contents (MTL-41); delivered ones may still be confirmed. Raises as `summon` does."""
         self._ask("dismiss", resource, timeout_s)
 
     def receive(self, *, timeout_s: float | None = None) -> Content:
         """Waits for a content.
 
         Args:
-            timeout_s: How long; None for ever, 0 not at all.
+            timeout_s: How long to wait; None for no limit, 0 to return at once.
 
         Raises:
-            TimeoutError: None came.
-            AuthenticationError, LeaseRefusedError, RemoteProtocolError: The connection was lost, and there is no other.
+            TimeoutError: Nothing arrived in time.
+            AuthenticationError, LeaseRefusedError, RemoteProtocolError: The connection was lost, and could not be made again.
             ClosedError: The reader is closed.
         """
         try:
@@ -458,26 +458,26 @@ class Reader(Flowing, BlockingRole):
             raise self._keeper.failure
 
     def confirm(self, content: Content, *, multiple: bool = False) -> None:
-        """Says that a content is safe (MTL-51).
+        """Confirms a content (MTL-51).
 
         Args:
-            content: One that came to this reader.
-            multiple: Whether all before it are safe, too.
+            content: A content that this reader received.
+            multiple: Confirm all earlier ones too.
         """
         self._flow.confirm(content, multiple=multiple)
 
     def reject(self, content: Content, *, multiple: bool = False, recycle: bool = False) -> None:
-        """Says that a content is not wanted (MTL-53).
+        """Rejects a content (MTL-53).
 
         Args:
-            content: One that came to this reader.
-            multiple: Whether all before it are not wanted, either.
-            recycle: Whether it is to be sent again (MTL-54).
+            content: A content that this reader received.
+            multiple: Reject all earlier ones too.
+            recycle: Have it delivered again (MTL-54).
         """
         self._flow.reject(content, multiple=multiple, recycle=recycle)
 
     def close(self) -> None:
-        """Gives back what is in hand, and ends."""
+        """Returns unconfirmed contents to the server, and closes."""
         self._finish(_DRAIN_S)
 
 

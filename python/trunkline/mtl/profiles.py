@@ -1,4 +1,4 @@
-"""Profiles: what becomes of contents, and which commands there are (MTL-22)."""
+"""Profiles: how contents are routed, and which commands there are (MTL-22)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Routing: TypeAlias = Literal["queue", "fanout"]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who asks a command.
+    """The session that a command is from.
 
     Attributes:
-        user: The user; None where nobody was asked to log in.
+        user: The user; None if no login was required.
         virtual_host: The virtual host.
         profile: The profile.
     """
@@ -39,11 +39,11 @@ class Profile:
 
     Attributes:
         name: Its name; case does not matter (MTL-21).
-        routing: ``"queue"``: each content goes to one reader and waits for one; ``"fanout"``: each goes to all readers that
-            are there, and is never confirmed.
-        commands: By name, as ``"Bank.Transfer"``, what answers a command: called with a `Session` and what the command says,
-            in a thread of the server's own, it returns a `Reply`, or a dict for a reply of status 200. One that raises is
-            logged, and replied to with 500.
+        routing: ``"queue"``: each content goes to one reader, and waits until there is one; ``"fanout"``: each goes to all
+            current readers, and is never confirmed.
+        commands: Handlers by command name, e.g. ``"Bank.Transfer"``. A handler is called with the `Session` and the body, in a
+            thread of the server, and returns a `Reply`, or a dict for a reply with status 200. An exception is logged, and
+            answered with 500.
     """
 
     name: str

@@ -50,8 +50,8 @@ class Welcome:
 
     Attributes:
         user: Who it is.
-        read: Patterns of the resources this one may read; None is all.
-        write: Patterns of those this one may write; None is all.
+        read: Patterns of the resources the user may read; None for all.
+        write: Patterns of the resources the user may write to; None for all.
     """
 
     user: str

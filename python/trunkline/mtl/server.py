@@ -43,17 +43,17 @@ class ResourceStats:
         virtual_host: Its virtual host.
         profile: Its profile.
         resource: Its name; each name cut at 200 bytes.
-        queued: Contents that are there: those that wait, and those in the hands of readers.
-        queued_bytes: What they take, with 64 bytes a frame.
+        queued: Contents in the queue, delivered but unconfirmed ones included.
+        queued_bytes: Their bytes, and 64 for each frame.
         readers: Readers that have summoned it.
         writers: Data connections that may write to it.
-        in_: Contents taken in; ``in`` in JSON.
-        out: Contents given to the transport, one a reader.
+        in_: Contents accepted; ``in`` in JSON.
+        out: Contents handed to the transport, counted per reader.
         confirmed: Contents that readers confirmed.
         rejected: Contents that readers rejected.
-        redelivered: Contents delivered once more.
-        dead_lettered: Contents that nobody wanted.
-        expired: Contents that waited for longer than they may.
+        redelivered: Contents delivered again.
+        dead_lettered: Contents that became dead letters.
+        expired: Contents that expired in the queue.
     """
 
     virtual_host: str
@@ -77,17 +77,17 @@ class ServerStats:
     """Counters of a server since its start.
 
     Attributes:
-        received: Whole messages off the sockets.
-        sent: Messages of the data flow given to the transport.
-        dropped: Messages that came to nothing, by kind; only kinds that occurred.
+        received: Messages read from the sockets.
+        sent: Messages of the data flow handed to the transport.
+        dropped: Dropped messages by kind; only kinds that occurred.
         bytes: Bytes of all frames received.
-        peers: Peers connected now; those over ``inproc://`` are not seen.
-        sessions: Sessions that are open.
-        leases: Data connections that have shown their lease.
-        refused: Logins that failed, and CURVE clients that were not let in.
-        resources: One entry a resource, at most 1000.
-        capture_lost: Rows the capture could not keep up with.
-        turned_away: Connections that were ended at once since there was no room for another; see ``max_connections``.
+        peers: Peers connected now, except those over ``inproc://``.
+        sessions: Open sessions.
+        leases: Data connections with a redeemed lease.
+        refused: Logins that failed, and CURVE clients that were refused.
+        resources: One entry per resource, at most 1000.
+        capture_lost: Rows dropped because the capture could not keep up.
+        turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
     received: int
@@ -214,17 +214,17 @@ class Serving(Role):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """The endpoints it takes commands at, ports filled in."""
+        """The endpoints for commands, with the actual ports."""
         return tuple(self._server.listens[0])
 
     @property
     def data_endpoints(self) -> tuple[str, ...]:
-        """The endpoints it takes data at: the same, unless ``data_bind`` says otherwise (MTL-31)."""
+        """The endpoints for data: the same, unless ``data_bind`` is given (MTL-31)."""
         return tuple(self._server.listens[1])
 
     @property
     def stats(self) -> ServerStats:
-        """Counters of this moment; the last ones once closed."""
+        """The current counters; the final ones once closed."""
         counts = self._server.stats()
         resources = tuple(
             ResourceStats(**{"in_" if name == "in" else name: value for name, value in resource.items()})
@@ -235,11 +235,11 @@ class Serving(Role):
     def reload(self) -> None:
         """Reads the users and the allow-list again.
 
-        Sessions of users who are not there any more, have another password or may do less have to authenticate again with
-        their next command; the data connections of those who are gone or may do less end (MTL-15).
+        Users that were removed, changed their password or lost rights have to authenticate again with their next command; data
+        connections of users that were removed or lost rights are closed (MTL-15).
 
         Raises:
-            LocalProtocolError: One of the two is faulty or cannot be read; both stay as they were.
+            LocalProtocolError: One of the two is invalid or cannot be read; both stay as they were.
             ClosedError: The server is closed.
         """
         native, curve = self._server, self._options.get("curve")
@@ -349,38 +349,39 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
 
 
 class Server(Serving, BlockingService):
-    """Lets clients in, leases them data connections, and passes contents from writers to readers (MTL-01 … MTL-62).
+    """Authenticates clients, leases them data connections, and delivers contents from writers to readers (MTL-01 … MTL-62).
 
-    It runs on a thread of its own until it is closed. What is between its writers and its readers is said by profiles:
-    ``"test"`` has one resource ``resource`` whose contents go to all readers; ``"queue"`` has queues, each of whose contents
-    goes to one reader, in order, and comes back when that one rejects it or is gone.
+    It runs on a thread of its own until it is closed. Profiles define how contents are routed: ``"test"`` has one resource
+    ``resource`` whose contents go to all readers; ``"queue"`` has queues, where each content goes to one reader, in order, and
+    returns to the queue when that reader rejects it or disconnects.
 
     Args:
-        data_bind: One endpoint or several for data; without, it comes to those of ``bind`` (MTL-31).
-        users: A users file, as ``trunkline mtl users`` writes it, or a mapping of names to passwords, which are kept as
+        data_bind: One or more endpoints for data; by default those of ``bind`` (MTL-31).
+        users: A users file, as written by ``trunkline mtl users``, or a mapping of names to passwords, which are stored as
             verifiers only.
-        anonymous: Whether clients may come without a name; without ``users`` nobody is asked for one (MTL-13).
-        virtual_hosts: The virtual hosts; each has resources of its own.
+        anonymous: Accept clients without a login; without ``users``, none is required (MTL-13).
+        virtual_hosts: The virtual hosts; each has its own resources.
         profiles: ``"test"``, ``"queue"``, and any `Profile` of your own.
-        resources: Queues that are there from the start, in every virtual host.
-        durable: A directory that keeps the contents of queues: one is confirmed once it would survive the loss of power.
-        max_queue: Contents a queue may hold; beyond it, they are rejected.
-        max_queue_bytes: Bytes a queue may hold; one larger content is taken.
-        queue_ttl_s: How long a content may wait; None for ever.
-        max_recycle: How often a content may come back before it is a dead letter (MTL-54).
-        ping_interval_s: How long a data connection may be silent before it is asked for a sign of life (MTL-57).
-        liveness: After so many intervals of silence it is gone (MTL-58).
+        resources: Queues to create at the start, in every virtual host.
+        durable: A directory in which to store the contents of queues; a content is confirmed once it would survive a power
+            failure.
+        max_queue: The most contents in a queue; further ones are rejected.
+        max_queue_bytes: The most bytes in a queue; a single larger content is accepted.
+        queue_ttl_s: How long a content may wait, in seconds; None for no limit.
+        max_recycle: How many times a content may be recycled before it becomes a dead letter (MTL-54).
+        ping_interval_s: How long a data connection may be silent before a Ping is sent (MTL-57).
+        liveness: The number of silent intervals after which it is closed (MTL-58).
         session_idle_s: How long a session without a data connection is kept.
         lease_idle_s: How long a lease may wait to be used (MTL-26).
-        capture_secrets: Whether ``capture`` has what logins say and leases in it; else something stands in their place.
-        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; of those that a queue has no room
-            for, once a burst.
-        **options: Where it listens, who is let in, what it records: ``bind``, ``curve``, ``capture`` and more, each in
+        capture_secrets: Record credentials and leases in ``capture``; by default they are replaced by placeholders.
+        on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; for contents that do
+            not fit into a queue, once per burst.
+        **options: Endpoints, access and capture: ``bind``, ``curve``, ``capture`` and more, each in
             `trunkline.RoleOptions`; a server has neither ``connect`` nor ``socket``.
 
     Raises:
-        OSError: An endpoint cannot be bound, the users cannot be read, or what is durable cannot be opened.
-        LocalProtocolError: The options contradict each other, or the users file is faulty.
+        OSError: An endpoint cannot be bound, the users cannot be read, or the store cannot be opened.
+        LocalProtocolError: The options contradict each other, or the users file is invalid.
         CaptureError: The capture cannot be opened.
 
     ```pycon

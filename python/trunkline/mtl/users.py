@@ -1,4 +1,4 @@
-"""Who may log in, and what each may read and write: a file in TOML."""
+"""Users files in TOML: who may log in, and what each user may read and write."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LIMITS = ("read", "write")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One who may log in.
+    """A user.
 
     Attributes:
         name: The name.
-        verifier: What is kept of the password; None where there is none, and only a key lets this one in.
-        read: Patterns of the resources this one may read; None is all.
-        write: Patterns of those this one may write; None is all.
+        verifier: The verifier of the password; None if the user has none, and logs in by a key.
+        read: Patterns of the resources the user may read; None for all.
+        write: Patterns of the resources the user may write to; None for all.
     """
 
     name: str
@@ -43,11 +43,11 @@ class User:
 
 
 class Users:
-    """Those who may log in, by their names; it never changes.
+    """The users by name; immutable.
 
-    The file has a table for each, ``[users.NAME]``, with ``scram-sha-256`` (what is kept of the password), and ``read`` and
-    ``write`` (lists of the resources they may use, in which ``*`` stands for any letters and ``?`` for any one; all
-    resources where they are left out). Passwords are not kept.
+    The file has a table for each, ``[users.NAME]``, with ``scram-sha-256`` (the verifier of the password), and ``read`` and
+    ``write`` (lists of the resources they may use, where ``*`` matches any characters and ``?`` any one; all resources if
+    omitted). Passwords are not stored.
     """
 
     def __init__(self, users: Iterable[User] = ()) -> None:

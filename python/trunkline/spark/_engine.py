@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trunkline.spark._duckdb.session import Session
 
-__all__ = ["F", "Window", "here", "in_order", "made_once", "mapped"]
+__all__ = ["F", "Window", "here", "in_order", "made_once", "mapped", "spared"]
 
 _is_here: ContextVar[bool] = ContextVar("_is_here", default=False)
 
@@ -55,13 +55,25 @@ def made_once(messages: DataFrame) -> DataFrame:
     return messages.persist() if _is_here.get() else messages
 
 
-def in_order(messages: DataFrame, source: Sequence[str]) -> tuple[DataFrame, bool]:
-    """The messages of each source in the order they were recorded, and whether a source's stand together.
+def spared(messages: DataFrame, condition: str) -> DataFrame:
+    """Only messages for which something holds: to Spark all others are work. Here they cost less than to leave them out."""
+    return messages if _is_here.get() else messages.where(condition)
 
-    Where all is in one place they need not, and to have them so costs most of what there is to do.
+
+def in_order(
+    messages: DataFrame,
+    source: Sequence[str],
+    which: str = "false",
+    more: Callable[[DataFrame], DataFrame] | None = None,
+) -> tuple[DataFrame, bool]:
+    """The messages of each source as they were recorded, and whether a source's stand together: where all is in one
+    place they need not. Before those for which something holds comes what a function makes `more` of them: rows of lesser
+    records.
     """
     if _is_here.get():
-        return messages.orderBy("seq", "record"), False
+        return cast("Any", messages).as_recorded(which, more), False
+    if more is not None:
+        messages = messages.unionByName(more(messages.where(which)), allowMissingColumns=True)
     return messages.repartition(*source).sortWithinPartitions(*source, "seq", "record"), True
 
 

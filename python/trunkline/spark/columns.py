@@ -1,4 +1,4 @@
-"""Columns of recorded frames into columns of what they say."""
+"""Decodes columns of recorded frames."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def decode(
     columns: Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """A table of the messages in a table of frames, one row a message; a CDTP2 message is a row a record.
+    """Decodes a table of frames into a table of messages with one row per message, or per record of a CDTP2 message.
 
     For CDTP the columns are `capture_id, segment, seq, received_at_ns, endpoint`, where `df` has them, then `record` (the
     position in a CDTP2 message, else 0), `variant`, `sender`, `timestamp_ns` (nanoseconds since 1970), `timestamp`
@@ -173,9 +173,9 @@ def decode(
             left where it is) are used where present, for MTL and CDT `topic` too: of CDT it says what a body is. Where `n_frames` or `n_bytes` is not, the JVM counts it from
             `payload`, which it has to read for that; without either, the counts are null and a missing payload is no
             error.
-        protocol: Which protocol's messages: one of `trunkline.columns.protocols()`.
-        mode: What becomes of what is no message: PERMISSIVE keeps it, with `error` and its bytes; FAILFAST fails
-            the query, for a tag of another type than asked for too; DROPMALFORMED leaves it out.
+        protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`.
+        mode: What to do with malformed messages: PERMISSIVE keeps them, with `error` and their bytes; FAILFAST fails the query,
+            also for tags of another type than requested; DROPMALFORMED drops them.
         options: What the protocol knows beside. CDTP: `tags`, which columns the tags become; `accept`, the header that is
             a message, or several; `strict`, whether bytes after a header are an error. DCP: `compat_dagbox`, whether types
             of four bytes are taken as well (DCP-11). MTL: `properties` and `json`. CDT: `codec`, `bytes_encoding` and `strict`. All: `payload`, whether to add the payload frames, of DCP the parts
@@ -204,7 +204,7 @@ def from_cdtp(
     accept: str | Sequence[str] = ("S", "A", "B", "2"),
     strict: bool = True,
 ) -> Column:
-    """A column of structs of what CDTP headers say, one a header.
+    """Decodes a column of CDTP headers into a column of structs.
 
     The fields are those of `decode` from `variant` to `_corrupt_record`, and `records`, an array of structs
     ``sequence``, tags, ``payload_frames``, ``payload_bytes``: null but for CDTP2, whose `sequence` and tags are null
@@ -221,7 +221,7 @@ def from_cdtp(
         n_bytes: The bytes of all frames of each message; without it `payload_bytes` is null but for CDTP2.
         tags: Which fields the tags become, as in `decode`.
         mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
-        accept: The header that is a message, or several.
+        accept: One or more headers to accept.
         strict: Whether bytes after a header are an error.
 
     Raises:
@@ -242,7 +242,7 @@ def from_dcp(
     compat_dagbox: bool = False,
     data: bool = False,
 ) -> Column:
-    """A column of structs of what DCP messages say, one a message.
+    """Decodes columns of DCP frames into a column of structs.
 
     The fields are those of `decode` from `type` to `_corrupt_record`. Where all three columns are null the struct is; of
     what is no message it has `error` and `_corrupt_record` only.
@@ -256,7 +256,7 @@ def from_dcp(
         n_head: How many of these stand before the data, as a capture has it: unless data is asked for, it then stays in
             the JVM, which counts it. Without, all of it passes through Python.
         mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
-        compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
+        compat_dagbox: Whether to accept types of four bytes too (DCP-11).
         data: Whether to add the parts of the data as a field.
 
     Raises:
@@ -295,7 +295,7 @@ def from_mc0(
 def from_mc0(
     *frames: Column | str, n_head: Column | str | None = None, mode: Mode = "PERMISSIVE", body: bool = False
 ) -> Column:
-    """A column of structs of what mc0 messages say, one a message.
+    """Decodes columns of mc0 frames into a column of structs.
 
     The fields are those of `decode` from `verb` to `_corrupt_record`. Where all columns are null the struct is; of
     what is no message it has `error` and `_corrupt_record` only.
@@ -345,7 +345,7 @@ def from_mtl(
     mode: Mode = "PERMISSIVE",
     body: bool = False,
 ) -> Column:
-    """A column of structs of what MTL messages say, one a message.
+    """Decodes columns of MTL frames into a column of structs.
 
     The fields are those of `decode` from `flow` to `_corrupt_record`. Where the columns of frames are all null the struct
     is; of what is no message it has `error` and `_corrupt_record` only.
@@ -383,7 +383,7 @@ def from_cdt(
     mode: Mode = "PERMISSIVE",
     content: bool = False,
 ) -> Column:
-    """A column of structs of what CDT messages say, one a message.
+    """Decodes columns of CDT bodies into a column of structs.
 
     The fields are those of `decode` from `type` to `_corrupt_record`. Where the body is null the struct is; of what is no message
     it has `error` and `_corrupt_record` only.
@@ -392,10 +392,10 @@ def from_cdt(
 
     Args:
         body: The bodies, binary.
-        topic: The subjects they were sent to, which say what they are.
-        codec: How they are written.
-        bytes_encoding: What stands for bytes in JSON.
-        strict: Whether a timeout must be there, and content must say that it is bytes.
+        topic: The subjects they were sent to, which determine their kinds.
+        codec: Their encoding.
+        bytes_encoding: The encoding of bytes in JSON.
+        strict: Whether a timeout is required, and content has to be declared as bytes.
         mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
         content: Whether to add the contents as a field.
 

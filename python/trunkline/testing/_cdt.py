@@ -185,7 +185,7 @@ class Watch:
         """Moves the clock until there is a configuration other than the last one.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
             ClosedError: The source has crashed or ended.
         """
         return self._world.take(self.changes, self._engine, timeout_s, "no configuration came")

@@ -110,7 +110,7 @@ class Worker(Member, _worker.Working):
             timeout_s: How far at most; None as far as it takes, 0 not at all.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
             ClosedError: The worker has crashed or ended.
         """
         return self._world.take(self._requests, self._native, timeout_s, "no request came")

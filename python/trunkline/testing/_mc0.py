@@ -116,7 +116,7 @@ class Connector(Member, _connector.Connecting):
             timeout_s: How far at most; None as far as it takes, 0 not at all.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
             ClosedError: The connector has crashed or ended.
         """
         return self._world.take(self._messages, self._native, timeout_s, "no message came")

@@ -227,7 +227,7 @@ class Peer:
         """Moves the clock until a message is there, and takes the oldest one from `received`.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: Nothing arrived in time.
         """
         if not self._world.until(lambda: self.received, timeout_s):
             message = f"no message came within {timeout_s} s"

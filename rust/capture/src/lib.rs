@@ -40,6 +40,7 @@ mod settings;
 mod source;
 mod store;
 mod thrift;
+mod variant;
 mod verify;
 mod writer;
 
@@ -54,5 +55,6 @@ pub use schema::schema;
 pub use selection::Selection;
 pub use settings::{Access, Keep, Settings};
 pub use store::Recovery;
+pub use variant::mark_variants;
 pub use verify::{Problem, Verification, verify};
 pub use writer::{LowSpace, Progress, Ticket, Writer};

@@ -147,9 +147,12 @@ fn to_lines(book: &RunBook) -> Vec<u8> {
 /// The line of a run; of one that is not over with its highest gaps, so many.
 fn to_json(sender: &str, run: &Run, gaps: Option<usize>) -> Value {
     let boundary = |boundary: &Option<Boundary>| {
-        let Some(Boundary { segment, seq, map, is_map_written, said, run_id }) = boundary else { return Value::Null };
-        let map = map.as_ref().map_or_else(|| json!(is_map_written), |map| STANDARD.encode(map).into());
-        json!({"segment": segment, "seq": seq, "map": map, "said": said.code(), "run_id": run_id})
+        let Some(Boundary { segment, seq, map, is_map_written, said, run_id, data_records }) = boundary else {
+            return Value::Null;
+        };
+        let (map, said) =
+            (map.as_ref().map_or_else(|| json!(is_map_written), |map| STANDARD.encode(map).into()), said.code());
+        json!({"segment": segment, "seq": seq, "map": map, "said": said, "run_id": run_id, "data_records": data_records})
     };
     let condition = run.condition();
     let mut value = json!({
@@ -166,13 +169,13 @@ fn to_json(sender: &str, run: &Run, gaps: Option<usize>) -> Value {
         "messages": run.messages,
         "bytes": run.bytes,
         "missed": run.missed,
+        "highest": run.highest,
         "duplicates": run.duplicates,
         "out_of_order": run.out_of_order,
         "first_received_at_ns": run.first_received_at_ns,
         "last_received_at_ns": run.last_received_at_ns,
     });
     if let Some(most) = gaps {
-        value["highest"] = json!(run.highest);
         value["gaps"] = json!(run.gaps[run.gaps.len().saturating_sub(most)..]);
     }
     value
@@ -260,6 +263,7 @@ fn boundary(value: &Value) -> Option<Option<Boundary>> {
         boundary.is_map_written = value["map"] == true;
         boundary.said = Condition::from_code(value["said"].as_i64().unwrap_or_default());
         boundary.run_id = value["run_id"].as_str().map(Into::into);
+        boundary.data_records = value["data_records"].as_u64();
     }
     Some(Some(boundary))
 }
@@ -275,7 +279,7 @@ mod tests {
             first_seq: 17,
             last_seq: 41,
             begin: Some(Boundary::new(1, 17, Some(Bytes::from_static(b"\x81\xa6run_id\xa1r")))),
-            end: Some(Boundary::new(2, 40, None)),
+            end: Some(Boundary::new(2, 40, Some(Bytes::from_static(b"\x81\xacdata_records\x09")))),
             goes_on: true,
             messages: 1,
             bytes: 2,
@@ -302,6 +306,7 @@ mod tests {
         let (_, book) = from_lines(Path::new("runs"), &to_lines(&again), &mut maps).unwrap();
         let mut later = book.latest().next().unwrap().1.clone();
         assert_eq!((later.config(), later.run_id(), later.condition()), (None, Some("r"), run.condition()));
+        assert_eq!(later.end.as_ref().unwrap().data_records, Some(9));
         find_maps(&mut later, &maps);
         assert_eq!(later.config(), run.config());
     }

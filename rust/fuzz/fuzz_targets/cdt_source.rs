@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use trunkline_fuzz::messages::{cdt, cdt_part};
 use trunkline_fuzz::{Calls, Input, drive};
 use trunkline_wire::cdt::{Confirm, Pull, Push, Source, SourceEvent, SourceSettings, SourceVerb};
-use trunkline_wire::{CallId, Frames, Nanos};
+use trunkline_wire::{CallId, Frames};
 
 #[derive(Default)]
 struct Any {
@@ -60,5 +60,5 @@ fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
     let (Some((_, part)), Some(resync)) = (cdt_part(&mut input), input.time()) else { return };
     let settings = SourceSettings { part, target: "cdp".to_owned(), resync, ..SourceSettings::default() };
-    drive(Source::new(Nanos(0), settings, [7; 32]), Any::default(), input.0);
+    drive(Source::new(settings, [7; 32]), Any::default(), input.0);
 });

@@ -7,7 +7,7 @@ use trunkline_fuzz::messages::{cdt, cdt_part};
 use trunkline_fuzz::{Calls, Input, drive};
 use trunkline_wire::cdt::{Answer, Config, Target, TargetEvent, TargetSettings, TargetVerb};
 use trunkline_wire::question::Token;
-use trunkline_wire::{Frames, Nanos};
+use trunkline_wire::Frames;
 
 #[derive(Default)]
 struct Any {
@@ -61,5 +61,5 @@ fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
     let (Some((how, part)), Some(patience)) = (cdt_part(&mut input), input.time()) else { return };
     let settings = TargetSettings { part, shares_requests: how & 4 != 0, includes_content: how & 8 != 0, patience };
-    drive(Target::new(Nanos(0), settings), Any::default(), input.0);
+    drive(Target::new(settings), Any::default(), input.0);
 });

@@ -222,7 +222,7 @@ pub fn cdt(input: &mut Input<'_>, known: &[String]) -> Option<(Option<Bytes>, Fr
         content_type: "t".into(),
         status_code: input.pick(&[200, 201, 404, 503, i32::MIN])?,
         originator_replica_id: input.pick(&["1", "2", ""])?.into(),
-        content: if input.byte()? & 1 == 0 { None } else { Some(input.bytes()?) },
+        content: if input.byte()? & 1 == 0 { None } else { Some(input.bytes()?.into()) },
         ..Message::default()
     };
     let body = match input.byte()? {

@@ -14,7 +14,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
     Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord, Selection,
-    is_capture as is_capture_directory, recover as recover_capture, schema as capture_schema, verify as verify_capture,
+    is_capture as is_capture_directory, mark_variants as mark, recover as recover_capture, schema as capture_schema,
+    verify as verify_capture,
 };
 use trunkline_wire::{ErrorKind, Framing};
 
@@ -358,6 +359,12 @@ pub(crate) fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
 pub(crate) fn is_capture(directory: PathBuf) -> bool {
     is_capture_directory(&directory)
+}
+
+/// Says of columns of a Parquet file that they are VARIANT, which are written as the structs they are.
+#[pyfunction]
+pub(crate) fn mark_variants(py: Python<'_>, path: PathBuf, columns: Vec<String>) -> PyResult<()> {
+    py.detach(move || mark(&path, &columns)).map_err(|error| capture_error(&error))
 }
 
 /// Publishes what a killed recorder left: ``(rows, cut_bytes, segment, damaged)``.

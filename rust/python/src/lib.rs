@@ -62,7 +62,9 @@ mod _native {
     #[pymodule]
     mod capture {
         #[pymodule_export]
-        use crate::capture::{MessageIterator, PyCapture, PyImport, RowIterator, is_capture, recover, schema, verify};
+        use crate::capture::{
+            MessageIterator, PyCapture, PyImport, RowIterator, is_capture, mark_variants, recover, schema, verify,
+        };
         #[pymodule_export]
         use crate::writer::PyWriter;
     }

@@ -1,8 +1,8 @@
 //! Python strings of names that come again and again: the keys of maps.
 
-use std::array;
 use std::cell::RefCell;
-use std::hash::BuildHasher as _;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::str::{self, Utf8Error};
 
 use foldhash::fast::FixedState;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ const HASH: FixedState = FixedState::with_seed(0);
 
 thread_local! {
     /// Each thread has its own: a lock would cost more than all else that is done for a name.
-    static NAMES: RefCell<[Option<Name>; PLACES]> = RefCell::new(array::from_fn(|_| None));
+    static NAMES: RefCell<[Option<Name>; PLACES]> = const { RefCell::new([const { None }; PLACES]) };
 }
 
 struct Name {
@@ -28,20 +28,41 @@ struct Name {
 
 /// The string `text`, the same object as last time if it is kept, with its hash already taken.
 pub(crate) fn name<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
-    if text.len() > LONGEST {
-        return PyString::new(py, text);
+    kept(py, text.as_bytes()).unwrap_or_else(|| new(py, text))
+}
+
+/// The same of bytes that may be no text: a name that is kept has been looked at.
+pub(crate) fn name_of_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> Result<Bound<'py, PyString>, Utf8Error> {
+    kept(py, bytes).map_or_else(|| str::from_utf8(bytes).map(|text| new(py, text)), Ok)
+}
+
+/// Where a name is kept, if anywhere.
+fn place(bytes: &[u8]) -> Option<usize> {
+    if bytes.len() > LONGEST {
+        return None;
     }
+    let mut hasher = HASH.build_hasher();
+    hasher.write(bytes);
     #[allow(clippy::cast_possible_truncation)] // any bits do
-    let place = HASH.hash_one(text) as usize % PLACES;
-    let kept = NAMES.with_borrow(|names| {
-        names[place].as_ref().filter(|name| *name.text == *text).map(|name| name.object.bind(py).clone())
-    });
-    kept.unwrap_or_else(|| {
-        let object = PyString::new(py, text);
+    let hash = hasher.finish() as usize;
+    Some(hash % PLACES)
+}
+
+fn kept<'py>(py: Python<'py>, bytes: &[u8]) -> Option<Bound<'py, PyString>> {
+    let place = place(bytes)?;
+    NAMES.with_borrow(|names| {
+        let name = names[place].as_ref().filter(|name| name.text.as_bytes() == bytes);
+        name.map(|name| name.object.bind(py).clone())
+    })
+}
+
+fn new<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+    let object = PyString::new(py, text);
+    if let Some(place) = place(text.as_bytes()) {
         let name = Name { text: text.into(), object: object.clone().unbind() };
         // Dropped where nobody looks at the names any more.
         let evicted = NAMES.with_borrow_mut(|names| names[place].replace(name));
         drop(evicted);
-        object
-    })
+    }
+    object
 }

@@ -45,7 +45,7 @@ impl World {
         let targets = (0..targets)
             .map(|number| {
                 let settings = TargetSettings { part: part("cdp", format!("t{number}")), ..TargetSettings::default() };
-                simulation.add("target", move |now, _| Target::new(now, settings.clone()))
+                simulation.add("target", move |_, _| Target::new(settings.clone()))
             })
             .collect();
         let sources = (0..sources)
@@ -56,7 +56,7 @@ impl World {
                     resync: 10 * SECOND,
                     ..SourceSettings::default()
                 };
-                simulation.add("source", move |now, seed| Source::new(now, settings.clone(), seed))
+                simulation.add("source", move |_, seed| Source::new(settings.clone(), seed))
             })
             .collect();
         Self {
@@ -329,8 +329,8 @@ proptest! {
         use trunkline_wire::{Incoming, Machine as _};
         use trunkline_wire::cdt::{Hearing, Listening};
 
-        let mut target = Target::new(Nanos(0), TargetSettings::default());
-        let mut source = Source::new(Nanos(0), SourceSettings::default(), [u8::try_from(seed % 251).unwrap(); 32]);
+        let mut target = Target::new(TargetSettings::default());
+        let mut source = Source::new(SourceSettings::default(), [u8::try_from(seed % 251).unwrap(); 32]);
         for (number, (subject, frames)) in messages.iter().enumerate() {
             let now = Nanos(number as u64 * 1_000_000_000);
             let subject = [

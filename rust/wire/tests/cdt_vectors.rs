@@ -6,6 +6,7 @@ mod written;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use trunkline_wire::cdt::{BytesEncoding, Cdt, Codec, Kind, Message, Settings, decode, encode};
@@ -121,7 +122,7 @@ prop_compose! {
         }
         if kind.has_content() {
             message.content_type = text(7);
-            message.content = content.map(Into::into);
+            message.content = content.map(|content| Bytes::from(content).into());
         }
         message
     }

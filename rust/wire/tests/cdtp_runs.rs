@@ -175,6 +175,19 @@ fn what_the_sender_says_is_added() {
 
 // req: CDTP-22
 #[test]
+fn what_the_sender_says_it_sent_is_held_against_what_came() {
+    for (data_records, condition) in [(1, "GOOD"), (2, "GOOD"), (3, "INCOMPLETE")] {
+        let mut book = Book::default();
+        book.take(&batch(BOR, &[(0, b"\x80"), (1, b"\x80")]), None);
+        book.take(&batch(DAT, &[(1, b"\x80"), (2, b"\x80")]), None);
+        let metadata = [b"\x81\xacdata_records", &[data_records][..]].concat();
+        book.take(&batch(EOR, &[(0, b"\x80"), (1, &metadata)]), None);
+        assert_eq!(book.only().condition().to_string(), condition, "{data_records}");
+    }
+}
+
+// req: CDTP-22
+#[test]
 fn cdtp2_has_its_map_in_the_second_record() {
     let mut book = Book::default();
     book.take(&batch(BOR, &[(0, b"\x81\xa6run_id\xa1u"), (1, b"\x81\xa1v\x05")]), None);

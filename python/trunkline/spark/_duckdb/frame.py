@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from trunkline.spark._duckdb.batches import filled, with_columns
 from trunkline.spark._duckdb.column import Column, column, ordered, quoted
 
 if TYPE_CHECKING:
-    from trunkline.spark._duckdb.session import Function, Held, Session
+    import pyarrow as pa
+
+    from trunkline.spark._duckdb.session import Batch, Function, Held, Session
 
 __all__ = ["DataFrame", "Row"]
 
@@ -61,17 +65,31 @@ class DataFrame:
         sql: The query.
         columns: The names of its columns.
         held: What the query reads, and must not be gone before it.
+        is_recorded: Whether the rows come as they were recorded, in the order of `seq` and then `record`.
     """
 
-    def __init__(self, session: Session, sql: str, columns: Sequence[str], held: tuple[Held, ...] = ()) -> None:
+    def __init__(
+        self,
+        session: Session,
+        sql: str,
+        columns: Sequence[str],
+        held: tuple[Held, ...] = (),
+        *,
+        is_recorded: bool = False,
+    ) -> None:
         self.columns = list(columns)
         self._session = session
         self._sql = sql
         self._held = held
+        self._is_recorded = is_recorded
 
-    def _then(self, sql: str, columns: Sequence[str] | None = None, *others: DataFrame) -> DataFrame:
+    def _then(
+        self, sql: str, columns: Sequence[str] | None = None, *others: DataFrame, in_turn: bool = False
+    ) -> DataFrame:
+        """What a query makes of this and others; `in_turn` where rows stay in the order they have."""
         held = dict.fromkeys([*self._held, *itertools.chain.from_iterable(other._held for other in others)])  # noqa: SLF001 - of this class
-        return DataFrame(self._session, sql, self.columns if columns is None else columns, tuple(held))
+        names = self.columns if columns is None else columns
+        return DataFrame(self._session, sql, names, tuple(held), is_recorded=in_turn and self._is_recorded)
 
     def _from(self) -> str:
         return f"FROM ({self._sql}) AS _"
@@ -98,7 +116,8 @@ class DataFrame:
         for each in given:
             chosen += self.columns if isinstance(each, str) and each == "*" else [each]  # type: ignore[list-item]
         names, sql = _named(chosen)
-        return self._then(f"SELECT {sql} {self._from()}", names)
+        # What looks at other rows has its own order.
+        return self._then(f"SELECT {sql} {self._from()}", names, in_turn=" OVER (" not in sql)
 
     def withColumns(self, columns: Mapping[str, Column]) -> DataFrame:  # noqa: N802
         """More columns, or others in their place."""
@@ -121,7 +140,7 @@ class DataFrame:
     def where(self, condition: str | Column) -> DataFrame:
         """Only rows for which this holds."""
         sql = condition.sql if isinstance(condition, Column) else condition
-        return self._then(f"SELECT * {self._from()} WHERE {sql}")
+        return self._then(f"SELECT * {self._from()} WHERE {sql}", in_turn=True)
 
     def join(self, other: DataFrame, on: Sequence[str], how: str = "inner") -> DataFrame:
         """Rows with those of another table that are equal in these columns; of `left_semi` only the first."""
@@ -187,7 +206,30 @@ class DataFrame:
 
         It is given an empty batch at first, so that what it makes of that says what it makes at all.
         """
-        return self._session.stream(self._sql, self._held, function)
+        return self._session.stream(self._sql, self._held, function, is_recorded=self._is_recorded)
+
+    def as_recorded(self, which: str = "false", more: Callable[[DataFrame], DataFrame] | None = None) -> DataFrame:
+        """The rows as they were recorded, and before those for which something holds what a function makes `more` of them.
+
+        What is read of a capture comes so already: to sort it costs more than anything else that is done with it.
+        """
+        if self._is_recorded:
+            if more is None:
+                return self
+            each = self._session.batch()
+            chosen = DataFrame(self._session, each.sql, self.columns, (each,)).where(which)
+            insert = functools.partial(_inserted, each=each, chosen=chosen, before=more(chosen))
+            return self._session.stream(self._sql, self._held, insert, is_recorded=True)
+        rows = self if more is None else self.unionByName(more(self.where(which)), allowMissingColumns=True)
+        return rows.orderBy("seq", "record")
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in batches."""
+        return self._session.batches(self._sql, self._held)
+
+    def nothing(self) -> pa.RecordBatch:
+        """A batch without a row."""
+        return self._session.nothing(self._sql, self._held)
 
     def collect(self) -> list[Row]:
         """The rows."""
@@ -206,6 +248,19 @@ class DataFrame:
         """How many rows there are."""
         ((number,),) = self._session.rows(f"SELECT count(*) {self._from()}", self._held)
         return int(number)
+
+
+def _inserted(
+    batches: Iterator[pa.RecordBatch], *, each: Batch, chosen: DataFrame, before: DataFrame
+) -> Iterator[pa.RecordBatch]:
+    """Batches, and before each, as long as it has rows that are chosen, what is made of them."""
+    schema: pa.Schema | None = None
+    for batch in batches:
+        each.batch = batch
+        schema = schema or with_columns(batch.schema, before.nothing().schema)
+        if not chosen.isEmpty():
+            yield from (filled(other, schema) for other in before.batches())
+        yield filled(batch, schema)
 
 
 class _Groups:

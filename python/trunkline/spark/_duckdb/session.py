@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import duckdb
 
+from trunkline.spark._duckdb.batches import ahead
 from trunkline.spark._duckdb.column import literal
 from trunkline.spark._duckdb.frame import DataFrame
 
@@ -48,9 +48,9 @@ class Stream:
     def __init__(self, session: Session, name: str, sql: str, held: Sequence[Held], function: Function) -> None:
         self.name = name
         self.sql = f"SELECT * FROM {name}"  # noqa: S608 - a name of ours
+        self.query = (sql, held)
+        self.function = function
         self._session = session
-        self._query = (sql, held)
-        self._function = function
         # What it makes of nothing says what it makes at all.
         self._schema = next(iter(function(iter([session.nothing(sql, held)])))).schema
 
@@ -62,12 +62,28 @@ class Stream:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows, for DuckDB."""
-        made = self._function(self._session.batches(*self._query))
+        made = self.function(self._session.batches(*self.query))
         return self._session.reader(self._schema, made).__arrow_c_stream__(requested_schema)
 
 
+class Batch:
+    """One batch at a time."""
+
+    batch: pa.RecordBatch
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sql = f"SELECT * FROM {name}"  # noqa: S608 - a name of ours
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Its rows, for DuckDB."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches([self.batch]).__arrow_c_stream__(requested_schema)
+
+
 # What a query reads, and must not be gone before it.
-Held: TypeAlias = Table | Stream
+Held: TypeAlias = Table | Stream | Batch
 
 
 class Session:
@@ -83,9 +99,10 @@ class Session:
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": memory,
             "temp_directory": self._scratch.name,
-            "preserve_insertion_order": False,
         }
         self._database = duckdb.connect(":memory:", config=config)
+        # Segments do not change, and are looked into again and again.
+        self._database.execute("SET parquet_metadata_cache = true")
         self._numbers = itertools.count()
         self._on_rows = on_rows
         self._seen = 0
@@ -110,7 +127,7 @@ class Session:
 
         with self._reading(held) as connection:
             try:
-                for batch in connection.sql(sql).to_arrow_reader(_BATCH):
+                for batch in ahead(connection.sql(sql).to_arrow_reader(_BATCH)):
                     self._seen += batch.num_rows
                     self._on_rows(self._seen)
                     yield batch
@@ -134,19 +151,32 @@ class Session:
             connection.execute(f"CREATE TABLE {name} AS {sql}")
         return Table(self._database, name)
 
-    def stream(self, sql: str, held: Sequence[Held], function: Function) -> DataFrame:
-        """What a function makes of the rows of a query."""
-        made = Stream(self, f"s{next(self._numbers)}", sql, held, function)
-        return DataFrame(self, made.sql, made.columns, (made,))
+    def stream(self, sql: str, held: Sequence[Held], function: Function, *, is_recorded: bool) -> DataFrame:
+        """What a function makes of the rows of a query, which come as they were recorded or not."""
+        name = f"s{next(self._numbers)}"
+        source = next((each for each in held if isinstance(each, Stream) and each.sql == sql), None)
+        if source is None:
+            made = Stream(self, name, sql, held, function)
+        else:
+            # What one function makes need not pass through DuckDB to the next one.
+            made = Stream(self, name, *source.query, lambda batches: function(iter(source.function(batches))))
+        return DataFrame(self, made.sql, made.columns, (made,), is_recorded=is_recorded)
+
+    def batch(self) -> Batch:
+        """A batch that is not there yet."""
+        return Batch(f"b{next(self._numbers)}")
 
     def frame_of(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> DataFrame:
         """Batches as a table."""
+        table = self._kept(schema, batches)
+        return DataFrame(self, table.sql, schema.names, (table,))
+
+    def _kept(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Table:
         name = f"t{next(self._numbers)}"
         with self._reading(()) as connection:
             connection.register("batches", self.reader(schema, batches))
             connection.execute(f"CREATE TABLE {name} AS SELECT * FROM batches")  # noqa: S608 - a name of ours
-        table = Table(self._database, name)
-        return DataFrame(self, table.sql, schema.names, (table,))
+        return Table(self._database, name)
 
     def reader(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
         """Batches for DuckDB, which keeps but the words of what is raised on the way."""
@@ -154,7 +184,7 @@ class Session:
 
         def kept() -> Iterator[pa.RecordBatch]:
             try:
-                yield from _ahead(batches)
+                yield from ahead(batches)
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -173,10 +203,10 @@ class Session:
             ((last,),) = self.rows(f"SELECT max(seq) FROM ({published})")  # noqa: S608 - as above
             following = 0 if last is None else last + 1
         reader = capture.reader(first_seq=following)
-        rest = self.frame_of(reader.schema, reader)
-        if published is None:
-            return rest
-        return DataFrame(self, published, rest.columns).unionByName(rest)
+        rest = self._kept(reader.schema, reader)
+        # DuckDB keeps the order of files, and of rows in them, unless it is to have none.
+        sql = rest.sql if published is None else f"{published} UNION ALL BY NAME {rest.sql}"
+        return DataFrame(self, sql, reader.schema.names, (rest,), is_recorded=True)
 
     @contextmanager
     def _reading(self, held: Sequence[Held]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -184,7 +214,7 @@ class Session:
         connection = self._database.cursor()
         try:
             for each in held:
-                if isinstance(each, Stream):
+                if not isinstance(each, Table):
                     connection.register(each.name, each)
             yield connection
         except (duckdb.Error, RuntimeError) as error:
@@ -196,13 +226,3 @@ class Session:
             raise
         finally:
             connection.close()
-
-
-def _ahead(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same, each made while DuckDB works on the one before."""
-    made = iter(batches)
-    with ThreadPoolExecutor(1) as maker:
-        following = maker.submit(next, made, None)
-        while (batch := following.result()) is not None:
-            following = maker.submit(next, made, None)
-            yield batch

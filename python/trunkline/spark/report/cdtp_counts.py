@@ -117,21 +117,28 @@ def count(rows: DataFrame, total: Total) -> Counts:
     # It is small, and a session may well make hundreds of partitions of it.
     parts = _parts(rows, when).coalesce(4).persist()
     try:
-        return _gather(parts, _batches(rows, clock), _gaps(rows, when), clock)
+        return _gather(parts, _batches(rows, clock), clock)
     finally:
         parts.unpersist()
 
 
 def _decoded(rows: DataFrame, kept: tuple[str, ...], only: tuple[str, ...]) -> DataFrame:
-    decoder = Decoder("cdtp", tags=None)
-    decoded = decode_keeping(rows, decoder, kept, kept + only)
-    return decoded.withColumn("sender", F.left("sender", F.lit(NAME)))
+    return decode_keeping(rows, Decoder("cdtp", tags=None), kept, kept + only)
+
+
+def _named(messages: DataFrame) -> DataFrame:
+    """The same by as much of senders' names as the report tells apart."""
+    return messages.withColumn("sender", F.left("sender", F.lit(NAME)))
 
 
 def _parts(rows: DataFrame, when: Column) -> DataFrame:
-    """The messages, counted by all that the report tells apart."""
-    only = ("record", "variant", "sender", "sequence", "payload_bytes", "error")
-    messages = _decoded(rows, ("endpoint", "received_at_ns", "n_bytes"), only)
+    """The messages, counted by all that the report tells apart, and the sequence numbers that were skipped.
+
+    Each number is held against the highest one before it since the begin of the run, as a receiver does (CDTP-21).
+    """
+    counted = ("endpoint", "received_at_ns", "n_bytes", "record", "variant", "sender", "payload_bytes", "error")
+    decoded = _decoded(rows, ("capture_id", "seq", *counted[:3]), (*counted[3:], "type", "sequence"))
+    messages = _named(skipped(decoded, ("capture_id", "endpoint", "sender"), counted))
     good = F.col("variant").isNotNull()
     size = F.when(F.col("payload_bytes") == 0, 0).otherwise(F.length(F.bin("payload_bytes")))
     parts = messages.groupBy(
@@ -141,21 +148,11 @@ def _parts(rows: DataFrame, when: Column) -> DataFrame:
         F.sum(F.when(F.col("record") == 0, F.col("n_bytes"))).alias("bytes"),
         F.min("received_at_ns").alias("first"),
         F.max("received_at_ns").alias("last"),
+        F.sum("missed").alias("skipped"),
     )
     endpoint = Window.partitionBy("endpoint")
     only_one = F.min("sender").over(endpoint) == F.max("sender").over(endpoint)
     return parts.withColumn("owner", F.coalesce("sender", F.when(only_one, F.min("sender").over(endpoint))))
-
-
-def _gaps(rows: DataFrame, when: Column) -> DataFrame:
-    """The sequence numbers that were skipped, by sender and bucket.
-
-    Each number is held against the highest one before it since the begin of the run, as a receiver does (CDTP-21).
-    """
-    only = ("record", "sender", "type", "sequence")
-    messages = _decoded(rows, ("capture_id", "seq", "endpoint", "received_at_ns"), only)
-    missed = skipped(messages, ("capture_id", "endpoint", "sender"), ("sender", "received_at_ns"))
-    return missed.groupBy("sender", when).agg(F.sum("missed").alias("skipped"))
 
 
 def _batches(rows: DataFrame, clock: Clock) -> DataFrame:
@@ -163,10 +160,10 @@ def _batches(rows: DataFrame, clock: Clock) -> DataFrame:
     # What says so is at the very beginning: all else need not be decoded to be left out.
     rows = rows.where(F.contains(F.substring("header", 1, 10), F.lit(b"CDTP\x02")))
     kept = ("capture_id", "seq", "endpoint", "received_at_ns", "n_bytes")
-    return spread(_decoded(rows, kept, ("variant", "sender")).where("variant = '2'"), clock)
+    return spread(_named(_decoded(rows, kept, ("variant", "sender"))).where("variant = '2'"), clock)
 
 
-def _gather(parts: DataFrame, batches: DataFrame, gaps: DataFrame, clock: Clock) -> Counts:
+def _gather(parts: DataFrame, batches: DataFrame, clock: Clock) -> Counts:
     """Brings the counts here, with the senders there is no room for folded into one."""
     by_owner = parts.where("owner IS NOT NULL").groupBy("owner").agg(F.sum("messages").alias("messages"))
     largest = by_owner.orderBy(F.desc("messages"), "owner").limit(SENDERS)
@@ -196,9 +193,8 @@ def _gather(parts: DataFrame, batches: DataFrame, gaps: DataFrame, clock: Clock)
         F.sort_array(F.collect_set("variant")).alias("variants"),
     )
     missed: dict[int, dict[int, int]] = defaultdict(dict)
-    for at, when, number in (
-        gaps.groupBy(place("sender", SENDERS).alias("at"), "bucket").agg(F.sum("skipped")).collect()
-    ):
+    gaps = parts.where("skipped IS NOT NULL").groupBy(place("sender", SENDERS).alias("at"), "bucket")
+    for at, when, number in gaps.agg(F.sum("skipped")).collect():
         missed[at][when] = number
     by_sender: dict[int | None, list[Row]] = defaultdict(list)
     rates: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))

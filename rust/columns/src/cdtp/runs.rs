@@ -42,7 +42,7 @@ pub fn run_fields(maps: RestType) -> Fields {
     ])
 }
 
-/// The record of a row that holds the frames of a BOR or EOR, which stands before those of the message itself.
+/// The record of a row that holds the frames of a BOR or EOR, which comes before those of the message itself.
 pub const FRAMES: i32 = -1;
 
 /// The columns that tell the sources of runs apart.
@@ -50,10 +50,9 @@ const SOURCE: [&str; 2] = ["capture_id", "sender"];
 
 /// Counts the runs of senders.
 ///
-/// It is given the rows of messages that know runs, one for each of their numbers, those of each sender in the order of
-/// `seq` and `record`: `capture_id, sender, seq, record, received_at_ns, n_bytes, type, sequence`. The frames of a BOR or
-/// EOR whose map is wanted come before it, as a row with `header` and `payload`, the first payload frame, and the record
-/// [`FRAMES`].
+/// It is given the rows of messages, those of each sender in the order of `seq` and `record`: `capture_id, sender, seq,
+/// record, received_at_ns, n_bytes, type, sequence`. The frames of a BOR or EOR whose map is wanted come before it, as a row
+/// with `header` and `payload`, the first payload frame, and the record [`FRAMES`].
 #[derive(Debug)]
 pub struct Runs {
     maps: RestType,
@@ -66,8 +65,8 @@ struct Sender {
     /// Its capture and its name.
     source: [String; 2],
     run: Option<Run>,
-    /// The header and the payload frame that were there last.
-    frames: (Vec<u8>, Option<Vec<u8>>),
+    /// The header and the payload frame of messages that are still to come, by their `seq`.
+    frames: HashMap<i64, (Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl Runs {
@@ -86,13 +85,21 @@ impl Runs {
             if over.bytes() >= BATCH_BYTES {
                 return Ok((over.finish()?, Some(row)));
             }
+            let message_type = numbered(&rows.types, rows.record.value(row), row);
+            if message_type.is_none() && rows.record.value(row) != FRAMES {
+                continue;
+            }
             let source = || rows.source.each_ref().map(|column| column.value(row).to_owned());
             let (sender, gone) = self.senders.of(&rows.source, row, || Sender::new(source()));
             for Sender { source, run, .. } in gone {
                 run.map_or(Ok(()), |run| over.push(&source, &run))?;
             }
-            if let Some(run) = sender.take(&rows, row) {
-                over.push(&sender.source, &run)?;
+            match message_type {
+                Some(message_type) => {
+                    let run = sender.take(&rows, row, message_type);
+                    run.map_or(Ok(()), |run| over.push(&sender.source, &run))?;
+                }
+                None => sender.keep(&rows, row),
             }
         }
         Ok((over.finish()?, None))
@@ -109,21 +116,22 @@ impl Runs {
 }
 
 impl Sender {
-    const fn new(source: [String; 2]) -> Self {
-        Self { source, run: None, frames: (Vec::new(), None) }
+    fn new(source: [String; 2]) -> Self {
+        Self { source, run: None, frames: HashMap::new() }
     }
 
-    fn take(&mut self, rows: &Rows, row: usize) -> Option<Run> {
-        let record = rows.record.value(row);
-        if record == FRAMES {
-            let bytes = |column: &BinaryArray| column.is_valid(row).then(|| column.value(row).to_owned());
-            self.frames = (bytes(&rows.header).unwrap_or_default(), bytes(&rows.payload));
-            return None;
-        }
-        let message_type = rows.message_type(row)?;
+    /// Keeps the frames of a BOR or EOR that is to come.
+    fn keep(&mut self, rows: &Rows, row: usize) {
+        let bytes = |column: &BinaryArray| column.is_valid(row).then(|| column.value(row).to_owned());
+        let frames = (bytes(&rows.header).unwrap_or_default(), bytes(&rows.payload));
+        self.frames.insert(rows.seq.value(row), frames);
+    }
+
+    /// Takes a message in, and gives the run that is over with it.
+    fn take(&mut self, rows: &Rows, row: usize, message_type: MessageType) -> Option<Run> {
         let mut over = None;
-        if record == 0 {
-            let (header, payload) = mem::take(&mut self.frames);
+        if rows.record.value(row) == 0 {
+            let (header, payload) = self.frames.remove(&rows.seq.value(row)).unwrap_or_default();
             let number = |column: &Int64Array| u64::try_from(column.value(row)).unwrap_or_default();
             let message = RunMessage {
                 segment: 0,
@@ -150,8 +158,8 @@ impl Sender {
 
 /// Finds the numbers that sources skip, as a receiver does (CDTP-21).
 ///
-/// It is given rows with `type` and `sequence`, those of each source in the order of `seq` and `record`. Rows of one source
-/// have equal texts in its columns.
+/// It is given rows with `record`, `type` and `sequence`, those of each source in the order of `seq` and `record`. Rows of
+/// one source have equal texts in its columns.
 #[derive(Debug)]
 pub struct Gaps {
     columns: Vec<String>,
@@ -165,18 +173,18 @@ impl Gaps {
         Self { columns, sources: Sources::new(sorted) }
     }
 
-    /// How many numbers are missing before that of each row.
+    /// How many numbers are missing before that of each row; null for one that has none.
     pub fn record(&mut self, batch: &RecordBatch) -> Result<Int64Array, ColumnError> {
         let source = self.columns.iter().map(|name| text(batch, name)).collect::<Result<Vec<_>, _>>()?;
-        let types = text(batch, "type")?;
-        let sequence = numbers(batch, "sequence")?;
+        let (records, types, sequence) = (records(batch)?, text(batch, "type")?, numbers(batch, "sequence")?);
         let mut missed = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
-            let (follower, _) = self.sources.of(&source, row, Follower::new);
-            let message_type = types.is_valid(row).then(|| types.value(row).parse().ok()).flatten();
+            let message_type = numbered(&types, records.value(row), row);
             let sequence = sequence.is_valid(row).then(|| u64::try_from(sequence.value(row)).ok()).flatten();
-            let skipped = message_type.zip(sequence).map_or(0, |(kind, sequence)| follower.follow(kind, sequence));
-            missed.push(i64::try_from(skipped).unwrap_or(i64::MAX));
+            missed.push(message_type.zip(sequence).map(|(message_type, sequence)| {
+                let (follower, _) = self.sources.of(&source, row, Follower::new);
+                i64::try_from(follower.follow(message_type, sequence)).unwrap_or(i64::MAX)
+            }));
         }
         Ok(missed.into())
     }
@@ -241,7 +249,7 @@ impl Rows {
         Ok(Self {
             source: [text(batch, SOURCE[0])?, text(batch, SOURCE[1])?],
             seq: numbers(batch, "seq")?,
-            record: column(batch, "record", &DataType::Int32)?.as_primitive::<Int32Type>().clone(),
+            record: records(batch)?,
             received_at_ns: numbers(batch, "received_at_ns")?,
             n_bytes: numbers(batch, "n_bytes")?,
             types: text(batch, "type")?,
@@ -250,10 +258,13 @@ impl Rows {
             payload: column(batch, "payload", &DataType::Binary)?.as_binary().clone(),
         })
     }
+}
 
-    fn message_type(&self, row: usize) -> Option<MessageType> {
-        self.types.is_valid(row).then(|| self.types.value(row).parse().ok()).flatten()
-    }
+/// The type of a row of a message that knows runs, one for each of its numbers: those of a CDTP2 BOR or EOR number its two
+/// records.
+fn numbered(types: &StringArray, record: i32, row: usize) -> Option<MessageType> {
+    let message_type = types.is_valid(row).then(|| types.value(row).parse().ok()).flatten()?;
+    (message_type == MessageType::Dat || record == 0).then_some(message_type)
 }
 
 fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<ArrayRef, ColumnError> {
@@ -263,6 +274,10 @@ fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<Array
 
 fn text(batch: &RecordBatch, name: &str) -> Result<StringArray, ColumnError> {
     Ok(column(batch, name, &DataType::Utf8)?.as_string().clone())
+}
+
+fn records(batch: &RecordBatch) -> Result<Int32Array, ColumnError> {
+    Ok(column(batch, "record", &DataType::Int32)?.as_primitive::<Int32Type>().clone())
 }
 
 fn numbers(batch: &RecordBatch, name: &str) -> Result<Int64Array, ColumnError> {

@@ -52,7 +52,7 @@ pub(crate) fn target_machine(given: &Given<'_>) -> PyResult<Make> {
         includes_content: given.extract("include_content")?,
         patience: seconds("store_timeout_s", given.extract("store_timeout_s")?)?,
     };
-    Ok(maker(move |now, _| Target::new(now, settings.clone())))
+    Ok(maker(move |_, _| Target::new(settings.clone())))
 }
 
 pub(crate) fn source_machine(given: &Given<'_>) -> PyResult<Make> {
@@ -62,7 +62,7 @@ pub(crate) fn source_machine(given: &Given<'_>) -> PyResult<Make> {
         resync: seconds("resync_s", given.extract("resync_s")?)?,
         ..SourceSettings::default()
     };
-    Ok(maker(move |now, seed| Source::new(now, settings.clone(), seed)))
+    Ok(maker(move |_, seed| Source::new(settings.clone(), seed)))
 }
 
 fn config(given: &Given<'_>) -> PyResult<Config> {

@@ -10,51 +10,11 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use self_cell::self_cell;
-use trunkline_wire::Fault;
 use trunkline_wire::cdt::{self, BytesEncoding, Codec, Kind, Message, Received, Settings};
 
+use super::held::Held;
 use crate::errors::{LocalProtocolError, decode_error};
-use crate::frames;
-
-self_cell! {
-    /// A message, and the body that its texts are parts of.
-    struct Read {
-        owner: Bytes,
-        #[covariant]
-        dependent: Message,
-    }
-}
-
-/// A message, and how its body is written if it was read from one.
-struct Held {
-    read: Read,
-    settings: Option<Settings>,
-}
-
-impl Held {
-    fn decoded(body: Bytes, kind: Kind, settings: Settings) -> Result<Self, Fault> {
-        let read =
-            Read::try_new(body, |body| cdt::decode_shared(body, kind, &settings).map_err(|rejected| rejected.fault));
-        Ok(Self { read: read?, settings: Some(settings) })
-    }
-
-    fn built(message: Message<'static>) -> Self {
-        Self { read: Read::new(Bytes::new(), |_| message), settings: None }
-    }
-
-    fn message(&self) -> &Message<'_> {
-        self.read.borrow_dependent()
-    }
-
-    fn encoded(&self, settings: Settings) -> Cow<'_, [u8]> {
-        let is_kept = |read: &Settings| (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding);
-        match &self.settings {
-            Some(read) if is_kept(read) => Cow::Borrowed(self.read.borrow_owner()),
-            _ => Cow::Owned(cdt::encode(self.message(), &settings)),
-        }
-    }
-}
+use crate::frames::{self, Frame};
 
 /// What messages are made of by those who build them.
 fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
@@ -95,7 +55,7 @@ fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
             "originator_replica_id" if is_event => text(&mut message.originator_replica_id)?,
             "content" if kind.has_content() => {
                 if !value.is_none() {
-                    message.content = Some(frames::frame("content", &value)?);
+                    message.content = Some(frames::frame("content", &value)?.into());
                 }
             }
             other => {
@@ -257,7 +217,7 @@ macro_rules! messages {
         fn encoded<'py>(message: &Bound<'py, PyAny>, settings: Settings) -> PyResult<Bound<'py, PyBytes>> {
             $(
                 if let Ok(said) = message.cast::<$class>() {
-                    return Ok(PyBytes::new(message.py(), &said.get().0.encoded(settings)));
+                    return Ok(said.get().0.encoded(message.py(), settings));
                 }
             )*
             Err(PyTypeError::new_err(format!("message is one of CDT's, not {}", message.get_type().name()?)))
@@ -339,8 +299,7 @@ fn shown(message: &Message<'_>) -> String {
 
 /// A message that came in, as Python's object.
 pub(super) fn spoken(py: Python<'_>, received: Received) -> PyResult<Bound<'_, PyAny>> {
-    let Received { message, body, settings } = received;
-    object(py, Held { read: Read::new(body, |_| message), settings: Some(settings) })
+    object(py, Held::received(received))
 }
 
 pub(super) fn codec(name: &str) -> PyResult<Codec> {
@@ -379,7 +338,7 @@ pub(crate) fn decode<'py>(
     let kind = kind_of(message_type)?;
     let (codec, bytes_encoding) = (self::codec(codec)?, self::bytes_encoding(bytes_encoding)?);
     let settings = Settings { codec, bytes_encoding, strict, kind: None };
-    let held = Held::decoded(frames::frame("body", body)?, kind, settings);
+    let held = Held::decoded(Frame::of("body", body)?, kind, settings);
     object(body.py(), held.map_err(|fault| decode_error("cdt", fault.in_frame(0)))?)
 }
 
@@ -398,13 +357,13 @@ pub(crate) fn encode<'py>(
 
 /// The message in recorded frames, where its subject says what it is.
 pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let held = frames::held("frames", frames)?;
+    let mut held = frames::held("frames", frames)?;
     let told = topic.map(cdt::subject::told).unwrap_or_default();
-    let body = held.last().map(|body| body.share(frames.py())).unwrap_or_default();
+    let body = held.pop().unwrap_or_else(|| Frame::Native(Bytes::new()));
     // That nobody has heard a request is said by an answer without a body.
     let kind = told.kind.filter(|_| !(body.is_empty() && told.replica.is_some()));
     let Some(kind) = kind else { return Ok(vec![]) };
-    let at = held.len().saturating_sub(1);
+    let at = held.len();
     // Whichever codec it was recorded with: what is JSON begins as no Avro does that makes sense.
     let mut settings = Settings { strict: false, ..Settings::default() };
     if !body.starts_with(b"{") {

@@ -1,6 +1,7 @@
 //! CDT: messages, and the machines of the roles.
 
 mod driven;
+mod held;
 mod message;
 
 pub(crate) use driven::{source_machine, target_machine};

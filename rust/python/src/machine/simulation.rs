@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_wire::Nanos;
 use trunkline_wire::simulation::{Network, Node, Simulation, Told};
@@ -36,9 +37,10 @@ impl World {
     }
 }
 
-/// The world, with what was put on desks since it was last looked at.
-fn enter(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+/// The world, once no other thread has it, with what was put on desks since it was last looked at. Who has it may need Python
+/// meanwhile, as who has a driver may.
+fn enter<'a>(py: Python<'_>, world: &'a Mutex<World>) -> MutexGuard<'a, World> {
+    let mut world = world.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
     let put: Vec<_> = world.desks.iter().map(|(node, desk)| (*node, desk.take())).collect();
     for (node, verbs) in put {
         let now = world.simulation.now();
@@ -63,31 +65,40 @@ impl PySimulation {
 
     /// Has messages sent from now on treated like this.
     #[pyo3(signature = (*, latency_s, jitter_s, loss, duplication, reorder))]
-    fn set_network(&self, latency_s: f64, jitter_s: f64, loss: f64, duplication: f64, reorder: bool) -> PyResult<()> {
+    fn set_network(
+        &self,
+        py: Python<'_>,
+        latency_s: f64,
+        jitter_s: f64,
+        loss: f64,
+        duplication: f64,
+        reorder: bool,
+    ) -> PyResult<()> {
         if [loss, duplication].iter().any(|share| !(0.0..=1.0).contains(share)) {
             return Err(PyValueError::new_err("loss and duplication are shares, from 0 to 1"));
         }
         let (latency, jitter) = (seconds("latency_s", latency_s)?, seconds("jitter_s", jitter_s)?);
-        enter(&self.0).simulation.set_network(Network { latency, jitter, loss, duplication, reorder });
+        enter(py, &self.0).simulation.set_network(Network { latency, jitter, loss, duplication, reorder });
         Ok(())
     }
 
     /// The time since the start.
     #[getter]
-    fn now_ns(&self) -> u64 {
-        enter(&self.0).simulation.now().0
+    fn now_ns(&self, py: Python<'_>) -> u64 {
+        enter(py, &self.0).simulation.now().0
     }
 
     /// Puts a machine in: what kind, and how it is set up.
     fn add(&self, kind: &str, settings: Bound<'_, PyDict>) -> PyResult<Simulated> {
+        let py = settings.py();
         let (name, make) = spoken::make(kind, &Given(settings))?;
-        let node = enter(&self.0).simulation.put(name, make);
+        let node = enter(py, &self.0).simulation.put(name, make);
         Ok(Simulated { world: Arc::clone(&self.0), node })
     }
 
     /// Tells `("woken", token)` after so long.
-    fn wake(&self, after_s: f64, token: u64) -> PyResult<()> {
-        enter(&self.0).simulation.wake(seconds("after_s", after_s)?, token);
+    fn wake(&self, py: Python<'_>, after_s: f64, token: u64) -> PyResult<()> {
+        enter(py, &self.0).simulation.wake(seconds("after_s", after_s)?, token);
         Ok(())
     }
 
@@ -102,7 +113,7 @@ impl PySimulation {
         once: bool,
     ) -> PyResult<(Vec<(Option<usize>, Bound<'py, PyTuple>)>, bool)> {
         let until = Nanos(until_ns.unwrap_or(u64::MAX));
-        let mut world = enter(&self.0);
+        let mut world = enter(py, &self.0);
         let was_due = if once { world.simulation.step(until) } else { world.simulation.run(until) };
         let was_due = was_due.map_err(|endless| PyRuntimeError::new_err(endless.to_string()))?;
         let told: Vec<_> = iter::from_fn(|| world.simulation.poll_told()).collect();
@@ -139,39 +150,39 @@ impl Simulated {
 
     /// Whether it crashed or has ended.
     #[getter]
-    fn closed(&self) -> bool {
-        !enter(&self.world).simulation.is_up(self.node)
+    fn closed(&self, py: Python<'_>) -> bool {
+        !enter(py, &self.world).simulation.is_up(self.node)
     }
 
     /// What it is called by who it dialled first, while it is connected.
     #[getter]
     fn address<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        enter(&self.world).simulation.address(self.node).map(|address| PyBytes::new(py, address))
+        enter(py, &self.world).simulation.address(self.node).map(|address| PyBytes::new(py, address))
     }
 
     /// The endpoints it listens on, ports filled in.
     #[getter]
-    fn endpoints(&self) -> Vec<String> {
-        enter(&self.world).simulation.endpoints(self.node)
+    fn endpoints(&self, py: Python<'_>) -> Vec<String> {
+        enter(py, &self.world).simulation.endpoints(self.node)
     }
 
     /// Takes it out without a word.
-    fn crash(&self) {
-        let mut world = enter(&self.world);
+    fn crash(&self, py: Python<'_>) {
+        let mut world = enter(py, &self.world);
         world.simulation.crash(self.node);
         world.clear();
     }
 
     /// Puts it back in, knowing nothing of its former life.
-    fn restart(&self) {
-        self.crash();
-        enter(&self.world).simulation.restart(self.node);
+    fn restart(&self, py: Python<'_>) {
+        self.crash(py);
+        enter(py, &self.world).simulation.restart(self.node);
     }
 
     /// Asks it to end in an orderly way within so many seconds.
-    fn close(&self, grace_s: f64) -> PyResult<()> {
+    fn close(&self, py: Python<'_>, grace_s: f64) -> PyResult<()> {
         let grace = seconds("grace_s", grace_s)?;
-        let mut world = enter(&self.world);
+        let mut world = enter(py, &self.world);
         world.simulation.close(self.node, grace);
         world.clear();
         Ok(())
@@ -181,7 +192,7 @@ impl Simulated {
     #[pyo3(signature = (verb, **given))]
     fn ask(&self, py: Python<'_>, verb: &str, given: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let given = Given(given.unwrap_or_else(|| PyDict::new(py)));
-        let mut world = enter(&self.world);
+        let mut world = enter(py, &self.world);
         let now = world.simulation.now();
         let mut said = Ok(());
         world.simulation.act(self.node, |machine| said = machine.say(now, verb, &given));
@@ -190,6 +201,6 @@ impl Simulated {
 
     /// Counters, by name, as the live role has them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        enter(&self.world).simulation.any(self.node).counters(py)
+        enter(py, &self.world).simulation.any(self.node).counters(py)
     }
 }

@@ -15,7 +15,7 @@ use trunkline_wire::mtl::table::{self, Array, Table, Unwritable, Value, Writer};
 
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames;
-use crate::names::name;
+use crate::names::name_of_bytes;
 
 fn decimal(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static DECIMAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -70,13 +70,37 @@ impl From<PyErr> for Trouble {
     }
 }
 
+/// From text: the quickest way there is to make one.
+fn decimal_to_python(py: Python<'_>, places: u8, digits: i32) -> PyResult<Bound<'_, PyAny>> {
+    // Room for 256 digits, a point and a sign, which are written from the last on.
+    let (mut text, mut at) = ([0; 258], 258);
+    let mut put = |byte| {
+        at -= 1;
+        text[at] = byte;
+    };
+    let (mut left, mut written) = (digits.unsigned_abs(), 0);
+    while left > 0 || written <= places.into() {
+        #[allow(clippy::cast_possible_truncation)] // it is below 10
+        put(b'0' + (left % 10) as u8);
+        (left, written) = (left / 10, written + 1);
+        if written == u32::from(places) {
+            put(b'.');
+        }
+    }
+    if digits < 0 {
+        put(b'-');
+    }
+    decimal(py)?.call1((PyString::from_bytes(py, &text[at..])?,))
+}
+
+#[allow(clippy::inline_always)] // from hand to hand, a value would cost more than it does to read it
+#[inline(always)]
 fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> Result<Bound<'py, PyAny>, Trouble> {
     Ok(match value {
         Value::Bool(value) => value.into_bound_py_any(py)?,
         Value::Int(value) => value.into_bound_py_any(py)?,
         Value::Float(value) => value.into_bound_py_any(py)?,
-        // From text: the quickest way there is to make one.
-        Value::Decimal(places, digits) => decimal(py)?.call1((digits.to_string() + "E-" + &places.to_string(),))?,
+        Value::Decimal(places, digits) => decimal_to_python(py, places, digits)?,
         Value::Text(text) => match PyString::from_bytes(py, text) {
             Ok(text) => text.into_any(),
             Err(_) => PyBytes::new(py, text).into_any(),
@@ -95,15 +119,13 @@ fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> Result<Bound<'py, 
 
 fn table_to_python<'py>(py: Python<'py>, mut table: Table<'_>) -> Result<Bound<'py, PyDict>, Trouble> {
     let (dict, mut count) = (PyDict::new(py), 0);
-    while let Some((field, value)) = table.next_field()? {
-        dict.set_item(name(py, field), value_to_python(py, value)?)?;
+    while let Some((name, value)) = table.next_raw_field()? {
+        let name = name_of_bytes(py, name).map_err(|_| Trouble::Fault)?;
+        dict.set_item(name, value_to_python(py, value)?)?;
         count += 1;
-        if dict.len() < count {
-            // A name that was there.
-            return Err(Trouble::Fault);
-        }
     }
-    Ok(dict)
+    // As many as there were names, unless one came again.
+    if dict.len() == count { Ok(dict) } else { Err(Trouble::Fault) }
 }
 
 fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> Result<Bound<'py, PyList>, Trouble> {

@@ -1,26 +1,20 @@
 //! Messages as binary Avro, by the schemas of the time of the specification.
 
-use bytes::Bytes;
-
-use super::Settings;
 use super::draft::Draft;
-use super::message::{Field, Holds, Kind, Message, Rejected};
+use super::fields::{Field, Holds};
+use super::message::{Kind, Message, Rejected};
+use super::{Content, Settings};
 use crate::{ErrorKind, Fault};
 
-/// Reads a body; `share` keeps what is content.
-pub(super) fn decode(
-    body: &[u8],
-    kind: Kind,
-    settings: Settings,
-    share: impl Fn(&[u8]) -> Bytes,
-) -> Result<Message<'_>, Rejected<'_>> {
-    let mut reader = Reader { body, at: 0 };
+/// Reads a body.
+pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Message<'_>, Rejected<'_>> {
+    let mut reader = Reader { left: body, end: body.len(), fault: Fault { kind: ErrorKind::BadAvro, offset: 0 } };
     let mut draft = Draft::new(kind);
     let mut starts = [body.len(); Field::COUNT];
-    let fault = match fields(&mut reader, &mut draft, &mut starts, kind, share) {
-        Err(fault) => (fault, None),
-        Ok(()) if reader.at < body.len() => (Fault { kind: ErrorKind::TrailingBytes, offset: reader.at }, None),
-        Ok(()) => match draft.fault(settings.strict) {
+    let fault = match fields(&mut reader, &mut draft, &mut starts, kind) {
+        None => (reader.fault, None),
+        Some(()) if !reader.left.is_empty() => (Fault { kind: ErrorKind::TrailingBytes, offset: reader.at() }, None),
+        Some(()) => match draft.fault(settings.strict) {
             None => return Ok(draft.message()),
             Some((kind, field)) => (Fault { kind, offset: starts[field as usize] }, Some(field.name())),
         },
@@ -28,18 +22,17 @@ pub(super) fn decode(
     Err(Rejected { fault: fault.0, field: fault.1, remains: draft.remains() })
 }
 
+/// Drafts what a body holds; for one that is none, the reader has the fault.
 fn fields<'a>(
     reader: &mut Reader<'a>,
     draft: &mut Draft<'a>,
     starts: &mut [usize; Field::COUNT],
     kind: Kind,
-    share: impl Fn(&[u8]) -> Bytes,
-) -> Result<(), Fault> {
+) -> Option<()> {
     for entry in kind.entries().iter().filter(|entry| entry.in_avro) {
-        let start = reader.at;
+        let start = reader.at();
         starts[entry.field as usize] = start;
-        let bad = Fault { kind: ErrorKind::BadAvro, offset: start };
-        match entry.field.holds() {
+        match entry.holds {
             Holds::Time => match reader.long()? {
                 // The schemas of events have it for none.
                 -1 if kind.is_event() => {}
@@ -48,26 +41,26 @@ fn fields<'a>(
             Holds::Timeout => draft.number(*entry, reader.long()?),
             Holds::Status => match reader.long()? {
                 code if i32::try_from(code).is_ok() => draft.number(*entry, code),
-                _ => return Err(bad),
+                _ => return reader.bad(start),
             },
             Holds::Content => match reader.long()? {
                 0 => {}
-                1 => draft.content(*entry, Some(share(reader.bytes()?))),
-                _ => return Err(bad),
+                1 => draft.content(*entry, Some(Content::Part(reader.bytes()?))),
+                _ => return reader.bad(start),
             },
             Holds::Text => draft.text(*entry, reader.text()?),
         }
     }
-    Ok(())
+    Some(())
 }
 
 /// Writes a body.
 pub(super) fn encode(message: &Message<'_>) -> Vec<u8> {
-    let content = message.content.as_ref().map_or(0, Bytes::len);
+    let content = message.content.as_ref().map_or(0, |content| content.len());
     let mut body = Vec::with_capacity(320 + content);
     for entry in message.kind.entries().iter().filter(|entry| entry.in_avro) {
         let field = entry.field;
-        match field.holds() {
+        match entry.holds {
             Holds::Time | Holds::Timeout | Holds::Status => long(&mut body, message.number(field)),
             Holds::Content => match &message.content {
                 None => long(&mut body, 0),
@@ -97,43 +90,75 @@ fn bytes(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend_from_slice(bytes);
 }
 
+/// What a zigzag stands for.
+const fn signed(zigzag: u64) -> i64 {
+    (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed()
+}
+
+/// What a body is read from. A fault stays here, where nobody is in its way who reads what has none.
 struct Reader<'a> {
-    body: &'a [u8],
-    at: usize,
+    left: &'a [u8],
+    /// The length of the body.
+    end: usize,
+    fault: Fault,
 }
 
 impl<'a> Reader<'a> {
-    fn long(&mut self) -> Result<i64, Fault> {
-        let start = self.at;
-        let bad = Fault { kind: ErrorKind::BadAvro, offset: start };
-        let mut value = 0_u64;
-        for shift in (0..70).step_by(7) {
-            let byte = *self.body.get(self.at).ok_or(Fault { offset: self.body.len(), ..bad })?;
-            self.at += 1;
-            // The tenth byte has room for one bit.
-            if shift == 63 && byte > 1 {
-                return Err(bad);
+    fn at(&self) -> usize {
+        self.end - self.left.len()
+    }
+
+    fn bad<T>(&mut self, offset: usize) -> Option<T> {
+        self.fault = Fault { kind: ErrorKind::BadAvro, offset };
+        None
+    }
+
+    /// Most numbers have one byte.
+    #[inline]
+    fn long(&mut self) -> Option<i64> {
+        match self.left {
+            [byte @ ..0x80, left @ ..] => {
+                self.left = left;
+                Some(signed((*byte).into()))
             }
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed());
+            _ => self.longer(),
+        }
+    }
+
+    fn longer(&mut self) -> Option<i64> {
+        let mut value = 0_u64;
+        for (place, byte) in self.left.iter().enumerate() {
+            // The tenth byte has room for one bit.
+            if place == 9 && *byte > 1 {
+                return self.bad(self.at());
+            }
+            value |= u64::from(byte & 0x7f) << (7 * place);
+            if *byte < 0x80 {
+                self.left = &self.left[place + 1..];
+                return Some(signed(value));
             }
         }
-        Err(bad)
+        self.bad(self.end)
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Fault> {
-        let start = self.at;
-        let length = usize::try_from(self.long()?).map_err(|_| Fault { kind: ErrorKind::BadAvro, offset: start })?;
-        let left = &self.body[self.at..];
-        let bytes = left.get(..length).ok_or(Fault { kind: ErrorKind::BadAvro, offset: self.body.len() })?;
-        self.at += length;
-        Ok(bytes)
+    #[inline]
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let start = self.at();
+        let Ok(length) = usize::try_from(self.long()?) else { return self.bad(start) };
+        let Some((bytes, left)) = self.left.split_at_checked(length) else { return self.bad(self.end) };
+        self.left = left;
+        Some(bytes)
     }
 
-    fn text(&mut self) -> Result<&'a str, Fault> {
+    #[inline]
+    fn text(&mut self) -> Option<&'a str> {
         let bytes = self.bytes()?;
-        let start = self.at - bytes.len();
-        str::from_utf8(bytes).map_err(|error| Fault { kind: ErrorKind::BadUtf8, offset: start + error.valid_up_to() })
+        let wrong = match str::from_utf8(bytes) {
+            Ok(text) => return Some(text),
+            Err(error) => error.valid_up_to(),
+        };
+        let start = self.at() - bytes.len();
+        self.fault = Fault { kind: ErrorKind::BadUtf8, offset: start + wrong };
+        None
     }
 }

@@ -2,14 +2,20 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
-
-use super::message::{Entry, Field, Holds, Kind, Message};
+use super::Content;
+use super::fields::{Entry, Field, Holds};
+use super::message::{Kind, Message};
 use crate::ErrorKind;
 
 /// What has been read of a message, and the first thing that is wrong with it.
 pub(super) struct Draft<'a> {
-    message: Message<'a>,
+    kind: Kind,
+    /// One of each field, whatever that holds: so each has its place, which nobody has to look for.
+    texts: [&'a str; Field::COUNT],
+    timestamp_ms: i64,
+    timeout_ms: i64,
+    status_code: i32,
+    content: Option<Content<'a>>,
     /// A bit for each field that was there.
     seen: u16,
     fault: Option<(ErrorKind, Field)>,
@@ -17,42 +23,54 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(super) fn new(kind: Kind) -> Self {
-        let message = Message { kind, timeout_ms: -1, timestamp_ms: -1, ..Message::default() };
-        Self { message, seen: 0, fault: None }
+        Self {
+            kind,
+            texts: [""; Field::COUNT],
+            timestamp_ms: -1,
+            timeout_ms: -1,
+            status_code: 0,
+            content: None,
+            seen: 0,
+            fault: None,
+        }
     }
 
     pub(super) const fn has(&self, field: Field) -> bool {
-        self.seen & (1 << field as u16) != 0
+        self.seen & field.bit() != 0
     }
 
     fn saw(&mut self, field: Field) {
-        self.seen |= 1 << field as u16;
+        self.seen |= field.bit();
     }
 
     fn wrong(&mut self, kind: ErrorKind, field: Field) {
         self.fault.get_or_insert((kind, field));
     }
 
+    #[inline]
     pub(super) fn text(&mut self, entry: Entry, text: &'a str) {
         let field = entry.field;
-        match self.message.text_mut(field) {
-            Some(_) if text.is_empty() && entry.is_filled() => self.wrong(ErrorKind::MissingField, field),
-            Some(held) => *held = Cow::Borrowed(text),
-            None => self.wrong(ErrorKind::BadType, field),
+        if entry.holds != Holds::Text {
+            self.wrong(ErrorKind::BadType, field);
+        } else if text.is_empty() && entry.is_filled() {
+            self.wrong(ErrorKind::MissingField, field);
+        } else {
+            self.texts[field as usize] = text;
         }
         self.saw(field);
     }
 
+    #[inline]
     pub(super) fn number(&mut self, entry: Entry, number: i64) {
         let field = entry.field;
-        match field.holds() {
+        match entry.holds {
             // An event may have its time twice; the first name is the one that schemas have.
             Holds::Time if number >= 0 && field == Field::EventTimestamp && self.has(Field::Timestamp) => {}
-            Holds::Time if number >= 0 => self.message.timestamp_ms = number,
-            Holds::Timeout if number >= -1 => self.message.timeout_ms = number,
+            Holds::Time if number >= 0 => self.timestamp_ms = number,
+            Holds::Timeout if number >= -1 => self.timeout_ms = number,
             Holds::Timeout => self.wrong(ErrorKind::BadTimeout, field),
             Holds::Status => match i32::try_from(number) {
-                Ok(code) => self.message.status_code = code,
+                Ok(code) => self.status_code = code,
                 Err(_) => self.wrong(ErrorKind::BadType, field),
             },
             Holds::Time | Holds::Text | Holds::Content => self.wrong(ErrorKind::BadType, field),
@@ -60,9 +78,10 @@ impl<'a> Draft<'a> {
         self.saw(field);
     }
 
-    pub(super) fn content(&mut self, entry: Entry, content: Option<Bytes>) {
-        match (entry.field.holds(), content) {
-            (Holds::Content, Some(content)) => self.message.content = Some(content),
+    #[inline]
+    pub(super) fn content(&mut self, entry: Entry, content: Option<Content<'a>>) {
+        match (entry.holds, content) {
+            (Holds::Content, Some(content)) => self.content = Some(content),
             (Holds::Content, None) => self.wrong(ErrorKind::BadBase64, entry.field),
             (Holds::Text | Holds::Time | Holds::Timeout | Holds::Status, _) => {
                 self.wrong(ErrorKind::BadType, entry.field);
@@ -72,24 +91,44 @@ impl<'a> Draft<'a> {
     }
 
     /// What is wrong with it, if anything is.
+    #[inline]
     pub(super) fn fault(&self, is_strict: bool) -> Option<(ErrorKind, Field)> {
-        let kind = self.message.kind;
+        let needed = self.kind.needed(is_strict);
+        if self.fault.is_none() && self.seen & needed == needed && self.timestamp_ms >= 0 {
+            return None;
+        }
         let missing = || {
-            let mut needed = kind.entries().iter().filter(|entry| entry.is_needed(kind, is_strict));
-            let missing = needed.find(|entry| !self.has(entry.field)).map(|entry| entry.field);
-            missing.or_else(|| (self.message.timestamp_ms < 0).then_some(Field::Timestamp))
+            let mut fields = self.kind.entries().iter().map(|entry| entry.field);
+            let missing = fields.find(|field| needed & !self.seen & field.bit() != 0);
+            (ErrorKind::MissingField, missing.unwrap_or(Field::Timestamp))
         };
-        self.fault.or_else(|| missing().map(|field| (ErrorKind::MissingField, field)))
+        Some(self.fault.unwrap_or_else(missing))
     }
 
     /// The message that nothing is wrong with.
+    #[inline]
     pub(super) fn message(self) -> Message<'a> {
-        self.message
+        let text = |field: Field| Cow::Borrowed(self.texts[field as usize]);
+        Message {
+            kind: self.kind,
+            correlation_id: text(Field::CorrelationId),
+            timestamp_ms: self.timestamp_ms,
+            timeout_ms: self.timeout_ms,
+            endpoint_message_id: text(Field::EndpointMessageId),
+            app_version_name: text(Field::AppVersionName),
+            endpoint_id: text(Field::EndpointId),
+            config_id: text(Field::ConfigId),
+            content_type: text(Field::ContentType),
+            status_code: self.status_code,
+            reason_phrase: text(Field::ReasonPhrase),
+            originator_replica_id: text(Field::OriginatorReplicaId),
+            content: self.content,
+        }
     }
 
     /// The texts that are there.
     pub(super) fn remains(self) -> Box<Message<'a>> {
-        let status_code = 0;
-        Box::new(Message { timestamp_ms: 0, timeout_ms: -1, status_code, content: None, ..self.message })
+        let none = Self { timestamp_ms: 0, timeout_ms: -1, status_code: 0, content: None, ..self };
+        Box::new(none.message())
     }
 }

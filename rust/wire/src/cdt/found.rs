@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::message::{Field, Holds, Kind, Message};
+use super::fields::{Field, Holds};
+use super::message::{Kind, Message};
 use crate::ErrorKind;
 
 /// What a field was found to hold.
@@ -45,7 +46,7 @@ impl<'a> Found<'a> {
         for entry in kind.entries() {
             let field = entry.field;
             let bad = |kind| Err((kind, field));
-            match (field.holds(), self.take(field)) {
+            match (entry.holds, self.take(field)) {
                 (Holds::Text, Value::Text(text)) => {
                     if entry.is_filled() && text.is_empty() {
                         return bad(ErrorKind::MissingField);
@@ -67,10 +68,10 @@ impl<'a> Found<'a> {
                     message.status_code = i32::try_from(code).unwrap_or_default();
                 }
                 (Holds::Content, Value::Bytes(text)) => {
-                    message.content = Some(content(&text).ok_or((ErrorKind::BadBase64, field))?);
+                    message.content = Some(content(&text).ok_or((ErrorKind::BadBase64, field))?.into());
                 }
                 (Holds::Content, Value::Text(text)) if !is_strict => {
-                    message.content = Some(content(&text).ok_or((ErrorKind::BadBase64, field))?);
+                    message.content = Some(content(&text).ok_or((ErrorKind::BadBase64, field))?.into());
                 }
                 (_, Value::Absent | Value::Null) => {
                     if entry.is_needed(kind, is_strict) {

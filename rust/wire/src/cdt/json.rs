@@ -10,9 +10,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::draft::Draft;
+use super::fields::{Field, Holds};
 use super::found::{Found, Value};
-use super::message::{Field, Holds, Kind, Message, Rejected};
-use super::{BytesEncoding, Settings, plain};
+use super::message::{Kind, Message, Rejected};
+use super::{BytesEncoding, Content, Settings, plain};
 use crate::{ErrorKind, Fault};
 
 /// Reads a body.
@@ -28,8 +29,8 @@ pub(super) fn decode_plain(body: &[u8], kind: Kind, settings: Settings) -> Optio
     let mut draft = Draft::new(kind);
     plain::read(body, kind, &mut draft, |quoted| match settings.bytes_encoding {
         // What is no base64 is none of its characters either.
-        BytesEncoding::Base64 => base64(quoted),
-        BytesEncoding::Latin1 => plain::text(quoted).and_then(latin1),
+        BytesEncoding::Base64 => base64(quoted).map(Content::from),
+        BytesEncoding::Latin1 => plain::text(quoted).and_then(latin1).map(Content::from),
     })?;
     draft.fault(settings.strict).is_none().then(|| draft.message())
 }
@@ -65,7 +66,7 @@ pub(super) fn encode(message: &Message<'_>, encoding: BytesEncoding) -> Vec<u8> 
     let mut body = Vec::with_capacity(512 + content);
     for entry in message.kind.entries() {
         let field = entry.field;
-        match field.holds() {
+        match entry.holds {
             Holds::Time | Holds::Timeout | Holds::Status => {
                 begin(&mut body, field);
                 write(&mut body, &message.number(field));

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::Settings;
+use super::fields::Field;
+use super::{Content, Settings};
 use crate::Fault;
 
 /// The kinds of messages, named as the last token of their subjects is (CDT-01, CDT-02, CDT-07).
@@ -24,200 +25,6 @@ pub enum Kind {
     /// An endpoint has taken a configuration on.
     ConfigUpdated,
 }
-
-/// What a field holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
-    Text,
-    /// A number of milliseconds that is not negative.
-    Time,
-    /// A number of milliseconds; -1 is for ever (CDT-33).
-    Timeout,
-    Status,
-    Content,
-}
-
-/// Whether a field must be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    /// It must, and an empty text is none: schemas of Avro have no other way to leave one out.
-    Filled,
-    /// It must, and may be empty.
-    Present,
-    /// It must where senders are taken at their word.
-    Strict,
-    /// It need not.
-    Optional,
-}
-
-macro_rules! fields {
-    ($($field:ident $name:literal $holds:ident,)*) => {
-        /// The fields of all kinds.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Field {
-            $($field,)*
-        }
-
-        impl Field {
-            pub(super) const COUNT: usize = [$($name,)*].len();
-
-            /// Its name in JSON and Avro.
-            pub(super) const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$field => $name,)*
-                }
-            }
-
-            /// Its name as JSON has it.
-            pub(super) const fn quoted(self) -> &'static str {
-                match self {
-                    $(Self::$field => concat!("\"", $name, "\""),)*
-                }
-            }
-
-            pub(super) fn named(name: &str) -> Option<Self> {
-                match name {
-                    $($name => Some(Self::$field),)*
-                    _ => None,
-                }
-            }
-
-            pub(super) const fn holds(self) -> Holds {
-                match self {
-                    $(Self::$field => Holds::$holds,)*
-                }
-            }
-        }
-    };
-}
-
-fields! {
-    CorrelationId "correlationId" Text,
-    Timestamp "timestamp" Time,
-    EventTimestamp "eventTimestamp" Time,
-    Timeout "timeout" Timeout,
-    OriginatorReplicaId "originatorReplicaId" Text,
-    EndpointMessageId "endpointMessageId" Text,
-    AppVersionName "appVersionName" Text,
-    EndpointId "endpointId" Text,
-    ContentType "contentType" Text,
-    ConfigId "configId" Text,
-    StatusCode "statusCode" Status,
-    ReasonPhrase "reasonPhrase" Text,
-    Content "content" Content,
-}
-
-/// A field of a kind.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) field: Field,
-    need: Need,
-    /// Whether Avro's schema has it.
-    pub(super) in_avro: bool,
-}
-
-impl Entry {
-    /// Whether an empty text is not written.
-    pub(super) const fn is_left_out(self) -> bool {
-        matches!(self.need, Need::Optional)
-    }
-
-    /// Whether an empty text is none.
-    pub(super) const fn is_filled(self) -> bool {
-        matches!(self.need, Need::Filled)
-    }
-
-    /// Whether it must be there.
-    pub(super) const fn is_needed(self, kind: Kind, is_strict: bool) -> bool {
-        match self.need {
-            // Events have their time by one name or the other.
-            Need::Present if matches!(self.field, Field::Timestamp) => !kind.is_event(),
-            Need::Filled | Need::Present => true,
-            Need::Strict => is_strict,
-            Need::Optional => false,
-        }
-    }
-}
-
-const fn of(field: Field, need: Need) -> Entry {
-    Entry { field, need, in_avro: true }
-}
-
-const fn in_json(field: Field, need: Need) -> Entry {
-    Entry { field, need, in_avro: false }
-}
-
-const REQUEST: &[Entry] = &[
-    of(Field::CorrelationId, Need::Filled),
-    of(Field::Timestamp, Need::Present),
-    of(Field::Timeout, Need::Strict),
-    of(Field::EndpointMessageId, Need::Filled),
-    of(Field::AppVersionName, Need::Filled),
-    of(Field::EndpointId, Need::Filled),
-    of(Field::ConfigId, Need::Optional),
-];
-
-const RESPONSE: &[Entry] = &[
-    of(Field::CorrelationId, Need::Present),
-    of(Field::Timestamp, Need::Present),
-    of(Field::Timeout, Need::Strict),
-    of(Field::EndpointMessageId, Need::Present),
-    of(Field::AppVersionName, Need::Present),
-    of(Field::EndpointId, Need::Present),
-    of(Field::ContentType, Need::Present),
-    of(Field::ConfigId, Need::Present),
-    of(Field::StatusCode, Need::Present),
-    of(Field::ReasonPhrase, Need::Optional),
-    of(Field::Content, Need::Optional),
-];
-
-const PUSH: &[Entry] = &[
-    of(Field::CorrelationId, Need::Filled),
-    of(Field::Timestamp, Need::Present),
-    of(Field::Timeout, Need::Strict),
-    of(Field::EndpointMessageId, Need::Filled),
-    of(Field::AppVersionName, Need::Filled),
-    of(Field::EndpointId, Need::Filled),
-    of(Field::ContentType, Need::Optional),
-    of(Field::ConfigId, Need::Optional),
-    of(Field::Content, Need::Optional),
-];
-
-const PUSH_RESPONSE: &[Entry] = &[
-    of(Field::CorrelationId, Need::Present),
-    of(Field::Timestamp, Need::Present),
-    of(Field::Timeout, Need::Strict),
-    of(Field::EndpointMessageId, Need::Present),
-    of(Field::AppVersionName, Need::Present),
-    of(Field::EndpointId, Need::Present),
-    of(Field::ConfigId, Need::Present),
-    of(Field::StatusCode, Need::Present),
-    of(Field::ReasonPhrase, Need::Optional),
-];
-
-const NEW_AVAILABLE: &[Entry] = &[
-    of(Field::CorrelationId, Need::Filled),
-    of(Field::Timestamp, Need::Present),
-    in_json(Field::EventTimestamp, Need::Optional),
-    of(Field::Timeout, Need::Optional),
-    of(Field::OriginatorReplicaId, Need::Optional),
-    of(Field::AppVersionName, Need::Filled),
-    of(Field::EndpointId, Need::Filled),
-    of(Field::ConfigId, Need::Filled),
-    in_json(Field::ContentType, Need::Optional),
-    in_json(Field::Content, Need::Optional),
-];
-
-const UPDATED: &[Entry] = &[
-    of(Field::CorrelationId, Need::Filled),
-    of(Field::Timestamp, Need::Present),
-    in_json(Field::EventTimestamp, Need::Optional),
-    of(Field::Timeout, Need::Optional),
-    of(Field::OriginatorReplicaId, Need::Optional),
-    of(Field::AppVersionName, Need::Filled),
-    of(Field::EndpointId, Need::Filled),
-    of(Field::ConfigId, Need::Filled),
-];
 
 impl Kind {
     /// Every kind.
@@ -255,17 +62,6 @@ impl Kind {
     /// What answers a message of this kind.
     pub(super) const fn answered_with(self) -> Self {
         if matches!(self, Self::ConfigPush) { Self::ConfigPushResponse } else { Self::ConfigResponse }
-    }
-
-    pub(super) const fn entries(self) -> &'static [Entry] {
-        match self {
-            Self::ConfigRequest => REQUEST,
-            Self::ConfigResponse => RESPONSE,
-            Self::ConfigPush => PUSH,
-            Self::ConfigPushResponse => PUSH_RESPONSE,
-            Self::ConfigNewAvailable => NEW_AVAILABLE,
-            Self::ConfigUpdated => UPDATED,
-        }
     }
 
     /// Whether messages of this kind have a status.
@@ -307,7 +103,7 @@ pub struct Message<'a> {
     /// Which replica tells an event (CDT-44).
     pub originator_replica_id: Cow<'a, str>,
     /// The configuration itself (CDT-28).
-    pub content: Option<Bytes>,
+    pub content: Option<Content<'a>>,
 }
 
 fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
@@ -330,7 +126,7 @@ impl<'a> Message<'a> {
             status_code: self.status_code,
             reason_phrase: owned(self.reason_phrase),
             originator_replica_id: owned(self.originator_replica_id),
-            content: self.content,
+            content: self.content.map(|content| content.into_bytes().into()),
         }
     }
 

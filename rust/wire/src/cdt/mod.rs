@@ -1,7 +1,9 @@
 //! CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both tell of it by events.
 
 mod avro;
+mod content;
 mod draft;
+mod fields;
 mod found;
 mod framing;
 mod json;
@@ -15,6 +17,7 @@ mod watches;
 
 use bytes::Bytes;
 
+pub use content::Content;
 pub use framing::Cdt;
 pub use message::{Kind, Message, Received, Rejected};
 pub use settings::{Part, SourceStats, TargetStats};
@@ -67,19 +70,20 @@ impl Default for Settings {
 pub fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
     match settings.codec {
         Codec::Json => json::decode(body, kind, *settings),
-        Codec::Avro => avro::decode(body, kind, *settings, Bytes::copy_from_slice),
+        Codec::Avro => avro::decode(body, kind, *settings),
     }
 }
 
-/// The same of a body that may be kept: content that is a part of it is not copied.
+/// The same of a body that may be kept: so is content that is a part of it.
 ///
 /// # Errors
 /// As those of [`decode`].
 pub fn decode_shared<'a>(body: &'a Bytes, kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
-    match settings.codec {
-        Codec::Json => json::decode(body, kind, *settings),
-        Codec::Avro => avro::decode(body, kind, *settings, |content| body.slice_ref(content)),
+    let mut message = decode(body, kind, settings)?;
+    if let Some(Content::Part(part)) = message.content {
+        message.content = Some(body.slice_ref(part).into());
     }
+    Ok(message)
 }
 
 /// Writes the body of a message.

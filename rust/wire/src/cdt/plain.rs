@@ -1,8 +1,7 @@
 //! JSON as nearly all write it: an object of texts without escapes, whole numbers and bytes. It is read several times as
 //! fast as any JSON is; all else is left to who reads that, and says what is wrong with it.
 
-use bytes::Bytes;
-
+use super::Content;
 use super::draft::Draft;
 use super::message::Kind;
 
@@ -11,16 +10,16 @@ pub(super) fn read<'a>(
     body: &'a [u8],
     kind: Kind,
     draft: &mut Draft<'a>,
-    content: impl Fn(&[u8]) -> Option<Bytes>,
+    content: impl Fn(&'a [u8]) -> Option<Content<'a>>,
 ) -> Option<()> {
-    let mut reader = Reader { body, at: 0 };
+    let mut reader = Reader { left: body };
     // Most write the fields in the order of the schemas.
     let mut expected = kind.entries().iter();
     reader.token(b'{')?;
     loop {
         reader.space();
         let entry = match expected.next() {
-            Some(entry) if reader.takes(entry.field.quoted()) => Some(entry),
+            Some(entry) if reader.takes(|json| entry.field.after(json)) => Some(entry),
             _ => {
                 let name = reader.text()?;
                 let at = kind.entries().iter().position(|entry| entry.field.name() == name);
@@ -47,7 +46,7 @@ pub(super) fn read<'a>(
         }
     }
     reader.space();
-    (reader.at == body.len()).then_some(())
+    reader.left.is_empty().then_some(())
 }
 
 enum Value<'a> {
@@ -58,24 +57,20 @@ enum Value<'a> {
 }
 
 struct Reader<'a> {
-    body: &'a [u8],
-    at: usize,
+    left: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    fn left(&self) -> &'a [u8] {
-        self.body.get(self.at..).unwrap_or_default()
-    }
-
     fn next(&mut self) -> Option<u8> {
-        let byte = *self.body.get(self.at)?;
-        self.at += 1;
-        Some(byte)
+        let (byte, left) = self.left.split_first()?;
+        self.left = left;
+        Some(*byte)
     }
 
+    #[inline]
     fn space(&mut self) {
-        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.body.get(self.at) {
-            self.at += 1;
+        while let [b' ' | b'\n' | b'\r' | b'\t', left @ ..] = self.left {
+            self.left = left;
         }
     }
 
@@ -84,14 +79,16 @@ impl<'a> Reader<'a> {
         (self.next()? == token).then_some(())
     }
 
-    fn takes(&mut self, expected: &str) -> bool {
-        let is_there = self.left().starts_with(expected.as_bytes());
-        self.at += if is_there { expected.len() } else { 0 };
-        is_there
+    /// Whether what is expected is there; `after` gives what comes then.
+    fn takes(&mut self, after: impl Fn(&'a [u8]) -> Option<&'a [u8]>) -> bool {
+        let after = after(self.left);
+        self.left = after.unwrap_or(self.left);
+        after.is_some()
     }
 
+    #[inline]
     fn value(&mut self) -> Option<Value<'a>> {
-        match self.body.get(self.at)? {
+        match self.left.first()? {
             b'"' => self.text().map(Value::Text),
             b'{' => self.bytes(),
             _ => self.number(),
@@ -99,23 +96,25 @@ impl<'a> Reader<'a> {
     }
 
     /// What is between quotes.
+    #[inline]
     fn quoted(&mut self) -> Option<&'a [u8]> {
-        (self.next()? == b'"').then_some(())?;
-        let left = self.left();
-        let length = memchr::memchr(b'"', left)?;
-        self.at += length + 1;
-        Some(&left[..length])
+        let left = self.left.strip_prefix(b"\"")?;
+        let (quoted, left) = left.split_at_checked(memchr::memchr(b'"', left)?)?;
+        self.left = left.strip_prefix(b"\"")?;
+        Some(quoted)
     }
 
+    #[inline]
     fn text(&mut self) -> Option<&'a str> {
         text(self.quoted()?)
     }
 
     /// `{"bytes": "…"}`
+    #[inline]
     fn bytes(&mut self) -> Option<Value<'a>> {
         self.token(b'{')?;
         self.space();
-        self.takes("\"bytes\"").then_some(())?;
+        self.takes(|json| json.strip_prefix(b"\"bytes\"")).then_some(())?;
         self.token(b':')?;
         self.space();
         let written = self.quoted()?;
@@ -123,17 +122,18 @@ impl<'a> Reader<'a> {
         Some(Value::Bytes(written))
     }
 
+    #[inline]
     fn number(&mut self) -> Option<Value<'a>> {
-        let is_negative = self.takes("-");
-        let start = self.at;
+        let is_negative = self.takes(|json| json.strip_prefix(b"-"));
+        let start = self.left;
         let mut number = 0_i64;
-        while let Some(digit @ b'0'..=b'9') = self.body.get(self.at) {
+        while let [digit @ b'0'..=b'9', left @ ..] = self.left {
             number = number.checked_mul(10)?.checked_add(i64::from(digit - b'0'))?;
-            self.at += 1;
+            self.left = left;
         }
-        let digits = &self.body[start..self.at];
+        let digits = start.len() - self.left.len();
         // Fractions and what else is no whole number end where no value does.
-        let is_whole = if digits.starts_with(b"0") { digits.len() == 1 && !is_negative } else { !digits.is_empty() };
+        let is_whole = if start.starts_with(b"0") { digits == 1 && !is_negative } else { digits > 0 };
         is_whole.then_some(Value::Number(if is_negative { -number } else { number }))
     }
 }
@@ -213,7 +213,7 @@ mod tests {
             config_id: "e".into(),
             content_type: "f".into(),
             status_code: 200,
-            content: kind.has_content().then(|| Bytes::from_static(b"once")),
+            content: kind.has_content().then_some(Content::Part(b"once")),
             ..Message::default()
         }
     }

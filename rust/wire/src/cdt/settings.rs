@@ -24,7 +24,7 @@ pub struct Part {
     pub includes_own: bool,
     /// The largest body that is sent.
     pub max_payload: usize,
-    /// Unix time when the machine is made; see [`Clock`].
+    /// Unix time at the machine's time 0, whenever it is made; see [`Clock`].
     pub unix_ms: i64,
 }
 

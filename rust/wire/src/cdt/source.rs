@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::settings::{Clock, Part, SourceStats};
 use super::watches::Watches;
-use super::{Kind, Message, Received};
+use super::{Content, Kind, Message, Received};
 use crate::{
     CallId, Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId,
     SocketEvent, Verdict, Weight,
@@ -227,7 +227,7 @@ pub struct Source {
 
 impl Source {
     /// A source that subscribes at once. The seed makes its correlation ids its own.
-    pub fn new(now: Nanos, settings: SourceSettings, seed: [u8; 32]) -> Self {
+    pub fn new(settings: SourceSettings, seed: [u8; 32]) -> Self {
         let part = &settings.part;
         let replies = part.own(&[Kind::ConfigResponse, Kind::ConfigPushResponse]);
         let mut outputs = VecDeque::from([
@@ -242,7 +242,7 @@ impl Source {
         let mut mark = [0; 8];
         mark.copy_from_slice(&seed[..8]);
         Self {
-            clock: Clock::new(now, part.unix_ms),
+            clock: Clock::new(Nanos(0), part.unix_ms),
             watches: Watches::new(settings.resync, settings.backoff),
             settings,
             state: Lifecycle::Open,
@@ -637,7 +637,7 @@ impl Machine for Source {
                 asked.confirm = confirm;
                 asked.request.kind = Kind::ConfigPush;
                 asked.request.content_type = Cow::Owned(content_type);
-                asked.request.content = content;
+                asked.request.content = content.map(Content::from);
                 self.begin(now, asked);
             }
             SourceVerb::Report { call, app_version_name, endpoint_id, config_id } => {

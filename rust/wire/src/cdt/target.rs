@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::settings::{Clock, Part, TargetStats};
 use super::subject::answered_by;
-use super::{Kind, Message, Received, Rejected, decode_shared, encode};
+use super::{Content, Kind, Message, Received, Rejected, decode_shared, encode};
 use crate::question::{Questions, Token};
 use crate::{
     Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId, SocketEvent,
@@ -214,7 +214,7 @@ const ASKED: [Kind; 2] = [Kind::ConfigRequest, Kind::ConfigPush];
 
 impl Target {
     /// A target that subscribes at once.
-    pub fn new(now: Nanos, settings: TargetSettings) -> Self {
+    pub fn new(settings: TargetSettings) -> Self {
         let part = &settings.part;
         let service = ASKED.map(|kind| part.subjects.service(&part.instance, kind));
         let group = Some(part.instance.as_str());
@@ -229,7 +229,7 @@ impl Target {
             open.push(Listening::SharedEvents);
         }
         Self {
-            clock: Clock::new(now, part.unix_ms),
+            clock: Clock::new(Nanos(0), part.unix_ms),
             questions: Questions::new(MOST_QUESTIONS, settings.patience),
             settings,
             state: Lifecycle::Open,
@@ -285,7 +285,7 @@ impl Target {
             response.config_id = Cow::Owned(config.config_id);
             if kind == Kind::ConfigResponse {
                 response.content_type = Cow::Owned(config.content_type);
-                response.content = Some(config.content);
+                response.content = Some(config.content.into());
             }
         }
         let part = &self.settings.part;
@@ -343,7 +343,7 @@ impl Target {
             self.count(&request, 503);
             return self.refuse(now, &request, &reply_to, 503, "this replica ends");
         }
-        let content = request.content.take();
+        let content = request.content.take().map(Content::into_bytes);
         let named = || Some(request.config_id.to_string()).filter(|id| !id.is_empty());
         if is_push && content.is_none() && named().is_none() {
             self.count(&request, 400);
@@ -415,7 +415,7 @@ impl Target {
         if self.settings.includes_content {
             let with = Message {
                 content_type: Cow::Borrowed(&config.content_type),
-                content: Some(config.content.clone()),
+                content: Some(config.content.clone().into()),
                 ..event.clone()
             };
             if encode(&with, &part.body).len() <= part.max_payload {

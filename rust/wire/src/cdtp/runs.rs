@@ -178,6 +178,8 @@ pub struct Boundary {
     pub said: Condition,
     /// The string `run_id` of the map, of at most 1024 bytes.
     pub run_id: Option<Box<str>>,
+    /// The number `data_records` of the map: how many messages of data the sender says there were.
+    pub data_records: Option<u64>,
 }
 
 /// What came of a sender from one BOR to the next.
@@ -224,7 +226,9 @@ impl Run {
     /// What the sender says of it and what was seen, together.
     pub fn condition(&self) -> Condition {
         let mut condition = self.end.as_ref().map_or(Condition::GOOD, |end| end.said);
-        if self.missed > 0 || self.begin.is_none() || self.goes_on {
+        let said = self.end.as_ref().and_then(|end| end.data_records);
+        let is_cut = self.highest.zip(said).is_some_and(|(highest, said)| highest < said);
+        if self.missed > 0 || is_cut || self.begin.is_none() || self.goes_on {
             condition = condition | Condition::INCOMPLETE;
         }
         if self.end.is_none() {
@@ -349,7 +353,6 @@ fn said(metadata: &[u8]) -> Condition {
     }
 }
 
-/// A member of a map that has been gone through before; of equal names the last.
 /// The string `run_id` of the map of a BOR or EOR, unless it is too long for one.
 pub(super) fn run_id(map: &[u8]) -> Option<&str> {
     match member(map, b"run_id") {
@@ -358,6 +361,16 @@ pub(super) fn run_id(map: &[u8]) -> Option<&str> {
     }
 }
 
+/// The number `data_records` of the map of an EOR.
+fn data_records(map: &[u8]) -> Option<u64> {
+    match member(map, b"data_records") {
+        Some(Value::Unsigned(number)) => Some(number),
+        Some(Value::Signed(number)) => u64::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+/// A member of a map that has been gone through before; of equal names the last.
 fn member<'a>(map: &'a [u8], name: &[u8]) -> Option<Value<'a>> {
     let mut reader = Reader::new(map, ErrorKind::BadHeader);
     let mut found = None;
@@ -515,7 +528,9 @@ impl Boundary {
     pub fn new(segment: u64, seq: u64, map: Option<Bytes>) -> Self {
         let map = map.filter(|map| is_map(map));
         let run_id = map.as_deref().and_then(run_id).map(Box::from);
-        Self { segment, seq, said: map.as_deref().map_or(Condition::GOOD, said), run_id, map, is_map_written: false }
+        let data_records = map.as_deref().and_then(data_records);
+        let said = map.as_deref().map_or(Condition::GOOD, said);
+        Self { segment, seq, said, run_id, data_records, map, is_map_written: false }
     }
 }
 

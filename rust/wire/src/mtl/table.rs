@@ -50,8 +50,8 @@ pub enum Value<'a> {
 /// What a table or an array is read from.
 #[derive(Clone, Debug)]
 struct Source<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    left: &'a [u8],
+    /// Where what is left ends, in the bytes that were given.
     end: usize,
     depth: usize,
 }
@@ -61,41 +61,46 @@ const fn bad<T>(offset: usize) -> Result<T, Fault> {
 }
 
 impl<'a> Source<'a> {
+    /// Where what is left begins.
+    #[inline]
+    fn at(&self) -> usize {
+        self.end - self.left.len()
+    }
+
     #[inline]
     fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
-        if self.end - self.at < count {
-            return bad(self.at);
-        }
-        let taken = &self.bytes[self.at..self.at + count];
-        self.at += count;
+        let Some((taken, left)) = self.left.split_at_checked(count) else { return bad(self.at()) };
+        self.left = left;
         Ok(taken)
     }
 
     #[inline]
     fn number<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        let mut number = [0; N];
-        number.copy_from_slice(self.take(N)?);
-        Ok(number)
+        let Some((number, left)) = self.left.split_first_chunk() else { return bad(self.at()) };
+        self.left = left;
+        Ok(*number)
     }
 
+    #[inline]
     fn long(&mut self) -> Result<&'a [u8], Fault> {
         let length = u32::from_be_bytes(self.number()?);
         self.take(length as usize)
     }
 
     /// What is inside, to be read later.
+    #[inline]
     fn inner(&mut self, start: usize) -> Result<Self, Fault> {
         let depth = self.depth + 1;
         if depth > DEPTH {
             return bad(start);
         }
-        let inside = self.long()?;
-        Ok(Self { bytes: self.bytes, at: self.at - inside.len(), end: self.at, depth })
+        Ok(Self { left: self.long()?, end: self.at(), depth })
     }
 
-    #[inline]
+    #[allow(clippy::inline_always)] // from hand to hand, a value would cost more than it does to read it
+    #[inline(always)]
     fn value(&mut self) -> Result<Value<'a>, Fault> {
-        let start = self.at;
+        let start = self.at();
         let [letter] = self.number()?;
         Ok(match letter {
             b't' => match self.number()? {
@@ -163,7 +168,7 @@ impl<'a> Table<'a> {
     /// # Errors
     /// When its length is another.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let mut source = Source { bytes, at: 0, end: bytes.len(), depth: 0 };
+        let mut source = Source { left: bytes, end: bytes.len(), depth: 0 };
         let inside = source.inner(0)?;
         if inside.end < bytes.len() {
             return bad(inside.end);
@@ -180,6 +185,17 @@ impl<'a> Table<'a> {
         self.next_named(|_| true)
     }
 
+    /// The next field; whether its name is text, too, is for [`check`] to find.
+    ///
+    /// # Errors
+    /// When it is none.
+    #[allow(clippy::inline_always)] // as above
+    #[inline(always)]
+    pub fn next_raw_field(&mut self) -> Result<Option<(&'a [u8], Value<'a>)>, Fault> {
+        let Some(name) = self.next_name()? else { return Ok(None) };
+        Ok(Some((name, self.source.value()?)))
+    }
+
     /// The next field, whose name is to be none of those there were.
     #[inline]
     fn next_new_field(&mut self, names: &mut Names<'a>) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
@@ -188,21 +204,28 @@ impl<'a> Table<'a> {
 
     #[inline]
     fn next_named(&mut self, is_good: impl FnOnce(&'a str) -> bool) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
-        let start = self.source.at;
-        if start == self.source.end {
-            return Ok(None);
-        }
-        let [length] = self.source.number()?;
-        let name = self.source.take(length.into())?;
+        let start = self.at();
+        let Some(name) = self.next_name()? else { return Ok(None) };
         match std::str::from_utf8(name) {
-            Ok(name) if name.len() <= NAME && is_good(name) => Ok(Some((name, self.source.value()?))),
+            Ok(name) if is_good(name) => Ok(Some((name, self.source.value()?))),
             _ => bad(start),
         }
     }
 
+    #[inline]
+    fn next_name(&mut self) -> Result<Option<&'a [u8]>, Fault> {
+        if self.source.left.is_empty() {
+            return Ok(None);
+        }
+        let start = self.at();
+        let [length] = self.source.number()?;
+        let name = self.source.take(length.into())?;
+        if name.len() > NAME { bad(start) } else { Ok(Some(name)) }
+    }
+
     /// Where the next field begins.
     fn at(&self) -> usize {
-        self.source.at
+        self.source.at()
     }
 }
 
@@ -211,9 +234,10 @@ impl<'a> Array<'a> {
     ///
     /// # Errors
     /// When it is none.
-    #[inline]
+    #[allow(clippy::inline_always)] // as above
+    #[inline(always)]
     pub fn next_value(&mut self) -> Result<Option<Value<'a>>, Fault> {
-        if self.source.at == self.source.end {
+        if self.source.left.is_empty() {
             return Ok(None);
         }
         self.source.value().map(Some)

@@ -1,0 +1,111 @@
+"""What the commands of CDT have in common."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trunkline import errors
+from trunkline.cli.options import (
+    encodable,
+    span,
+)
+
+__all__ = [
+    "App",
+    "ConfigId",
+    "Confirm",
+    "Confirming",
+    "Endpoint",
+    "Name",
+    "Nats",
+    "StoreFile",
+    "TargetName",
+    "Timeout",
+]
+
+
+class Codec(StrEnum):
+    """The encoding of bodies."""
+
+    JSON = "json"
+    AVRO = "avro"
+
+
+class Confirm(StrEnum):
+    """What a push waits for."""
+
+    NONE = "none"
+    STORED = "stored"
+    APPLIED = "applied"
+
+
+@dataclass(frozen=True)
+class Nats:
+    """Where the NATS is, and who we are there."""
+
+    nats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--nats",
+            metavar="URL",
+            help="The NATS server. Repeatable, for a cluster. [default: NATS_URL, or nats://127.0.0.1:4222]",
+            callback=encodable,
+        ),
+    ] = None
+    creds: Annotated[
+        Path | None, typer.Option("--creds", metavar="FILE", help="A NATS credentials file.", dir_okay=False)
+    ] = None
+    nkey: Annotated[
+        Path | None,
+        typer.Option("--nkey", metavar="FILE", help="A file whose first line is the nkey seed.", dir_okay=False),
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-ca", metavar="FILE", help="Use TLS, and trust these certificate authorities.", dir_okay=False
+        ),
+    ] = None
+    codec: Annotated[Codec, typer.Option("--codec", help="The encoding of bodies.")] = Codec.JSON
+
+    def keywords(self) -> dict[str, Any]:
+        """As roles take them."""
+        tls = None
+        if self.tls_ca is not None:
+            try:
+                tls = ssl.create_default_context(cafile=os.fspath(self.tls_ca))
+            except ssl.SSLError as error:
+                message = f"{self.tls_ca} holds no certificates: {error.reason or error}"
+                raise errors.LocalProtocolError(message) from None
+        seed = None
+        if self.nkey is not None:
+            seed = self.nkey.read_bytes().partition(b"\n")[0].strip().decode(errors="replace")
+        return {
+            "servers": self.nats or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222",
+            "credentials": self.creds,
+            "nkey_seed": seed,
+            "tls": tls,
+            "codec": self.codec.value,
+        }
+
+
+App = Annotated[str, typer.Argument(metavar="APP", help="The version of the application.", callback=encodable)]
+Endpoint = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint.", callback=encodable)]
+ConfigId = Annotated[str, typer.Argument(metavar="CONFIG_ID", help="The configuration.", callback=encodable)]
+TargetName = Annotated[
+    str, typer.Option("--target", metavar="NAME", help="The service that stores configurations.", callback=encodable)
+]
+Name = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="The service name of this client.", callback=encodable)
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.001, metavar="S", help="How long to wait for an answer.", callback=span)
+]
+StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="The store file of a target.", dir_okay=False)]
+Confirming = Annotated[Confirm, typer.Option("--confirm", help="What to wait for.")]

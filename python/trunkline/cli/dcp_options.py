@@ -1,0 +1,43 @@
+"""What the commands of DCP have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.options import dials, span
+
+__all__ = ["STATUS", "Endpoints", "HeartbeatInterval", "Liveness", "need_heartbeat"]
+
+# The service of a broker that says how it is.
+STATUS = b"trunkline.status"
+
+# As many milliseconds as libzmq can count.
+_LONGEST_SILENCE_S = (2**31 - 1) // 1000
+
+Endpoints = Annotated[
+    list[str],
+    typer.Option(
+        "--connect",
+        metavar="ENDPOINT",
+        help="Where the broker listens, e.g. tcp://127.0.0.1:23990. Repeatable.",
+        callback=dials,
+    ),
+]
+HeartbeatInterval = Annotated[
+    float,
+    typer.Option(
+        "--heartbeat-interval", min=0.001, metavar="S", help="How often workers send a heartbeat.", callback=span
+    ),
+]
+Liveness = Annotated[
+    int, typer.Option("--liveness", min=1, metavar="N", help="Missed heartbeats after which a peer is considered dead.")
+]
+
+
+def need_heartbeat(interval_s: float, liveness: int) -> None:
+    """Refuses more silence than can be counted."""
+    if interval_s * liveness > _LONGEST_SILENCE_S:
+        message = f"--heartbeat-interval times --liveness is {_LONGEST_SILENCE_S:,} seconds at most."
+        raise typer.BadParameter(message)

@@ -1,0 +1,174 @@
+"""`trunkline dcp request`: asks a service, as often as is wanted."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trunkline import errors
+from trunkline._text import counted
+from trunkline.cli.dcp_options import STATUS, Endpoints
+from trunkline.cli.flight import Flight
+from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
+from trunkline.cli.latency import Latency
+from trunkline.cli.lines import given
+from trunkline.cli.options import Json, example, span
+from trunkline.cli.output import Output, plain
+from trunkline.cli.progress import Progress
+from trunkline.cli.signals import closing
+
+if TYPE_CHECKING:
+    from trunkline.dcp import Client, Reply
+
+__all__ = ["EXAMPLE", "request"]
+
+EXAMPLE = example(
+    "trunkline dcp request upper hello --connect tcp://127.0.0.1:23990 --count 1000 --in-flight 100 --json"
+)
+
+# How long a broker may take to say how it is to somebody who wants to know why nobody replies.
+_ASIDE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    requests: int
+    replies: int
+    timeouts: int
+    empty: int
+    rate: float
+    latency_ms: Latency
+
+
+@grouped
+def request(
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
+    data: Annotated[
+        list[str] | None, typer.Argument(metavar="DATA", help="The parts of the request.", show_default=False)
+    ] = None,
+    *,
+    connect: Endpoints,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="S", help="How long to wait for each reply.", callback=span)
+    ] = 5.0,
+    retries: Annotated[
+        int, typer.Option("--retries", min=0, metavar="N", help="How many times to retry when no reply came in time.")
+    ] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="How many requests to send.")] = 1,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, metavar="N", help="How many requests may be in flight.")
+    ] = 1,
+    sockets: DialingSockets,
+    capturing: Capturing,
+    segments: Segments,
+    as_json: Json = False,
+) -> None:
+    """Sends requests to a service, prints the replies, and reports their latency.
+
+    A request that has data and is replied to without any has failed: so a worker answers for a handler that raised.
+    """
+    made, recorded = sockets.keywords(), capturing.keywords(segments)
+    from trunkline import dcp
+
+    output = Output(json=as_json)
+    asking = _Asking(service, data or [], timeout, retries)
+    with (
+        dcp.Client(connect=connect, **made, **recorded) as client,
+        closing(functools.partial(client.close, drain_s=0.0)),
+        Progress(f"asking {service}", count) as progress,
+    ):
+        asked = asking.ask_all(client, count, in_flight, output, progress)
+        # Programs know what they look for; people are told where to look.
+        why = "" if as_json or asked.replies else _why(client, service, connect)
+    output.summary("count", asked, "; ".join(filter(None, (_summary(asked), why))))
+    if asked.timeouts or asked.empty:
+        raise typer.Exit(1)
+
+
+def _why(client: Client, service: str, connect: Sequence[str]) -> str:
+    """Why nobody replied, as far as the broker says."""
+    try:
+        reply = client.request(STATUS, b"", timeout_s=_ASIDE_S)
+        workers = {one["service"]: one["workers"] for one in json.loads(reply.data[0])["services"]}
+    except errors.TimeoutError:
+        return f"no broker answers at {', '.join(connect)}, or it was started with --no-status"
+    except (IndexError, KeyError, TypeError, ValueError):
+        # It has a service of that name which says something else.
+        return ""
+    if not workers.get(service):
+        return f"the broker answers: it has no worker for {service}"
+    return f"the broker answers: {counted(workers[service], 'worker')} of {service} took too long"
+
+
+class _Asking:
+    """The same request, many times."""
+
+    def __init__(self, service: str, data: Sequence[str], timeout_s: float, retries: int) -> None:
+        self._service = os.fsencode(service)
+        self._data = given(data)
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._flight: Flight[Reply] = Flight()
+        self._latencies_ms: list[float] = []
+        self._timeouts = 0
+        self._empty = 0
+
+    def ask_all(self, client: Client, count: int, in_flight: int, output: Output, progress: Progress) -> _Asked:
+        begun, ended, start = 0, 0, time.monotonic()
+        while ended < count:
+            while begun < count and begun - ended < in_flight:
+                self._flight.submit(begun, lambda: self._ask(client))
+                begun += 1
+            landed = self._flight.landed()
+            if landed is not None:
+                ended += 1
+                self._tell(*landed, output)
+            progress.at(ended)
+        took_s = time.monotonic() - start
+        return self._asked(count, took_s)
+
+    def _ask(self, client: Client) -> concurrent.futures.Future[Reply]:
+        return client.submit(self._service, self._data, timeout_s=self._timeout_s, retries=self._retries)
+
+    def _tell(self, index: int, future: concurrent.futures.Future[Reply], latency_ms: float, output: Output) -> None:
+        try:
+            reply = future.result()
+        except errors.TimeoutError:
+            self._timeouts += 1
+            late = f"request {index} was not replied to within {self._timeout_s:g} s"
+            output.remark("timeout", late, index=index)
+            return
+        self._latencies_ms.append(latency_ms)
+        is_empty = not reply.data and bool(self._data)
+        self._empty += is_empty
+        if output.json:
+            output.event(
+                "reply", index=index, data=reply.data, metadata=reply.metadata, latency_ms=round(latency_ms, 3)
+            )
+        elif is_empty:
+            output.note(f"request {index} was replied to without data: its handler failed, or had none to give")
+        else:
+            output.line(" ".join(_shown(part) for part in reply.data))
+
+    def _asked(self, count: int, took_s: float) -> _Asked:
+        replies = len(self._latencies_ms)
+        rate = round(replies / took_s, 1)
+        return _Asked(count, replies, self._timeouts, self._empty, rate, Latency.of(self._latencies_ms))
+
+
+def _shown(part: bytes) -> str:
+    text = plain(part)
+    return text if isinstance(text, str) else part.hex()
+
+
+def _summary(asked: _Asked) -> str:
+    text = f"{asked.replies:,} of {asked.requests:,} replied to, {asked.rate:,.0f} a second"
+    return f"{text}; {asked.latency_ms}" if asked.replies else text

@@ -1,0 +1,74 @@
+"""When a command that waits looks up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from trunkline.cli.signals import Stopping
+
+__all__ = ["LOOK_S", "Pace"]
+
+# How long anybody waits without looking at what a signal has set.
+LOOK_S = 0.05
+
+
+class Pace:
+    """When a command that waits looks up: for a signal, to tell its counters, or because nothing has come in for too long.
+
+    Args:
+        stopping: What signals do to it.
+        tell: Tells the counters.
+        interval_s: How often; None for never.
+        idle_s: How long nothing may come in; None for ever.
+    """
+
+    def __init__(
+        self,
+        stopping: Stopping,
+        tell: Callable[[], None],
+        interval_s: float | None,
+        idle_s: float | None = None,
+    ) -> None:
+        self._stopping = stopping
+        self._tell = tell
+        self._interval_s = interval_s
+        self._idle_s = idle_s
+        self._told = self._seen = time.monotonic()
+        self._progress = 0
+
+    def wait_s(self) -> float:
+        """How long to wait before looking up."""
+        now = time.monotonic()
+        waits = [LOOK_S]
+        if self._interval_s is not None:
+            waits.append(max(self._told + self._interval_s - now, 0))
+        if self._idle_s is not None:
+            waits.append(max(self._seen + self._idle_s - now, 0))
+        return min(waits)
+
+    def look_up(self) -> None:
+        """Tells the counters if it is time to."""
+        if self._interval_s is not None and time.monotonic() >= self._told + self._interval_s:
+            self._told = time.monotonic()
+            self._tell()
+
+    def saw(self) -> None:
+        """Something has come in."""
+        self._seen = time.monotonic()
+
+    def saw_progress(self, count: int) -> None:
+        """So much has come in so far."""
+        if count != self._progress:
+            self._progress = count
+            self.saw()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has come in for too long."""
+        return self._idle_s is not None and time.monotonic() >= self._seen + self._idle_s
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has come."""
+        return self._stopping.stopped

@@ -1,0 +1,52 @@
+//! A message of Python's, with the body that it was read from.
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use trunkline_wire::Fault;
+use trunkline_wire::cdt::{self, Kind, Message, Received, Settings};
+
+use crate::frames::Frame;
+
+/// A message, and how its body is written if it was read from one.
+pub(super) struct Held {
+    /// What it says may be parts of the body: nobody else is to have it for longer than a look.
+    message: Message<'static>,
+    body: Frame,
+    settings: Option<Settings>,
+}
+
+impl Held {
+    #[inline]
+    pub(super) fn decoded(body: Frame, kind: Kind, settings: Settings) -> Result<Self, Fault> {
+        // SAFETY: what is in a frame never changes, and stays where it is for as long as anybody has the frame, wherever
+        // that moves to. The message is kept beside it, and lent for no longer than both are.
+        let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(body.as_ptr(), body.len()) };
+        let message = cdt::decode(bytes, kind, &settings).map_err(|rejected| rejected.fault)?;
+        Ok(Self { message, body, settings: Some(settings) })
+    }
+
+    #[inline]
+    pub(super) fn received(received: Received) -> Self {
+        let Received { message, body, settings } = received;
+        Self { message, body: Frame::Native(body), settings: Some(settings) }
+    }
+
+    pub(super) fn built(message: Message<'static>) -> Self {
+        Self { message, body: Frame::Native(Bytes::new()), settings: None }
+    }
+
+    #[inline]
+    pub(super) fn message(&self) -> &Message<'_> {
+        &self.message
+    }
+
+    /// Its body, bit for bit where it is wanted as it was.
+    pub(super) fn encoded<'py>(&self, py: Python<'py>, settings: Settings) -> Bound<'py, PyBytes> {
+        let is_kept = |read: &Settings| (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding);
+        match &self.settings {
+            Some(read) if is_kept(read) => self.body.object(py),
+            _ => PyBytes::new(py, &cdt::encode(self.message(), &settings)),
+        }
+    }
+}
