@@ -45,7 +45,7 @@ class Satellite:
         self.release, self.log = release, log
         port = free_port()
         program = PEERS / release / "bin" / command[0]
-        arguments = [*command[1:], "--name", name, "--group", group, "--cmd-port", str(port)]
+        arguments = [*command[1:], "-l", "DEBUG", "--name", name, "--group", group, "--cmd-port", str(port)]
         with log.open("ab") as output:
             self._log_begins = output.tell()
             self.process = subprocess.Popen([program, *arguments], stdout=output, stderr=output, cwd=log.parent)
@@ -82,16 +82,17 @@ class Satellite:
         """From NEW to ORBIT."""
         # 1.0.2 answers before it is all there, and fails at what it is told meanwhile.
         end = time.monotonic() + PATIENCE_S
-        while not self._is_ready():
+        while not self.says("ready to launch!"):
             assert time.monotonic() < end, f"not ready: {self.log.read_text()}"
             time.sleep(0.02)
         self.do("initialize", config, state="INIT")
         self.do("launch", state="ORBIT")
 
-    def _is_ready(self) -> bool:
+    def says(self, words: str) -> bool:
+        """Whether it has logged these words; a satellite that is gone fails the test."""
         assert self.process.poll() is None, self.log.read_text()
         # Long lines are wrapped.
-        return b"ready to launch!" in b" ".join(self.log.read_bytes()[self._log_begins :].split())
+        return words.encode() in b" ".join(self.log.read_bytes()[self._log_begins :].split())
 
     def kill(self) -> None:
         """Ends it as a crash would."""
