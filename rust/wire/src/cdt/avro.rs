@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::fields::{Field, Holds};
 use super::message::{Kind, Message, Rejected};
-use super::{Content, Settings};
+use super::{Content, Settings, utf8};
 use crate::{ErrorKind, Fault};
 
 /// Reads a body.
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn text(&mut self) -> Option<&'a str> {
         let bytes = self.bytes()?;
-        let wrong = match str::from_utf8(bytes) {
+        let wrong = match utf8(bytes) {
             Ok(text) => return Some(text),
             Err(error) => error.valid_up_to(),
         };

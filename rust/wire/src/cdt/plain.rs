@@ -4,6 +4,7 @@
 use super::Content;
 use super::draft::Draft;
 use super::message::Kind;
+use super::utf8;
 
 /// Drafts what a body holds; `None` for one that is not plain. `content` says what is written for bytes.
 pub(super) fn read<'a>(
@@ -69,7 +70,10 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn space(&mut self) {
-        while let [b' ' | b'\n' | b'\r' | b'\t', left @ ..] = self.left {
+        // There is nearly never any: so there is one comparison before the others.
+        while let [byte @ ..=b' ', left @ ..] = self.left
+            && matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+        {
             self.left = left;
         }
     }
@@ -95,18 +99,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is between quotes.
+    /// What is between quotes; `end` finds where that ends.
     #[inline]
-    fn quoted(&mut self) -> Option<&'a [u8]> {
+    fn quoted(&mut self, end: impl Fn(&[u8]) -> Option<usize>) -> Option<&'a [u8]> {
         let left = self.left.strip_prefix(b"\"")?;
-        let (quoted, left) = left.split_at_checked(memchr::memchr(b'"', left)?)?;
+        let (quoted, left) = left.split_at_checked(end(left)?)?;
         self.left = left.strip_prefix(b"\"")?;
         Some(quoted)
     }
 
     #[inline]
     fn text(&mut self) -> Option<&'a str> {
-        text(self.quoted()?)
+        utf8(self.quoted(special)?).ok()
     }
 
     /// `{"bytes": "…"}`
@@ -117,7 +121,7 @@ impl<'a> Reader<'a> {
         self.takes(|json| json.strip_prefix(b"\"bytes\"")).then_some(())?;
         self.token(b':')?;
         self.space();
-        let written = self.quoted()?;
+        let written = self.quoted(|left| memchr::memchr(b'"', left))?;
         self.token(b'}')?;
         Some(Value::Bytes(written))
     }
@@ -140,9 +144,27 @@ impl<'a> Reader<'a> {
 
 /// What is between quotes, where it stands for itself.
 pub(super) fn text(quoted: &[u8]) -> Option<&str> {
-    // No byte ends it early: so it looks at many at once.
-    let others = quoted.iter().fold(0, |others, byte| others | u8::from(*byte < b' ') | u8::from(*byte == b'\\'));
-    if others == 0 { str::from_utf8(quoted).ok() } else { None }
+    if special(quoted).is_none() { utf8(quoted).ok() } else { None }
+}
+
+/// The first byte that does not stand for itself between quotes. Texts are about as long as UUIDs are: eight bytes at once are
+/// looked at sooner than more would be, and once for all that they may be.
+#[inline]
+fn special(text: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // Marks the bytes that are below a number; of those above one that is, some that are not.
+    let below = |bytes: u64, number: u64| bytes.wrapping_sub(ONES * number) & !bytes & (ONES << 7);
+    let same = |bytes: u64, byte: u8| below(bytes ^ (ONES * u64::from(byte)), 1);
+    let (eights, rest) = text.as_chunks();
+    for (at, eight) in eights.iter().enumerate() {
+        let bytes = u64::from_le_bytes(*eight);
+        let found = below(bytes, b' '.into()) | same(bytes, b'"') | same(bytes, b'\\');
+        if found != 0 {
+            return Some(8 * at + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let found = rest.iter().position(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\'));
+    found.map(|at| 8 * eights.len() + at)
 }
 
 #[cfg(test)]
@@ -198,6 +220,16 @@ mod tests {
                 body[at] = to;
                 assert_same(&body, *kind, settings.bytes_encoding);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn special_bytes_are_found_where_they_are(
+            text in prop::collection::vec(prop_oneof![20 => b'a'..=b'z', 1 => any::<u8>(), 1 => Just(b'"')], 0..60),
+        ) {
+            let first = text.iter().position(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\');
+            prop_assert_eq!(special(&text), first);
         }
     }
 
