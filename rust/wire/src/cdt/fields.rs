@@ -45,12 +45,12 @@ macro_rules! fields {
                 }
             }
 
-            /// What comes after its name, where JSON begins with that. Each name is compared as what it is, of a length that
-            /// is known.
+            /// What comes after its name and a colon, where JSON begins with those. Each name is compared as what it is, of a
+            /// length that is known.
             #[inline]
             pub(super) fn after(self, json: &[u8]) -> Option<&[u8]> {
                 match self {
-                    $(Self::$field => json.strip_prefix(concat!("\"", $name, "\"").as_bytes()),)*
+                    $(Self::$field => json.strip_prefix(concat!("\"", $name, "\":").as_bytes()),)*
                 }
             }
 

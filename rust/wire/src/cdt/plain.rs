@@ -25,10 +25,10 @@ pub(super) fn read<'a>(
                 let name = reader.text()?;
                 let at = kind.entries().iter().position(|entry| entry.field.name() == name);
                 expected = kind.entries()[at.map_or(0, |at| at + 1)..].iter();
+                reader.token(b':')?;
                 at.map(|at| &kind.entries()[at])
             }
         };
-        reader.token(b':')?;
         reader.space();
         let value = reader.value()?;
         match (entry, value) {
