@@ -7,11 +7,12 @@ use super::fields::{Entry, Field, Holds};
 use super::message::{Kind, Message};
 use crate::ErrorKind;
 
-/// What has been read of a message, and the first thing that is wrong with it.
-pub(super) struct Draft<'a> {
+/// What has been read of a message, and the first thing that is wrong with it. `T` is how texts are read: as they stand in the
+/// body, or put together where they are written otherwise.
+pub(super) struct Draft<'a, T = &'a str> {
     kind: Kind,
     /// One of each field, whatever that holds: so each has its place, which nobody has to look for.
-    texts: [&'a str; Field::COUNT],
+    texts: [T; Field::COUNT],
     timestamp_ms: i64,
     timeout_ms: i64,
     status_code: i32,
@@ -21,11 +22,11 @@ pub(super) struct Draft<'a> {
     fault: Option<(ErrorKind, Field)>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a, T: AsRef<str> + Default + Into<Cow<'a, str>>> Draft<'a, T> {
     pub(super) fn new(kind: Kind) -> Self {
         Self {
             kind,
-            texts: [""; Field::COUNT],
+            texts: std::array::from_fn(|_| T::default()),
             timestamp_ms: -1,
             timeout_ms: -1,
             status_code: 0,
@@ -39,20 +40,21 @@ impl<'a> Draft<'a> {
         self.seen & field.bit() != 0
     }
 
-    fn saw(&mut self, field: Field) {
+    /// A field was there, or is as good as there.
+    pub(super) fn saw(&mut self, field: Field) {
         self.seen |= field.bit();
     }
 
-    fn wrong(&mut self, kind: ErrorKind, field: Field) {
+    pub(super) fn wrong(&mut self, kind: ErrorKind, field: Field) {
         self.fault.get_or_insert((kind, field));
     }
 
     #[inline]
-    pub(super) fn text(&mut self, entry: Entry, text: &'a str) {
+    pub(super) fn text(&mut self, entry: Entry, text: T) {
         let field = entry.field;
         if entry.holds != Holds::Text {
             self.wrong(ErrorKind::BadType, field);
-        } else if text.is_empty() && entry.is_filled() {
+        } else if text.as_ref().is_empty() && entry.is_filled() {
             self.wrong(ErrorKind::MissingField, field);
         } else {
             self.texts[field as usize] = text;
@@ -107,8 +109,8 @@ impl<'a> Draft<'a> {
 
     /// The message that nothing is wrong with.
     #[inline]
-    pub(super) fn message(self) -> Message<'a> {
-        let text = |field: Field| Cow::Borrowed(self.texts[field as usize]);
+    pub(super) fn message(mut self) -> Message<'a> {
+        let mut text = |field: Field| std::mem::take(&mut self.texts[field as usize]).into();
         Message {
             kind: self.kind,
             correlation_id: text(Field::CorrelationId),

@@ -48,16 +48,15 @@ pub(super) fn decode_any<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> 
         let start = text.len() - text.trim_start().len();
         return Err(bad(ErrorKind::NotAnObject, start));
     };
-    let read = found.message(kind, settings.strict, |text| bytes(text, settings.bytes_encoding));
-    read.map_err(|(kind_of_fault, field)| {
-        // Once more for what can be read all the same, which seldom anybody wants.
-        let top = serde_json::from_str(text).ok().and_then(|top: Top<'a>| top.0);
-        Rejected {
-            fault: Fault { kind: kind_of_fault, offset: offset(text, field) },
+    let draft = found.draft(kind, settings.strict, |text| bytes(text, settings.bytes_encoding));
+    match draft.fault(settings.strict) {
+        None => Ok(draft.message()),
+        Some((kind, field)) => Err(Rejected {
+            fault: Fault { kind, offset: offset(text, field) },
             field: Some(field.name()),
-            remains: top.unwrap_or_default().remains(kind),
-        }
-    })
+            remains: draft.remains(),
+        }),
+    }
 }
 
 /// Writes a body.

@@ -110,7 +110,7 @@ fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
     Cow::Owned(text.into_owned())
 }
 
-impl<'a> Message<'a> {
+impl Message<'_> {
     /// The same, for as long as one likes.
     pub fn into_owned(self) -> Message<'static> {
         Message {
@@ -152,20 +152,6 @@ impl<'a> Message<'a> {
             Field::ConfigId => &self.config_id,
             Field::ReasonPhrase => &self.reason_phrase,
             Field::Timestamp | Field::EventTimestamp | Field::Timeout | Field::StatusCode | Field::Content => "",
-        }
-    }
-
-    pub(super) fn text_mut(&mut self, field: Field) -> Option<&mut Cow<'a, str>> {
-        match field {
-            Field::CorrelationId => Some(&mut self.correlation_id),
-            Field::OriginatorReplicaId => Some(&mut self.originator_replica_id),
-            Field::EndpointMessageId => Some(&mut self.endpoint_message_id),
-            Field::AppVersionName => Some(&mut self.app_version_name),
-            Field::EndpointId => Some(&mut self.endpoint_id),
-            Field::ContentType => Some(&mut self.content_type),
-            Field::ConfigId => Some(&mut self.config_id),
-            Field::ReasonPhrase => Some(&mut self.reason_phrase),
-            Field::Timestamp | Field::EventTimestamp | Field::Timeout | Field::StatusCode | Field::Content => None,
         }
     }
 
