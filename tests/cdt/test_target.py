@@ -247,8 +247,6 @@ async def test_what_no_message_can_hold_is_refused(server, bare):
         def get(self, *_):
             return cdt.Config("large", "json", bytes(1 << 20))
 
-        peek = get
-
     async with cdt.AsyncTarget("cdp", servers=server.url, store=Large()) as target:
         answer = await asked(bare, REQUESTS, nats.request())
         assert (answer["statusCode"], answer["configId"], "content" in answer) == (413, "large", False)
@@ -267,8 +265,6 @@ async def test_a_store_that_fails_is_500_and_tells_nothing(server, bare, what):
     class Broken(cdt.MemoryStore):
         """A store that never says anything of use."""
 
-        peek = None
-
         def get(self, *_):
             if what == "is slow":
                 time.sleep(0.5)
@@ -282,6 +278,38 @@ async def test_a_store_that_fails_is_500_and_tells_nothing(server, bare, what):
         assert target.stats.pulls == 1
 
 
+@pytest.mark.req("CDT-31")
+@pytest.mark.parametrize("overridden", ["in a class", "on one"])
+@pytest.mark.parametrize("kind", [cdt.MemoryStore, cdt.SqliteStore])
+async def test_a_store_is_asked_at_every_pull(server, bare, kind, overridden, tmp_path):
+    pulled = []
+
+    def get(app_version_name, endpoint_id, config_id=None):
+        pulled.append(endpoint_id)
+        if endpoint_id == "bad":
+            message = "secret"
+            raise RuntimeError(message)
+        return kind.get(store, app_version_name, endpoint_id, config_id)
+
+    class Watched(kind):
+        """A store that others look over the shoulder of."""
+
+        def get(self, *given):
+            return get(*given)
+
+    where = () if kind is cdt.MemoryStore else (tmp_path / "configs.db",)
+    store = Watched(*where) if overridden == "in a class" else kind(*where)
+    if overridden == "on one":
+        store.get = get
+    async with cdt.AsyncTarget("cdp", servers=server.url, store=store) as target:
+        await target.put("app-1", "e-1", b"{}")
+        endpoints = ["e-1", "e-1", "bad", "e-1"]
+        answers = [await asked(bare, REQUESTS, nats.request(endpointId=endpoint)) for endpoint in endpoints]
+    assert [answer["statusCode"] for answer in answers] == [200, 200, 500, 200]
+    assert pulled == endpoints
+    store.close()
+
+
 async def test_a_slow_store_delays_nobody_else(server, bare):
     is_free = threading.Event()
 
@@ -292,8 +320,6 @@ async def test_a_slow_store_delays_nobody_else(server, bare):
             if endpoint_id == "slow":
                 is_free.wait(10)
             return super().get(app_version_name, endpoint_id, config_id)
-
-        peek = None
 
     store = Slow()
     async with cdt.AsyncTarget("cdp", servers=server.url, store=store) as target:
@@ -318,8 +344,6 @@ async def test_a_store_may_be_of_coroutines(server, bare):
                 await asyncio.sleep(0)
                 return method(*given, **more)
 
-            if name == "peek":
-                raise AttributeError(name)
             return called
 
     async with cdt.AsyncTarget("cdp", servers=server.url, store=Loop()) as target:
@@ -480,8 +504,6 @@ async def test_finishes_what_it_has_begun_and_refuses_what_it_has_not(server, ba
     class Slow(cdt.MemoryStore):
         """A store that takes its time."""
 
-        peek = None
-
         def get(self, *_):
             begun.set()
             is_free.wait(10)
@@ -510,6 +532,34 @@ async def test_is_over_once_it_is_closed(server):
     with pytest.raises(ClosedError):
         await target.receive(timeout_s=1)
     assert [event async for event in target] == []
+
+
+_ASKED = [
+    ("put", ("a", "e", b"x")),
+    ("get", ("a", "e")),
+    ("history", ("a", "e")),
+    ("rollback", ("a", "e", "v")),
+    ("rollout", ("a",)),
+]
+
+
+@pytest.mark.parametrize("store", [":memory:", "configs.db"])
+@pytest.mark.parametrize(("method", "given"), _ASKED)
+async def test_its_store_is_not_asked_once_it_is_closed(server, tmp_path, store, method, given):
+    store = store if store == ":memory:" else tmp_path / store
+    async with cdt.AsyncTarget("cdp", servers=server.url, store=store) as target:
+        pass
+    with pytest.raises(ClosedError, match="closed"):
+        await getattr(target, method)(*given)
+
+
+@pytest.mark.parametrize("store", [":memory:", "configs.db"])
+def test_its_store_is_not_asked_once_it_is_closed_by_those_who_have_no_loop(server, tmp_path, store):
+    with cdt.Target("cdp", servers=server.url, store=store if store == ":memory:" else tmp_path / store) as target:
+        pass
+    for method, given in _ASKED:
+        with pytest.raises(ClosedError, match="closed"):
+            getattr(target, method)(*given)
 
 
 def test_blocks_for_those_who_have_no_loop(server):
@@ -598,17 +648,17 @@ async def test_a_connection_that_does_not_take_answers_is_not_read(server, bare,
         assert target.stats.pulls == 500
 
 
-async def test_a_store_that_fails_in_passing_costs_nobody_else(server, bare):
-    class Broken(cdt.MemoryStore):
-        """A store that cannot say what it has in memory."""
+async def test_a_store_that_fails_in_passing_costs_nobody_else(server, bare, monkeypatch):
+    peek = cdt.MemoryStore.peek
 
-        def peek(self, app_version_name, endpoint_id, config_id=None):
-            if endpoint_id == "bad":
-                message = "disk I/O error"
-                raise OSError(message)
-            return self.get(app_version_name, endpoint_id, config_id)
+    def broken(store, app_version_name, endpoint_id, config_id=None):
+        if endpoint_id == "bad":
+            message = "disk I/O error"
+            raise OSError(message)
+        return peek(store, app_version_name, endpoint_id, config_id)
 
-    async with cdt.AsyncTarget("cdp", servers=server.url, store=Broken()) as target:
+    monkeypatch.setattr(cdt.MemoryStore, "peek", broken)
+    async with cdt.AsyncTarget("cdp", servers=server.url) as target:
         await target.put("app-1", "e-1", b"{}")
         answers = await bare.subscribe("_INBOX.test.mixed")
         for endpoint in ("e-1", "bad", "e-1"):

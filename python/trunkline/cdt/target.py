@@ -15,7 +15,7 @@ from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.sqlite import SqliteStore
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store, Stored
-from trunkline.errors import ConfigError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError, ConfigError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
 __all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
@@ -73,6 +73,11 @@ def _opened_store(store: Any) -> Any:
     return store
 
 
+def _says_at_once(store: Any) -> bool:
+    """Whether a store may be asked here for what it has in memory: it is one of ours, whose `get` nobody has overridden."""
+    return type(store) in (MemoryStore, SqliteStore) and "get" not in vars(store)
+
+
 def found(config: Config | None, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
     """A configuration that was asked for."""
     if config is None:
@@ -111,7 +116,6 @@ class Offering(Part):
     async def _start(self) -> None:
         self._store = await self._opened_store()
         self._is_ours = self._store is not self._given_store
-        self._peek = getattr(self._store, "peek", None)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trunkline-cdt-store")
         self._announced: list[tuple[str, str, str]] = []
         self._updated: list[tuple[str, str, str, int]] = []
@@ -184,9 +188,9 @@ class Offering(Part):
 
     def _on_get(self, token: int, correlation_id: str, app: str, endpoint: str, config_id: str | None) -> None:
         self._log.debug("target: ConfigRequest of %s", correlation_id)
-        if self._peek is not None:
+        if _says_at_once(self._store):
             try:
-                config = self._peek(app, endpoint, config_id)
+                config = self._store.peek(app, endpoint, config_id)
             except LookupError:
                 pass
             except Exception as error:  # noqa: BLE001 - the store's: whoever asked is told that there is something
@@ -303,6 +307,12 @@ class Offering(Part):
         except Exception as error:  # noqa: BLE001 - the store's
             self._log.error("target: the store failed", exc_info=error)
 
+    def _need_open(self) -> None:
+        """Refuses what is asked of a target whose store is no longer asked."""
+        if self._pump.closed:
+            message = "the role is closed"
+            raise ClosedError(message)
+
     async def _keep(
         self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None, if_current: str | None
     ) -> Stored:
@@ -335,6 +345,7 @@ class Offering(Part):
             need_names(config_id=config_id)
         if if_current is not None:
             need_names(if_current=if_current)
+        self._need_open()
         kept = bytes(content)
         stored = await self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)
         self._announce(app_version_name, endpoint_id, stored.config)
@@ -342,11 +353,23 @@ class Offering(Part):
 
     async def _get(self, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        self._need_open()
         config: Config | None = await self._ask_store(self._store.get, app_version_name, endpoint_id, config_id or None)
         return found(config, app_version_name, endpoint_id, config_id)
 
+    async def _history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
+        self._need_open()
+        rows: Sequence[Assignment] = await self._ask_store(self._store.history, app_version_name, endpoint_id)
+        return rows
+
+    async def _rollout(self, app_version_name: str) -> Sequence[Rollout]:
+        self._need_open()
+        rows: Sequence[Rollout] = await self._ask_store(self._store.rollout, app_version_name)
+        return rows
+
     async def _rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
+        self._need_open()
         config: Config = await self._ask_store(self._store.rollback, app_version_name, endpoint_id, config_id)
         self._announce(app_version_name, endpoint_id, config)
         return config.config_id
@@ -423,6 +446,7 @@ class Target(Offering, BlockingPart):
         Raises:
             ConfigError: 409: another configuration has this id, or `if_current` is not what the endpoint is to have; 413: no message
                 could hold it; 503: another process writes to the store's file, and has not ended within a minute.
+            ClosedError: The target is closed.
         """
         return self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
 
@@ -431,24 +455,34 @@ class Target(Offering, BlockingPart):
 
         Raises:
             ConfigError: 404: there is none.
+            ClosedError: The target is closed.
         """
         return self._run(self._get(app_version_name, endpoint_id, config_id))
 
     def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
-        """What an endpoint was to have, the oldest first: a row each time that it was something else."""
-        return self._run(self._ask_store(self._store.history, app_version_name, endpoint_id))
+        """What an endpoint was to have, the oldest first: a row each time that it was something else.
+
+        Raises:
+            ClosedError: The target is closed.
+        """
+        return self._run(self._history(app_version_name, endpoint_id))
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         """Gives an endpoint a configuration that it had once, and announces it; its id.
 
         Raises:
             ConfigError: 404: it never had it.
+            ClosedError: The target is closed.
         """
         return self._run(self._rollback(app_version_name, endpoint_id, config_id))
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        """How far each endpoint of a version of an application is, by its name."""
-        return self._run(self._ask_store(self._store.rollout, app_version_name))
+        """How far each endpoint of a version of an application is, by its name.
+
+        Raises:
+            ClosedError: The target is closed.
+        """
+        return self._run(self._rollout(app_version_name))
 
     def wait(self, *, timeout_s: float | None = None) -> None:
         """Waits until it is closed, by another thread: it needs nobody to run.
@@ -481,8 +515,7 @@ class AsyncTarget(Offering, AsyncPart):
 
     async def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
         """What an endpoint was to have; see `Target.history`."""
-        rows: Sequence[Assignment] = await self._ask_store(self._store.history, app_version_name, endpoint_id)
-        return rows
+        return await self._history(app_version_name, endpoint_id)
 
     async def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         """Gives an endpoint a configuration that it had once; see `Target.rollback`."""
@@ -490,8 +523,7 @@ class AsyncTarget(Offering, AsyncPart):
 
     async def rollout(self, app_version_name: str) -> Sequence[Rollout]:
         """How far each endpoint of a version of an application is; see `Target.rollout`."""
-        rows: Sequence[Rollout] = await self._ask_store(self._store.rollout, app_version_name)
-        return rows
+        return await self._rollout(app_version_name)
 
     async def wait(self, *, timeout_s: float | None = None) -> None:
         """Waits until it is closed, by another task; see `Target.wait`."""
