@@ -228,6 +228,25 @@ async def test_a_push_may_wait_for_the_endpoint(server, bare, told_first):
         assert await push == "v-1"
 
 
+@pytest.mark.req("CDT-39")
+async def test_what_nobody_applies_in_time_is_said_to_be_stored(server, bare):
+    async with cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source:
+        async with cdt.AsyncTarget("cdp", servers=server.url) as target:
+            with pytest.raises(
+                TimeoutError, match=r"is stored as \w+, but nobody reported it applied within 1 s"
+            ) as raised:
+                await source.push("app-1", "e-1", b"{}", confirm="applied", timeout_s=1)
+            config_id = (await target.get("app-1", "e-1")).config_id
+            assert config_id in str(raised.value)
+            with pytest.raises(TimeoutError, match=f"is stored as {config_id}, but nobody"):
+                await source.rollback("app-1", "e-1", config_id, confirm="applied", timeout_s=1)
+        # Who hears of it, and says nothing, may have stored it.
+        await bare.subscribe(PUSHES)
+        await bare.flush()
+        with pytest.raises(TimeoutError, match=r"may be stored as v-2, but nobody"):
+            await source.push("app-1", "e-1", b"{}", config_id="v-2", confirm="applied", timeout_s=0.05)
+
+
 async def test_a_push_that_waits_for_nothing_has_no_reply_subject(server, bare):
     requests = await bare.subscribe(PUSHES)
     await bare.flush()

@@ -191,6 +191,11 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
             1,
             "no NATS server answers there",
         ),
+        (
+            ("put", "app-1", "e-1", __file__, "--target", "cdp", "--confirm", "applied", "--timeout", 1),
+            1,
+            ", but nobody reported it applied within 1.0 s",
+        ),
         (("pull", "app-1"), 2, "Missing argument"),
     ]:
         seen, out, err = run("cdt", *arguments)

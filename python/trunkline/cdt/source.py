@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, Unpack
 
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
-from trunkline._native.cdt import ConfigResponse
+from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
@@ -119,6 +119,8 @@ class Pulling(Part):
         # What was asked for, and who waits for it.
         self._calls: dict[int, tuple[str, asyncio.Future[tuple[str, Any]]]] = {}
         self._watching: dict[int, Watching] = {}
+        # What is to be applied: of which endpoint and by which id, and whether it was announced, as it is once it is stored.
+        self._applying: dict[tuple[str, str, str], bool] = {}
         self._last_call = 0
         self._made()
 
@@ -142,11 +144,18 @@ class Pulling(Part):
             if watching is not None:
                 watching.put(details[1])
         else:
+            if kind == "event" and self._applying and isinstance(details[0], ConfigNewAvailable):
+                self._see_stored(details[0])
             super()._tell(kind, *details)
             if kind == "refused" and self._refusals is None:
                 # The server says which subject, in small letters, not which message: whoever waits for such, waits in vain.
                 refused = [verb for kind, verb in _ASKED_BY.items() if kind in details[0].lower()]
                 self._lose(AuthenticationError(details[0]), refused)
+
+    def _see_stored(self, event: ConfigNewAvailable) -> None:
+        key = (event.app_version_name, event.endpoint_id, event.config_id)
+        if key in self._applying:
+            self._applying[key] = True
 
     def _lose(self, error: Exception, verbs: Collection[str] = ("pull", "push", "report")) -> None:
         for call, (verb, future) in list(self._calls.items()):
@@ -247,22 +256,35 @@ class Pulling(Part):
             message = f"confirm is 'stored', 'applied' or None, not {confirm!r}"
             raise LocalProtocolError(message)
         self._need_time(timeout_s)
-        how, what = await self._call(
-            "push",
-            app_version_name=app_version_name,
-            endpoint_id=endpoint_id,
-            content=content,
-            content_type=content_type,
-            config_id=config_id or None,
-            confirm=confirm,
-            timeout_s=timeout_s,
-        )
+        expected = config_id or content_id(content_type, content or b"")
+        key = (app_version_name, endpoint_id, expected)
+        if confirm == "applied":
+            self._applying.setdefault(key, False)
+        try:
+            how, what = await self._call(
+                "push",
+                app_version_name=app_version_name,
+                endpoint_id=endpoint_id,
+                content=content,
+                content_type=content_type,
+                config_id=config_id or None,
+                confirm=confirm,
+                timeout_s=timeout_s,
+            )
+        finally:
+            is_stored = self._applying.pop(key, False)
         if how == "answered":
             return str(_good(what).config_id)
         if how == "applied":
             return str(what)
         if how == "sent":
-            return config_id or content_id(content_type, content or b"")
+            return expected
+        if how == "timed_out" and confirm == "applied":
+            state = "is" if is_stored else "may be"
+            message = (
+                f"the configuration {state} stored as {expected}, but nobody reported it applied within {timeout_s} s"
+            )
+            raise TimeoutError(message)
         raise self._failed(how, timeout_s)
 
     async def _push_content(self, app: str, endpoint: str, content: bytes, *given: Any) -> str:
