@@ -10,7 +10,8 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from io import BufferedIOBase
+from contextlib import ExitStack
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ _LINE_BYTES = 64 << 20
 
 
 def import_(
-    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    files: str | os.PathLike[str] | BufferedReader | Iterable[str | os.PathLike[str] | BufferedReader],
     path: str | os.PathLike[str],
     *,
     protocol: str = "cdtp",
@@ -43,7 +44,7 @@ def import_(
     --json``, whose other events are skipped. The largest line is 64 MiB.
 
     Args:
-        files: One or more files of JSON lines, plain or gzipped.
+        files: One or more files of JSON lines, plain or gzipped; one that is open, as ``sys.stdin.buffer``, is left open.
         path: The capture directory; created if it does not exist, continued if it does.
         protocol: The protocol of lines that do not name it.
         segment_bytes: The most frame bytes in a segment file.
@@ -57,23 +58,29 @@ def import_(
         CaptureError: A line is not a recorded message, or the capture cannot be written.
         OSError: A file cannot be read.
     """
-    if isinstance(files, str | os.PathLike):
+    if isinstance(files, str | os.PathLike | BufferedReader):
         files = [files]
     lines = itertools.count(1)
     importing = _native.Import(path, segment_bytes=segment_bytes, private=private)
     try:
         for file in files:
-            _import_file(Path(file), importing, protocol, lambda: on_progress(next(lines)))
+            _import_file(file, importing, protocol, lambda: on_progress(next(lines)))
         return importing.commit()
     finally:
         # Nothing is left to take back once it is committed.
         importing.abort()
 
 
-def _import_file(file: Path, importing: _native.Import, protocol: str, read: Callable[[], object]) -> None:
-    for number, line in enumerate(_lines(file), start=1):
+def _import_file(
+    file: str | os.PathLike[str] | BufferedReader,
+    importing: _native.Import,
+    protocol: str,
+    read: Callable[[], object],
+) -> None:
+    name = file.name if isinstance(file, BufferedReader) else os.fspath(file)
+    for number, line in enumerate(_lines(file, name), start=1):
         if len(line) > _LINE_BYTES:
-            message = f"{file}, line {number}: no recorded message (it has more than {_LINE_BYTES >> 20} MiB)"
+            message = f"{name}, line {number}: no recorded message (it has more than {_LINE_BYTES >> 20} MiB)"
             raise CaptureError(message)
         if not line.strip():
             continue
@@ -84,7 +91,7 @@ def _import_file(file: Path, importing: _native.Import, protocol: str, read: Cal
                     row["received_at_ns"], **(_printed(row) if "payload" in row else _written(row, protocol))
                 )
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            message = f"{file}, line {number}: no recorded message ({_reason(error)})"
+            message = f"{name}, line {number}: no recorded message ({_reason(error)})"
             raise CaptureError(message) from error
         read()
 
@@ -117,8 +124,9 @@ def _bytes(printed: str | dict[str, str]) -> bytes:
     return printed.encode() if isinstance(printed, str) else base64.b64decode(printed["base64"], validate=True)
 
 
-def _lines(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as plain:
+def _lines(file: str | os.PathLike[str] | BufferedReader, name: str) -> Iterator[bytes]:
+    with ExitStack() as stack:
+        plain = file if isinstance(file, BufferedReader) else stack.enter_context(Path(file).open("rb"))
         if not plain.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
             yield from _read_lines(plain)
             return
@@ -126,7 +134,7 @@ def _lines(file: Path) -> Iterator[bytes]:
             try:
                 yield from _read_lines(unpacked)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                message = f"{file}: cannot be unpacked ({error})"
+                message = f"{name}: cannot be unpacked ({error})"
                 raise CaptureError(message) from error
 
 

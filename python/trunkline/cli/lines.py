@@ -1,18 +1,26 @@
-"""Standard input, line by line."""
+"""What is to be sent: as it is given, from files, and from standard input."""
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from trunkline.cli.pace import LOOK_S
 
-__all__ = ["given", "lines", "stands_for_stdin"]
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["STDIN", "given", "lines", "parts", "stands_for_stdin", "stdin"]
+
+# What stands for standard input where files or data are given.
+STDIN = "-"
 
 
 def given(data: Sequence[str]) -> list[bytes]:
@@ -27,6 +35,19 @@ def given(data: Sequence[str]) -> list[bytes]:
         else os.fsencode(part[1:] if part.startswith("@@") else part)
         for part in data
     ]
+
+
+def parts(data: Sequence[str]) -> list[bytes]:
+    """What is `given`, where - is all of standard input.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    if data.count(STDIN) > 1:
+        message = f"{STDIN} is standard input, which is there once."
+        raise typer.BadParameter(message, param_hint="DATA")
+    # Its turn comes first: a file may hold just a hyphen.
+    return [stdin().read() if part == STDIN else given([part])[0] for part in data]
 
 
 def stands_for_stdin(data: Sequence[bytes], count: int | None, one: str) -> bool:
@@ -66,3 +87,30 @@ def lines(goes_on: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
         for line in more:
             yield bytes(rest.removesuffix(b"\r"))
             rest = bytearray(line)
+
+
+def stdin(look_up: Callable[[], object] = lambda: None) -> io.BufferedReader:
+    """Standard input as a file.
+
+    Args:
+        look_up: Is called many times a second while nothing comes in; what it raises ends the wait.
+    """
+    return io.BufferedReader(_Stdin(look_up))
+
+
+class _Stdin(io.RawIOBase):
+    name = "standard input"
+
+    def __init__(self, look_up: Callable[[], object]) -> None:
+        self._look_up = look_up
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        if sys.stdin is None:
+            return 0
+        fd = sys.stdin.fileno()
+        while not select.select([fd], [], [], LOOK_S)[0]:
+            self._look_up()
+        return os.readv(fd, [buffer])
