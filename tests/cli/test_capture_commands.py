@@ -13,6 +13,7 @@ import pytest
 
 from peers.commands import RECORDED
 from peers.recorded import line, write
+from peers.waiting import until
 
 
 def test_import_brings_files_in(run, tmp_path):
@@ -21,6 +22,32 @@ def test_import_brings_files_in(run, tmp_path):
         file.writelines(map(line, RECORDED[1:]))
     out, err = run("capture", "import", "one.jsonl", "two.jsonl.gz", "--capture", "c", "--json")
     assert (json.loads(out), err) == ({"event": "imported", "messages": 4, "capture": "c"}, "")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_import_takes_what_comes_in(start, tmp_path, pack):
+    (tmp_path / "file.jsonl").write_text(line(RECORDED[0]))
+    command = start("capture", "import", "file.jsonl", "-", "--capture", "c", "--json")
+    command.process.stdin.buffer.write(pack("".join(map(line, RECORDED[1:])).encode()))
+    command.process.stdin.close()
+    command.process.stdin = None
+    assert json.loads(command.end()[0])["messages"] == 4
+
+
+def test_import_of_what_comes_in_names_the_line(run, tmp_path):
+    _, err = run("capture", "import", "-", "--capture", "c", returncode=1, stdin=line(RECORDED[0]) + "nonsense\n")
+    assert "error: standard input, line 2: no recorded message" in err
+    assert list(tmp_path.glob("c/*.parquet")) == []
+
+
+def test_import_that_waits_for_more_is_cut_off(start, tmp_path):
+    command = start("capture", "import", "-", "--capture", "c")
+    command.process.stdin.write(line(RECORDED[0]))
+    command.process.stdin.flush()
+    until((tmp_path / "c").is_dir)
+    command.signal(signal.SIGINT)
+    assert command.process.wait(20) == 130
+    assert list(tmp_path.glob("c/*.parquet")) == []
 
 
 def test_import_is_all_or_nothing(run, tmp_path):
@@ -90,6 +117,13 @@ def test_cat_prints_rows(run, recorded):
 def test_cat_for_people(run, recorded):
     out, _ = run("capture", "cat", recorded, "--limit", "3")
     assert [line.split()[4] for line in out.splitlines()] == ["D.one", "error", "D.two"]
+
+
+@pytest.mark.parametrize("other", ["--tail", "--follow"])
+def test_first_rows_are_all_there_is_to_print(run, recorded, other):
+    words = {"--tail": ["--tail", "1"], "--follow": ["--follow"]}[other]
+    _, err = run("capture", "cat", recorded, "--head", "1", *words, returncode=2)
+    assert "exclude each other" in err
 
 
 def test_cat_into_a_pipe_that_closes(start, run, tmp_path):

@@ -47,6 +47,12 @@ def test_decode_makes_a_table_without_spark(run, recorded, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out.parquet", "recorded.jsonl"]
 
 
+def test_decode_writes_parquet_and_nothing_else(run, recorded, tmp_path):
+    _, err = run("capture", "decode", recorded, "out.csv", returncode=2)
+    assert "this writes Parquet: for .csv take trunkline capture export" in " ".join(err.split())
+    assert not list(tmp_path.glob("*out.csv*"))
+
+
 def test_decode_overwrites_nothing_unless_told_to(run, recorded, tmp_path):
     precious = tmp_path / "precious.txt"
     precious.write_text("words")

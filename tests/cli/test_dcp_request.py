@@ -116,7 +116,7 @@ def test_one_at_a_time_unless_told_otherwise(start, broker, ask):
         assert not broker.socket.poll(100)
         broker.reply(asked, b"X", b"\xff\x00")
     out, err = command.end()
-    assert out == "X ff00\n" * 3
+    assert out == "X 0xff00 (2 B)\n" * 3
     assert besides_progress(err).startswith("trunkline: 3 of 3 replied to, ")
 
 
@@ -174,6 +174,41 @@ def test_data_may_be_in_a_file(start, broker, ask, tmp_path):
     broker.reply(asked, b"done")
     command.event("reply")
     command.end()
+
+
+def test_a_part_may_be_what_comes_in(start, broker, ask, tmp_path):
+    (tmp_path / "hyphen").write_bytes(b"-")
+    command = start(*ask, "head", "-", "@hyphen", "--json")
+    command.process.stdin.write("one\ntwo\n")
+    command.process.stdin.close()
+    asked = broker.ask()
+    assert asked[2] == [b"head", b"one\ntwo\n", b"-"]
+    broker.reply(asked, b"done")
+    command.event("reply")
+    command.process.stdin = None
+    command.end()
+
+
+def test_what_comes_in_is_one_part(run, ask):
+    _, err = run(*ask, "-", "-", returncode=2)
+    assert "- is standard input, which is there once" in err
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        (b"5\n", "5"),
+        (b"a\tb\nc\n", "a\\tb\\nc"),
+        (b"cafe", "cafe"),
+        (b"\xca\xfe", "0xcafe (2 B)"),
+        (b"x" * 100, "x" * 100),
+    ],
+    ids=str,
+)
+def test_a_reply_is_a_line_to_read(start, broker, ask, reply, shown):
+    command = start(*ask, "x")
+    broker.reply(broker.ask(), reply)
+    assert command.end()[0] == f"{shown}\n"
 
 
 def test_a_file_that_is_not_there_is_an_error(run, ask):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +15,7 @@ from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
+from trunkline.cli.lines import STDIN, stdin
 from trunkline.cli.options import Json, example, listed
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
@@ -125,6 +127,9 @@ def cat(
     if follow and head is not None:
         message = "--follow and --head exclude each other."
         raise typer.BadParameter(message)
+    if head is not None and tail is not None:
+        message = "--head and --tail exclude each other."
+        raise typer.BadParameter(message)
     output = Output(json=as_json)
     cat = Cat(directory, selecting.selection(), content.printer(output))
     for row in cat.rows(head, tail, follow=follow):
@@ -143,6 +148,12 @@ def decode(
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
+    from trunkline.capture.exporting import format_of
+
+    with suppress(errors.LocalProtocolError):
+        if format_of(out) != "parquet":
+            message = f"this writes Parquet: for {out.suffix} take trunkline capture export."
+            raise typer.BadParameter(message, param_hint="OUT.parquet")
     decoding.write(directory, out, "parquet", selecting, Output(json=as_json), event="decoded")
 
 
@@ -251,7 +262,7 @@ def replay(
 
 @app.command("import", epilog=example("trunkline capture import recorded.jsonl.gz --capture run7"))
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="JSON lines, plain or .gz.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="JSON lines, plain or .gz; - is standard input.")],
     *,
     capture: Annotated[
         Path, typer.Option("--capture", metavar="DIR", help="The capture to import into; an existing one is continued.")
@@ -265,12 +276,16 @@ def import_(
     output = Output(json=as_json)
     with Stopping() as stopping, Progress("importing (messages)", None) as progress:
 
-        def look_up(messages: int) -> None:
+        def stop() -> None:
             if stopping.stopped:
                 raise typer.Exit(CUT_OFF)
+
+        def look_up(messages: int) -> None:
+            stop()
             progress.at(messages)
 
-        messages = room.import_(files, capture, private=private, on_progress=look_up)
+        given = [stdin(stop) if str(file) == STDIN else file for file in files]
+        messages = room.import_(given, capture, private=private, on_progress=look_up)
     text = f"{messages:,} messages imported into {capture}"
     output.result("imported", text, messages=messages, capture=str(capture))
 

@@ -15,13 +15,14 @@ import typer
 
 from trunkline import errors
 from trunkline._text import counted
+from trunkline.cli.content import text_of
 from trunkline.cli.dcp_options import STATUS, Endpoints
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
-from trunkline.cli.lines import given
+from trunkline.cli.lines import parts
 from trunkline.cli.options import Json, example, span
-from trunkline.cli.output import Output, plain
+from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.signals import closing
 
@@ -52,7 +53,12 @@ class _Asked:
 def request(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
     data: Annotated[
-        list[str] | None, typer.Argument(metavar="DATA", help="The parts of the request.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="DATA",
+            help="The parts of the request, @FILE for what is in a file; - is all of standard input.",
+            show_default=False,
+        ),
     ] = None,
     *,
     connect: Endpoints,
@@ -113,7 +119,7 @@ class _Asking:
 
     def __init__(self, service: str, data: Sequence[str], timeout_s: float, retries: int) -> None:
         self._service = os.fsencode(service)
-        self._data = given(data)
+        self._data = parts(data)
         self._timeout_s = timeout_s
         self._retries = retries
         self._flight: Flight[Reply] = Flight()
@@ -156,17 +162,12 @@ class _Asking:
         elif is_empty:
             output.note(f"request {index} was replied to without data: its handler failed, or had none to give")
         else:
-            output.line(" ".join(_shown(part) for part in reply.data))
+            output.line(" ".join(text_of([part.removesuffix(b"\n")], None) for part in reply.data))
 
     def _asked(self, count: int, took_s: float) -> _Asked:
         replies = len(self._latencies_ms)
         rate = round(replies / took_s, 1)
         return _Asked(count, replies, self._timeouts, self._empty, rate, Latency.of(self._latencies_ms))
-
-
-def _shown(part: bytes) -> str:
-    text = plain(part)
-    return text if isinstance(text, str) else part.hex()
 
 
 def _summary(asked: _Asked) -> str:
