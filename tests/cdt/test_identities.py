@@ -47,6 +47,26 @@ async def test_by_an_nkey(tmp_path):
         assert "SUANOSEED" not in str(raised.value)
 
 
+def credentials(path, seed, jwt="e30.e30.e30"):
+    """A credentials file as nsc writes it."""
+    path.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+    return path
+
+
+async def test_a_file_of_credentials_is_read_even_if_the_server_asks_for_none(tmp_path):
+    with nats.server(tmp_path) as server:
+        assert await served(server, credentials=credentials(tmp_path / "ada.creds", seed_and_user()[0]))
+        with pytest.raises(FileNotFoundError, match=r"none\.creds"):
+            await served(server, credentials=tmp_path / "none.creds")
+        other = tmp_path / "other.txt"
+        other.write_text("x\n")
+        with pytest.raises(LocalProtocolError, match=r"other\.txt is no credentials file"):
+            await served(server, credentials=other)
+
+
 async def test_by_the_url(tmp_path):
     with nats.server(tmp_path, 'authorization { user: "ada", password: "word" }') as server:
         url = server.url.replace("//", "//ada:word@")
@@ -77,3 +97,16 @@ async def test_memory_has_all_that_a_server_has():
 async def test_what_is_no_server_is_refused(servers):
     with pytest.raises((LocalProtocolError, OSError)):
         await cdt.AsyncTarget("cdp", servers=servers).__aenter__()
+
+
+@pytest.mark.parametrize("server", ["", "foo", "http://ada:word@127.0.0.1:4222", "nats://"])
+async def test_what_is_no_url_of_a_server_is_not_looked_for(server):
+    with pytest.raises(LocalProtocolError, match=r"is no URL of a NATS server: it is nats://HOST:PORT") as raised:
+        await cdt.AsyncTarget("cdp", servers=["nats://127.0.0.1:1", server]).__aenter__()
+    assert "word" not in str(raised.value)
+
+
+async def test_a_machine_and_a_port_are_a_server(tmp_path):
+    with nats.server(tmp_path) as server:
+        async with cdt.AsyncTarget("cdp", servers=server.url.removeprefix("nats://")) as target:
+            assert target.endpoints == (server.url,)

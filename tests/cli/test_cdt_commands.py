@@ -196,6 +196,10 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
             1,
             ", but nobody reported it applied within 1.0 s",
         ),
+        (("pull", "app-1", "e-1", "--target", "cdp", "--nats", "http://127.0.0.1:1"), 1, "is no URL of a NATS server"),
+        (("pull", "app-1", "e-1", "--target", "cdp", "--creds", tmp_path / "no.creds"), 1, "no.creds"),
+        (("pull", "app-1", "e-1", "--target", "cdp", "--creds", __file__), 1, "is no credentials file"),
+        (("pull", "app-1", "e-1", "--target", "cdp", "--tls-ca", tmp_path / "no.pem"), 1, "no.pem"),
         (("pull", "app-1"), 2, "Missing argument"),
     ]:
         seen, out, err = run("cdt", *arguments)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import urlsplit
 
@@ -23,6 +25,12 @@ _FLUSH_S = 10.0
 
 # How long after a lost connection the next one is tried, at first.
 _RECONNECT_S = 0.25
+
+# Whatever else it is, nats-py takes it for the name of a machine, and looks for that.
+_SERVER = re.compile(r"(nats|tls|wss?)://.+|[^/]+:\d+")
+
+# What every credentials file has.
+_CREDENTIALS = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
 _UNENCRYPTED = "the server does not encrypt: set up TLS there, or leave out tls and tls://"
 
@@ -46,6 +54,18 @@ def without_credentials(server: str) -> str:
         return server.rpartition("@")[2]
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme or 'nats'}://{host}" if host else server.rpartition("@")[2]
+
+
+def _no_server(where: str) -> LocalProtocolError:
+    return LocalProtocolError(f"servers: {where!r} is no URL of a NATS server: it is nats://HOST:PORT")
+
+
+def _need_credentials(path: str) -> None:
+    """Refuses what is no credentials file: it is read only if the server asks for any, and then without end."""
+    content = Path(path).read_bytes()
+    if not all(begin in content for begin in _CREDENTIALS):
+        message = f"credentials: {path} is no credentials file of NATS"
+        raise LocalProtocolError(message)
 
 
 def _is_final(error: BaseException) -> bool:
@@ -157,9 +177,15 @@ class NatsConnection:
     async def open(self) -> None:
         import nats.errors
 
+        for server in self._servers:
+            if not _SERVER.fullmatch(server):
+                raise _no_server(without_credentials(server))
         given = self._identity
+        credentials = given.get("credentials")
+        if credentials is not None:
+            await asyncio.to_thread(_need_credentials, credentials)
         who = {
-            "user_credentials": given.get("credentials"),
+            "user_credentials": credentials,
             "nkeys_seed_str": given.get("nkey_seed"),
             "user": given.get("user"),
             "password": given.get("password"),
@@ -192,12 +218,10 @@ class NatsConnection:
             await self._give_up(connecting)
             raise self._why(self._refused or TimeoutError())
         error = connecting.exception()
-        if isinstance(error, FileNotFoundError):
-            raise error
         if isinstance(error, OSError | nats.errors.Error):
             raise self._why(self._refused or error) from error
         if error is not None:
-            # A seed or a file of credentials that is none; what nkeys says of it is of any type.
+            # A seed that is none, alone or in a file of credentials; what nkeys says of it is of any type.
             message = f"nkey_seed or credentials: they cannot be used: {error}"
             raise LocalProtocolError(message)
 
@@ -210,7 +234,7 @@ class NatsConnection:
         where = ", ".join(without_credentials(server) for server in self._servers)
         words = str(error) or type(error).__name__
         if "connect url" in words:
-            return LocalProtocolError(f"servers: {where!r} is no URL of a NATS server: it is nats://HOST:PORT")
+            return _no_server(where)
         if isinstance(error, ssl.SSLCertVerificationError):
             advice = "tls is a context that believes who has signed it (--tls-ca on the command line)"
             return AuthenticationError(f"{where}: its certificate is not believed, {error.verify_message}: {advice}")

@@ -174,7 +174,9 @@ class Recorder(Recording, BlockingPart):
     Raises:
         PeerLostError: No server answers, within 5 s.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
+        LocalProtocolError: A server is no URL, or the file holds no credentials.
         CaptureError: The capture cannot be written.
+        OSError: The credentials cannot be read.
     """
 
     def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:

@@ -416,7 +416,8 @@ class Source(Pulling, BlockingPart):
     Raises:
         PeerLostError: No server answers, within 5 s.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
-        LocalProtocolError: A name cannot be part of a subject.
+        LocalProtocolError: A name cannot be part of a subject, a server is no URL, or the file holds no credentials.
+        OSError: The credentials cannot be read.
 
     ```pycon
     >>> from trunkline import cdt

@@ -408,8 +408,8 @@ class Target(Offering, BlockingPart):
     Raises:
         PeerLostError: No server answers, within 5 s.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
-        LocalProtocolError: A name cannot be part of a subject, or the file is not a store.
-        OSError: The store cannot be opened.
+        LocalProtocolError: A name cannot be part of a subject, a server is no URL, or a file is not a store or no credentials.
+        OSError: The store cannot be opened, or the credentials cannot be read.
 
     ```pycon
     >>> with Target("cdp", servers="memory://guide") as target:

@@ -83,6 +83,8 @@ class Nats:
             except ssl.SSLError as error:
                 message = f"{self.tls_ca} holds no certificates: {error.reason or error}"
                 raise errors.LocalProtocolError(message) from None
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.tls_ca)) from None
         seed = None
         if self.nkey is not None:
             seed = self.nkey.read_bytes().partition(b"\n")[0].strip().decode(errors="replace")
