@@ -112,6 +112,17 @@ def test_a_port_that_is_taken_is_one_line(run, server):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files are locked otherwise there")
+def test_a_store_has_one_server(run, begin, tmp_path):
+    store = tmp_path / "store"
+    first = begin("nats", "--port", 0, "--store", store)
+    code, out, err = run("nats", "--port", 0, "--store", store)
+    assert (code, out) == (1, "")
+    assert err == f"trunkline: error: {store} is in use by another server\n"
+    ended(first)
+    ended(begin("nats", "--port", 0, "--store", store))
+
+
 @pytest.mark.req("CDT-38", "CDT-39", "CDT-40")
 def test_a_configuration_from_its_file_to_its_endpoint(run, begin, tmp_path):
     store = tmp_path / "configs.db"

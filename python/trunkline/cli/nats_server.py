@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, BinaryIO, NoReturn
 
 import typer
 
@@ -82,9 +82,25 @@ def _binary() -> str:
     return found
 
 
+def _locked(store: Path) -> BinaryIO:
+    """The file that is locked for as long as a server of ours has this directory: nats-server would let two have it."""
+    lock = (store / "lock").open("ab")
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            message = f"{store} is in use by another server"
+            raise errors.LocalProtocolError(message) from None
+    return lock
+
+
 class _Server:
     def __init__(self, port: int, store: Path, scratch: Path) -> None:
         store.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(store)
         config = scratch / "nats.conf"
         config.write_text(
             f'listen: "127.0.0.1:{port}"\n'
@@ -99,6 +115,8 @@ class _Server:
                 stderr=log,
                 # A Ctrl-C is for us, who then end it.
                 start_new_session=True,
+                # It may outlive us by a moment, and so does the lock.
+                pass_fds=[self._lock.fileno()],
                 preexec_fn=ending_with_parent(os.getpid()),  # noqa: PLW1509 - one system call, before any thread of ours
             )
 
@@ -136,3 +154,4 @@ class _Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._lock.close()
