@@ -119,6 +119,16 @@ def test_cat_for_people(run, recorded):
     assert [line.split()[4] for line in out.splitlines()] == ["D.one", "error", "D.two"]
 
 
+def test_peers_are_shown_as_they_are_asked_for(run, tmp_path):
+    ids = {b"worker": "worker", b"\x00k\x8bEg": "0x006b8b4567", b"0x1": "0x307831"}
+    text = "".join(line([b"x"], protocol="dcp", peer=peer) for peer in ids)
+    (tmp_path / "peers.jsonl").write_text(text)
+    run("capture", "import", "peers.jsonl", "--capture", "c")
+    assert run("capture", "cat", "c", "--format", "{peer}")[0].split() == list(ids.values())
+    for shown in ids.values():
+        assert run("capture", "cat", "c", "--peer", shown, "--format", "{peer}")[0] == f"{shown}\n"
+
+
 @pytest.mark.parametrize("other", ["--tail", "--follow"])
 def test_first_rows_are_all_there_is_to_print(run, recorded, other):
     words = {"--tail": ["--tail", "1"], "--follow": ["--follow"]}[other]

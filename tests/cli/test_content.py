@@ -1,7 +1,9 @@
 """What commands show of messages."""
 
 import json
+import time
 import tracemalloc
+from datetime import UTC, datetime
 
 import pytest
 import typer
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from peers.commands import release, spec
 from trunkline import cdt, cdtp, dcp, mc0, msgpack, mtl
-from trunkline.cli.content import Content, Said, text_of
+from trunkline.cli.content import Content, Said, _Template, text_of
 from trunkline.cli.output import Output
 from trunkline.cli.streaming import Lines
 
@@ -136,6 +138,22 @@ def test_a_format_that_does_not_fit_is_an_error(run, push):
         "cdtp", "receive", "--connect", push.endpoint, "--format", "{sender:d}", feed=(push, [spec("D")]), returncode=1
     )
     assert "--format: {sender:d}" in err
+
+
+def test_a_body_is_what_the_message_has_under_that_name_or_its_payload():
+    template = _Template("{body}")
+    assert template.fill(Said.of(mc0.decode([b"", b"PUT", b"TOPIC", b"runs", b"", b"x", b"y"])), {}, None) == "x | y"
+    assert template.fill(Said.of(mtl.Command("Queue.Info", {"name": "jobs"})), {}, None) == '{"name": "jobs"}'
+
+
+def test_what_comes_in_now_is_received_now(run, push):
+    before = time.time_ns()
+    out, _ = received(run, push, "--format", "{received_at_ns} {received_at}")
+    for line in out.splitlines():
+        ns, at = line.split()
+        assert before <= int(ns) <= time.time_ns()
+        seconds = datetime.fromisoformat(at[:26]).replace(tzinfo=UTC).timestamp()
+        assert abs(seconds - int(ns) / 1e9) < 1e-5
 
 
 def test_raw_payloads_are_alone(run, push):

@@ -118,6 +118,8 @@ def test_clients_record_what_they_say(as_ada, run, tmp_path):
         ("out", "jobs"),
         ("in", "jobs"),
     ]
+    cat = ("capture", "cat", "capture", "--where", "type = 'content'", "--format", "{direction} {resource} {body}")
+    assert run(*cat)[0] == "out jobs a\nin jobs a\n"
     asked = [row["name"] for row in rows if row["type"] == "command"]
     assert asked[-1] == "Queue.List"
     assert asked.count("Connection.Open") == 3

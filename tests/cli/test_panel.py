@@ -104,6 +104,18 @@ def test_results_on_the_terminal_stand_alone(terminal, push):
     assert "messages/s" not in shown.text
 
 
+def test_lines_are_as_long_as_the_terminal_unless_it_is_said_how_long(terminal, push):
+    receive = ("cdtp", "receive", "--connect", push.endpoint, "--count", "1")
+    shown = terminal(*receive)
+    push.send(release("Det", 0, 1, b"x" * 100))
+    until(lambda: "Det DAT 1" in shown.text)
+    assert shown.process.wait(20) == 0
+    assert any(len(line) == 80 and line.endswith("…") for line in shown.text.splitlines())
+    shown = terminal(*receive, "--payload-limit", "90")
+    push.send(release("Det", 0, 1, b"x" * 100))
+    until(lambda: f"Det DAT 1 {'x' * 90}… (100 B)" in shown.text)
+
+
 def test_colours_are_for_those_who_want_them(terminal, push):
     shown = terminal("cdtp", "record", "--capture", "c", "--connect", push.endpoint, NO_COLOR="1")
     push.send([b"nonsense", b"x"])

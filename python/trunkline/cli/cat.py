@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from trunkline import errors
 from trunkline._frames import of_row
 from trunkline._native import decode as decode_frames
-from trunkline.cli.content import Printer, Said
+from trunkline.cli.content import Printer, Said, received
+from trunkline.cli.selecting import shown_id
 
 if TYPE_CHECKING:
-    from trunkline.capture import Selection
+    from trunkline.capture import AnyMessage, Selection
 
 __all__ = ["Cat", "moment"]
 
@@ -58,17 +60,19 @@ class Cat:
     def show(self, row: dict[str, Any]) -> None:
         """Prints a row: each of its messages, or what is wrong with it."""
         frames = of_row(row)
+        row = {**row, **received(row["received_at_ns"])}
         try:
             decoded = decode_frames(row["protocol"], frames, row["topic"])
-            said = [Said.of(message) for message in decoded or ()]
+            said = [_said(message, row) for message in decoded or ()]
             error = row["error"]
         except errors.DecodeError as fault:
             said, error = [], fault.kind
         if self._printer.output.json:
             messages = [{**one.fields, **self._printer.payload(one.payload)} for one in said]
-            self._printer.output.event("row", **row, received_at=_iso(row["received_at_ns"]), messages=messages)
+            self._printer.output.event("row", **row, messages=messages)
             return
-        fields = {**row, "received_at": _iso(row["received_at_ns"]), "error": error}
+        peer = None if row["peer"] is None else shown_id(row["peer"])
+        fields = {**row, "error": error, "peer": peer}
         start = f"{row['seq']:>8} {moment(row['received_at_ns'])} {row['direction']:<3} "
         if error is not None:
             said = [Said("", f"error {error}", {}, {}, frames)]
@@ -76,11 +80,14 @@ class Cat:
             self._printer.show(one, fields, start)
 
 
+def _said(message: AnyMessage, row: dict[str, Any]) -> Said:
+    said = Said.of(message)
+    if row["protocol"] == "mtl" and said.fields.get("resource") == "":
+        # A content that names none is for the only one of its lease, which the row has.
+        return replace(said, subject=row["topic"] or "", fields={**said.fields, "resource": row["topic"]})
+    return said
+
+
 def moment(ns: int) -> str:
     """A time in UTC, to the microsecond."""
     return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S") + f".{ns % 10**9 // 1000:06}"
-
-
-def _iso(ns: int) -> str:
-    """The same as machines read it, to the nanosecond."""
-    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{ns % 10**9:09}Z"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import json
 import string
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +21,7 @@ from trunkline.cli.output import Output, plain
 if TYPE_CHECKING:
     from trunkline.capture import AnyMessage
 
-__all__ = ["Content", "Printer", "Said", "sizes", "text_of"]
+__all__ = ["Content", "Printer", "Said", "received", "sizes", "text_of"]
 
 # How much of each payload is shown where nobody says it.
 _LIMIT = 64
@@ -172,6 +174,12 @@ def _frame(frame: bytes, limit: int | None) -> str:
     return f"0x{shown.hex()}{'…' * is_cut} ({amount(len(frame))})"
 
 
+def received(ns: int) -> dict[str, Any]:
+    """When a message came in, by the names of its fields: as a number, and in UTC to the nanosecond."""
+    at = datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return {"received_at_ns": ns, "received_at": f"{at}.{ns % 10**9:09}Z"}
+
+
 def sizes(payload: Sequence[bytes]) -> str:
     """How large a payload is, to read."""
     frames = "1 frame" if len(payload) == 1 else f"{len(payload)} frames"
@@ -196,7 +204,7 @@ class Content:
             "--payload-limit",
             min=0,
             metavar="N",
-            help=f"Show at most N bytes of each frame. [default: {_LIMIT}; with --json or --format all]",
+            help=f"Show at most N bytes of each frame. [default: {_LIMIT}, in lines cut to a terminal's width; with --json or --format all]",
         ),
     ] = None
 
@@ -243,11 +251,14 @@ class Printer:
         if self._raw:
             self.output.whole(b"".join(said.payload))
         elif self._template is not None:
-            self.output.line(self._template.fill(said, row or {}, self.limit))
+            fields = received(time.time_ns()) if row is None else row
+            self.output.line(self._template.fill(said, fields, self.limit))
         else:
             # A frame that is cut or no text has its length beside it.
             many = f"{sizes(said.payload)}: " if len(said.payload) > 1 else ""
-            self.output.fitted(f"{start}{said.line} {many}{text_of(said.payload, self.limit)}".rstrip())
+            line = f"{start}{said.line} {many}{text_of(said.payload, self.limit)}".rstrip()
+            # Whoever says how much is shown is shown that much.
+            (self.output.fitted if self._given_limit is None else self.output.line)(line)
 
     def payload(self, payload: Sequence[bytes]) -> dict[str, Any]:
         """A payload as JSON has it; what is cut shows by the sizes."""
@@ -295,7 +306,7 @@ def _unescaped(text: str) -> str:
 
 
 def _value(name: str, said: Said, row: Mapping[str, Any], limit: int | None) -> str | int:
-    if name == "payload":
+    if name == "payload" or (name == "body" and name not in said.fields):
         return text_of(said.payload, limit)
     if name == "payload_hex":
         return b"".join(said.payload).hex()
