@@ -250,6 +250,29 @@ def test_records_a_whole_deployment(begin, server, tmp_path):
     assert json.loads(of_kind["ConfigNewAvailable"]["payload"][0])["configId"] == config_id
 
 
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [("recorder", ("record", "--capture", "runs")), ("target", ("target", "cdp", "--store", "c.db"))],
+    ids=["record", "target"],
+)
+def test_each_connection_is_a_line_of_the_log(tmp_path, who, words):
+    with nats.server(tmp_path / "nats") as server:
+        where = [tmp_path / word if word in ("runs", "c.db") else word for word in words]
+        process = command("cdt", *where, NATS_URL=server.url)
+        try:
+            assert "Ctrl-C stops" in process.stderr.readline()
+            line = f"trunkline: {who}: {server.url} connected\n"
+            assert process.stderr.readline() == line
+            server.restart()
+            assert f"trunkline: {who}: {server.url} disconnected\n" in iter(process.stderr.readline, "")
+            assert line in iter(process.stderr.readline, "")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.communicate()
+
+
 def test_no_secret_is_printed_or_kept(run, begin, tmp_path):
     with nats.server(tmp_path / "nats", 'authorization { user: "ada", password: "very-secret" }') as locked:
         url = f"nats://ada:very-secret@127.0.0.1:{locked.port}"

@@ -209,6 +209,7 @@ class Part(Role):
         if refusals:
             await self._stop(0.0)
             raise AuthenticationError(refusals[0])
+        self._notices.tell("connected", ", ".join(self.endpoints))
 
     async def _stop(self, drain_s: float) -> None:
         if self._native is not None:
