@@ -206,6 +206,7 @@ def test_publish_to_nobody_is_a_time_out(run):
     out, err = run("mc0", "publish", "runs", "x", "--connect", NOBODY, "--timeout", "0.1", returncode=1)
     assert out == ""
     assert "message 0 was not taken within 0.1 s" in err
+    assert f"no middleware answers at {NOBODY}" in err
     out, err = run("mc0", "publish", "runs", "x", "--no-confirm", "--connect", NOBODY, "--json", returncode=1)
     assert "not sent, or not confirmed, within 5.0 s: 1 message" in err
     (stopped,) = events(out)
@@ -255,6 +256,7 @@ def test_ping_without_an_answer_exits_with_1(start, run, bus):
     out, err = run("mc0", "ping", "--connect", NOBODY, "--timeout", "0.1", returncode=1)
     assert out == ""
     assert "ping 0 was not answered within 0.1 s" in err
+    assert f"no middleware answers at {NOBODY}" in err
     command = start("mc0", "ping", "--connect", bus.endpoint, "--count", "2", "--timeout", "1", "--json")
     bus.hears(b"CONNECT")
     bus.hears(b"NOOP")

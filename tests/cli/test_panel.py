@@ -21,12 +21,12 @@ from trunkline.dcp.broker import ServiceStats
 class Terminal:
     """A command on a terminal of 80 columns; what it shows is read as it comes."""
 
-    def __init__(self, *words, cwd, stdout=None, **environment):
+    def __init__(self, *words, cwd, stdin=subprocess.DEVNULL, stdout=None, **environment):
         main, terminal = os.openpty()
         self._main, self._text = main, b""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "trunkline", *words],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=terminal if stdout is None else stdout,
             stderr=terminal,
             cwd=cwd,
@@ -102,6 +102,23 @@ def test_results_on_the_terminal_stand_alone(terminal, push):
     until(lambda: "Det DAT 1" in shown.text)
     shown.end()
     assert "messages/s" not in shown.text
+
+
+def test_a_sender_on_a_terminal_shows_what_goes(terminal, push, pull, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    nobody = push.endpoint
+    push.socket.close(linger=0)
+    with (tmp_path / "out").open("w") as out:
+        shown = terminal("cdtp", "send", "--name", "D", "--connect", nobody, "--json", "file", stdout=out)
+        until(lambda: "queued 1" in shown.text)
+        shown.process.kill()
+    assert f"sending to {nobody}  0:00:0" in shown.text
+    assert [json.loads(line)["event"] for line in (tmp_path / "out").read_text().splitlines()] == ["ready"]
+    shown = terminal("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "file", "-", stdin=subprocess.PIPE)
+    until(lambda: re.search(r"1 in all.*sent 1", shown.text, re.DOTALL))
+    assert pull.receive()[1] == b"x"
+    shown.process.stdin.close()
+    assert shown.process.wait(20) == 0
 
 
 def test_lines_are_as_long_as_the_terminal_unless_it_is_said_how_long(terminal, push):

@@ -161,7 +161,7 @@ class Sending(Role):
         return TimeoutError(f"{unsent} messages were not sent within {timeout_s} s", unsent=unsent)
 
     @contextmanager
-    def _ending(self) -> Iterator[_Sender]:
+    def _ending(self, linger_s: float) -> Iterator[_Sender]:
         """Around the end of the engine: what was not sent is raised, or logged when something else is."""
         sender = self._sender
         was_closed = sender.closed
@@ -179,7 +179,7 @@ class Sending(Role):
             raise
         unsent = 0 if was_closed else self.stats.queued
         if unsent:
-            message = f"{unsent} messages were not sent within {self._linger_s} s"
+            message = f"{unsent} messages were not sent within {linger_s} s"
             raise TimeoutError(message, unsent=unsent)
 
     def _tell_unsent(self) -> None:
@@ -336,17 +336,21 @@ class Sender(Sending, BlockingRole):
     def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:
         self._sender.put(outgoing, self._wait_s(timeout_s))
 
-    def close(self) -> None:
+    def close(self, *, linger_s: float | None = None) -> None:
         """Ends the run, sends what is queued for as long as `linger_s`, and closes (CDTP-19).
 
         An interrupt, as by Ctrl-C, ends the wait at once. Where nobody can be told what was not sent, after it or another
         exception, at the collection of the sender or at the end of the process, that is logged.
 
+        Args:
+            linger_s: In place of the sender's own, where it is given.
+
         Raises:
             TimeoutError: Messages were not sent; `.unsent` says how many.
         """
-        with self._ending() as sender:
-            sender.close(self._linger_s)
+        linger_s = self._linger_s if linger_s is None else linger_s
+        with self._ending(linger_s) as sender:
+            sender.close(linger_s)
             sender.join()
 
 
@@ -392,10 +396,11 @@ class AsyncSender(Sending, AsyncRole):
         sender = self._sender
         await self._waits.room(lambda: sender.offer(outgoing), self._wait_s(timeout_s))
 
-    async def close(self) -> None:
+    async def close(self, *, linger_s: float | None = None) -> None:
         """See `Sender.close`."""
         if self._native is None:
             return
-        with self._ending() as sender:
-            sender.close(self._linger_s)
+        linger_s = self._linger_s if linger_s is None else linger_s
+        with self._ending(linger_s) as sender:
+            sender.close(linger_s)
             await self._join()

@@ -130,15 +130,22 @@ def send(
             **made,
             **endpoints.keywords(),
         )
-        output.ready("cdtp.sender", endpoints.real(sender.endpoints), "sending to")
+        where = endpoints.real(sender.endpoints)
+        output.ready("cdtp.sender", where, "sending to")
         pace = Pace(stopping, lambda: output.stats(sender.stats), stats_interval, timeout)
-        reason = _Sending(sender, pace).send_all(files, tags)
+        with watching(output, lambda: sender.stats, doing=" ".join(("sending to", *where))):
+            reason = _Sending(sender, pace).send_all(files, tags)
+        # Where nobody has ever come, nobody is to be waited for any longer.
+        nobody_came = reason == "timeout" and not sender.stats.sent
         unsent = 0
         try:
-            sender.close()
+            sender.close(linger_s=0.0 if nobody_came else None)
         except errors.TimeoutError as error:
             unsent = error.unsent or 0
-            logging.getLogger("trunkline.cdtp").warning("%s: %s", name, error)
+            why = (
+                f"{counted(unsent, 'message')} not sent: nobody took any within {timeout:g} s" if nobody_came else error
+            )
+            logging.getLogger("trunkline.cdtp").warning("%s: %s", name, why)
         output.stopped(reason, sender.stats)
     if unsent:
         raise typer.Exit(1 if reason == "timeout" else CUT_OFF)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli import dcp_request, dcp_worker, running
-from trunkline.cli.dcp_options import STATUS, Endpoints, HeartbeatInterval, Liveness, need_heartbeat
+from trunkline.cli.dcp_options import STATUS, Endpoints, HeartbeatInterval, Liveness, need_heartbeat, no_broker
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
 from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example, listens, span
@@ -158,7 +159,11 @@ def services(
 
     output = Output(json=as_json)
     with dcp.Client(connect=connect, **made) as client:
-        reply = client.request(STATUS, b"", timeout_s=timeout)
+        try:
+            reply = client.request(STATUS, b"", timeout_s=timeout)
+        except errors.TimeoutError:
+            message = f"{no_broker(connect)}: waited for {timeout:g} s"
+            raise errors.TimeoutError(message) from None
     status = json.loads(reply.data[0])
     output.listing("service", _SERVICE_COLUMNS, status["services"])
     if not output.json:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from trunkline.cli.options import dials, span
 
-__all__ = ["STATUS", "Endpoints", "HeartbeatInterval", "Liveness", "need_heartbeat"]
+__all__ = ["STATUS", "Endpoints", "HeartbeatInterval", "Liveness", "need_heartbeat", "no_broker"]
 
 # The service of a broker that says how it is.
 STATUS = b"trunkline.status"
@@ -41,3 +42,8 @@ def need_heartbeat(interval_s: float, liveness: int) -> None:
     if interval_s * liveness > _LONGEST_SILENCE_S:
         message = f"--heartbeat-interval times --liveness is {_LONGEST_SILENCE_S:,} seconds at most."
         raise typer.BadParameter(message)
+
+
+def no_broker(endpoints: Sequence[str]) -> str:
+    """What it says of brokers that nobody tells how they are."""
+    return f"no broker answers at {', '.join(endpoints)}, or it was started with --no-status"

@@ -16,7 +16,7 @@ import typer
 from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli.content import text_of
-from trunkline.cli.dcp_options import STATUS, Endpoints
+from trunkline.cli.dcp_options import STATUS, Endpoints, no_broker
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
@@ -105,7 +105,7 @@ def _why(client: Client, service: str, connect: Sequence[str]) -> str:
         reply = client.request(STATUS, b"", timeout_s=_ASIDE_S)
         workers = {one["service"]: one["workers"] for one in json.loads(reply.data[0])["services"]}
     except errors.TimeoutError:
-        return f"no broker answers at {', '.join(connect)}, or it was started with --no-status"
+        return no_broker(connect)
     except (IndexError, KeyError, TypeError, ValueError):
         # It has a service of that name which says something else.
         return ""

@@ -181,7 +181,10 @@ def publish(
         else:
             publishing.confirm_all(bodies, in_flight)
         published = publishing.published()
-    output.summary("eof" if is_stdin else "count", published, _summary(published, confirmed=not no_confirm))
+    text = _summary(published, confirmed=not no_confirm)
+    if published.timeouts and not published.confirmed + published.errors:
+        text += f"; {_nobody(connect)}"
+    output.summary("eof" if is_stdin else "count", published, text)
     if published.errors or published.timeouts:
         raise typer.Exit(1)
 
@@ -290,6 +293,10 @@ def _summary(published: _Published, *, confirmed: bool) -> str:
     return f"{text}, {published.latency_ms}" if published.confirmed else text
 
 
+def _nobody(endpoints: Sequence[str]) -> str:
+    return f"no middleware answers at {', '.join(endpoints)}"
+
+
 # The topic of a middleware that says how it is.
 _STATUS = "trunkline.status"
 
@@ -311,8 +318,12 @@ def topics(
 
     output = Output(json=as_json)
     with mc0.Connector(connect=connect, **made) as connector:
-        connector.subscribe(_STATUS, timeout_s=timeout)
-        status = json.loads(b"".join(connector.receive(timeout_s=timeout).body))
+        try:
+            connector.subscribe(_STATUS, timeout_s=timeout)
+            status = json.loads(b"".join(connector.receive(timeout_s=timeout).body))
+        except errors.TimeoutError:
+            message = f"{_nobody(connect)}, or it was started with --no-status: waited for {timeout:g} s"
+            raise errors.TimeoutError(message) from None
     found = [topic for topic in status["topics"] if topic["topic"] != _STATUS]
     output.listing("topic", _TOPIC_COLUMNS, found)
     if not output.json:
@@ -364,6 +375,6 @@ def ping(
     replies = len(latencies_ms)
     pinged = _Pinged(count, replies, count - replies, Latency.of(latencies_ms))
     answers = f"{replies:,} of {count:,} answered"
-    output.summary("count", pinged, f"{answers}; {pinged.latency_ms}" if replies else answers)
+    output.summary("count", pinged, f"{answers}; {pinged.latency_ms if replies else _nobody(connect)}")
     if pinged.timeouts:
         raise typer.Exit(1)

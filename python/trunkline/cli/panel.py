@@ -186,18 +186,18 @@ class _Panel:
         return Group(*parts)
 
     def _rates(self, stats: Any, passed_s: float) -> RenderableType:
-        """How much comes in now, and came in within the last minute."""
+        """How much comes in now, and came in within the last minute; of what only sends, how much goes out."""
         from rich.text import Text
 
         words = ""
         if self._before is not None and passed_s > 0:
-            self._messages.append((stats.received - self._before.received) / passed_s)
+            self._messages.append((_passed(stats) - _passed(self._before)) / passed_s)
             if hasattr(stats, "bytes"):
                 self._bytes.append((stats.bytes - self._before.bytes) / passed_s)
             words = f"  {self._messages[-1]:,.0f} messages/s"
             if self._bytes:
                 words += f"  {amount(self._bytes[-1])}/s"
-        total = f"  {stats.received:,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
+        total = f"  {_passed(stats):,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
         kept = list(self._messages)
         pairs = [sum(kept[at : at + 2]) / len(kept[at : at + 2]) for at in range(0, len(kept), 2)]
         line = Text.assemble((_sparkline(pairs), "cyan"), words, (total, "dim"))
@@ -214,6 +214,11 @@ class _Panel:
                 yield f"{amount(shutil.disk_usage(self._capture).free)} free"
             except OSError:
                 return
+
+
+def _passed(stats: Any) -> int:
+    passed: int = stats.received if hasattr(stats, "received") else stats.sent
+    return passed
 
 
 def _bad(stats: Any) -> Iterator[str]:
