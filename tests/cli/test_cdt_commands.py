@@ -273,6 +273,31 @@ def test_each_connection_is_a_line_of_the_log(tmp_path, who, words):
             process.communicate()
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "words",
+    [("watch",), ("record", "--capture", "runs"), ("target", "cdp", "--store", "c.db", "--capture", "runs")],
+    ids=["watch", "record", "target"],
+)
+def test_a_signal_ends_who_still_connects(tmp_path, words, how):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = [tmp_path / word if word in ("runs", "c.db") else word for word in words]
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        process = command("cdt", *where, "--nats", url)
+        try:
+            silent.settimeout(60)
+            with silent.accept()[0]:
+                begun = time.monotonic()
+                process.send_signal(how)
+                out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    # Nobody says anything there, and a role gives up after 5 s.
+    assert time.monotonic() - begun < 4
+    assert (process.returncode, out, err) == (0, "", "trunkline: stopped (signal)\n")
+
+
 def test_no_secret_is_printed_or_kept(run, begin, tmp_path):
     with nats.server(tmp_path / "nats", 'authorization { user: "ada", password: "very-secret" }') as locked:
         url = f"nats://ada:very-secret@127.0.0.1:{locked.port}"

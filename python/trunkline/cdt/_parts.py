@@ -321,7 +321,11 @@ class BlockingPart(Part, BlockingRole):
 
     def _open(self) -> None:
         self._loop = _portal.loop()
-        _portal.call(self._loop, self._start())
+        _portal.call(self._loop, self._begin())
+
+    async def _begin(self) -> None:
+        with _portal.opening():
+            await self._start()
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Waits for something, in the loop of all blocking roles."""

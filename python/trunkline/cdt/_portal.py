@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from trunkline.errors import ClosedError, LocalProtocolError
 
-__all__ = ["call", "loop"]
+__all__ = ["call", "give_up", "loop", "opening"]
 
 Result = TypeVar("Result")
 
@@ -21,6 +22,8 @@ class _Portal:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        # Those that open a role.
+        self.opening: set[asyncio.Task[Any]] = set()
         started = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(started,), name="trunkline-cdt", daemon=True)
         self.thread.start()
@@ -74,3 +77,34 @@ def call(where: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result
     except BaseException:
         future.cancel()
         raise
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """What is awaited inside, in the loop, opens a role: `give_up` ends it."""
+    task = asyncio.current_task()
+    assert _portal is not None
+    assert task is not None
+    _portal.opening.add(task)
+    try:
+        yield
+    finally:
+        _portal.opening.discard(task)
+
+
+def give_up() -> None:
+    """Ends the opening of roles, by whichever thread; what they have begun is undone when this returns.
+
+    Whoever waits for it is told that the role was closed.
+    """
+    portal = _portal
+    if portal is None:
+        return
+
+    async def cancel() -> None:
+        for task in portal.opening:
+            task.cancel()
+        if portal.opening:
+            await asyncio.wait(portal.opening)
+
+    asyncio.run_coroutine_threadsafe(cancel(), portal.loop).result()

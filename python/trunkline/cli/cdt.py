@@ -9,6 +9,7 @@ import typer
 
 from trunkline._text import counted
 from trunkline.cli import cdt_source, cdt_store, running
+from trunkline.cli.cdt_opening import opened
 from trunkline.cli.cdt_options import (
     Name,
     Nats,
@@ -80,9 +81,8 @@ def target(
     made = nats.keywords()
     from trunkline import cdt
 
-    with (
-        Stopping(tells=not as_json) as stopping,
-        cdt.Target(
+    def make() -> cdt.Target:
+        return cdt.Target(
             name,
             store=_JETSTREAM if str(store) == _JETSTREAM else store,
             replica_id=replica_id,
@@ -91,12 +91,16 @@ def target(
             # Nobody asks it for any.
             queue_messages=0,
             **made,
-        ) as role,
-    ):
+        )
+
+    output = Output(json=as_json)
+    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as role:
+        if role is None:
+            return
         running.run(
             role,
             stopping,
-            Output(json=as_json),
+            output,
             name="cdt.target",
             doing=f"keeping configurations as {name} at",
             stats_interval=stats_interval,
@@ -136,11 +140,13 @@ def record(
     made = nats.keywords()
     from trunkline import cdt
 
+    def make() -> cdt.Recorder:
+        return cdt.Recorder(capture, name, limit=count, capture_options=segments.keywords(), **made)
+
     output = Output(json=as_json)
-    with (
-        Stopping(tells=not as_json) as stopping,
-        cdt.Recorder(capture, name, limit=count, capture_options=segments.keywords(), **made) as recorder,
-    ):
+    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as recorder:
+        if recorder is None:
+            return
         output.ready("cdt.recorder", recorder.endpoints, f"recording to {capture} from")
         pace = Pace(stopping, lambda: output.stats(recorder.stats), stats_interval, idle)
         with watching(output, lambda: recorder.stats, doing="cdt.recorder", count=count, capture=capture):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from trunkline._text import counted
+from trunkline.cli.cdt_opening import opened
 from trunkline.cli.cdt_options import (
     App,
     ConfigId,
@@ -228,8 +229,13 @@ def watch(
     made = nats.keywords()
     from trunkline import cdt
 
+    def make() -> cdt.Source:
+        return cdt.Source(name, target=name, **made)
+
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, cdt.Source(name, target=name, **made) as source:
+    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as source:
+        if source is None:
+            return
 
         def receive(*, timeout_s: float | None = None) -> ConfigNewAvailable | ConfigUpdated:
             while True:
