@@ -197,6 +197,19 @@ def test_keeps_what_nobody_takes_yet(open_socket):
         assert sequences == list(range(total + 1))
 
 
+@pytest.mark.req("CDTP-19")
+async def test_whoever_closes_may_say_for_how_long_to_go_on():
+    said = "1 messages were not sent within 0.1 s"
+    sender = cdtp.Sender("Det", bind=ANY, linger_s=1000)
+    sender.send(b"x")
+    with pytest.raises(TimeoutError, match=said):
+        sender.close(linger_s=0.1)
+    async with cdtp.AsyncSender("Det", bind=ANY, linger_s=1000) as coroutines:
+        await coroutines.send(b"x")
+        with pytest.raises(TimeoutError, match=said):
+            await coroutines.close(linger_s=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.req("CDTP-18")
 def test_a_receiver_that_stalls_loses_nothing(open_socket):
