@@ -211,6 +211,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
         (("pull", "app-1", "e-1", "--target", "cdp", "--creds", tmp_path / "no.creds"), 1, "no.creds"),
         (("pull", "app-1", "e-1", "--target", "cdp", "--creds", __file__), 1, "is no credentials file"),
         (("pull", "app-1", "e-1", "--target", "cdp", "--tls-ca", tmp_path / "no.pem"), 1, "no.pem"),
+        (("record", "--capture", tmp_path / "runs", "--nats", "nats://127.0.0.1:1"), 1, "no NATS server answers there"),
         (("pull", "app-1"), 2, "Missing argument"),
     ]:
         seen, out, err = run("cdt", *arguments)

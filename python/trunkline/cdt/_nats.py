@@ -156,6 +156,7 @@ class NatsConnection:
         self._happened = happened
         self._client: Any = _guarded(deliver)
         self._subscriptions: dict[int, list[Any]] = {}
+        self._was_open = False
         self._refused: Exception | None = None
         self._denied = asyncio.Event()
 
@@ -224,6 +225,7 @@ class NatsConnection:
             # A seed that is none, alone or in a file of credentials; what nkeys says of it is of any type.
             message = f"nkey_seed or credentials: they cannot be used: {error}"
             raise LocalProtocolError(message)
+        self._was_open = True
 
     async def _give_up(self, connecting: asyncio.Future[Any]) -> None:
         connecting.cancel()
@@ -298,7 +300,9 @@ class NatsConnection:
         self._happened(kind, words.removeprefix("nats: "))
 
     async def _on_disconnected(self) -> None:
-        self._happened("disconnected", ", ".join(map(without_credentials, self._servers)))
+        # nats-py says so of a connection too that never came about.
+        if self._was_open:
+            self._happened("disconnected", ", ".join(map(without_credentials, self._servers)))
 
     async def _on_reconnected(self) -> None:
         self._happened("connected", ", ".join(self.endpoints))

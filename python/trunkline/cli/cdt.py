@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -29,9 +29,6 @@ from trunkline.cli.output import Output
 from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
 from trunkline.cli.signals import Stopping
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["app"]
 

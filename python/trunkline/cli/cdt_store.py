@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trunkline.cli.cdt_options import (
     App,
@@ -16,9 +16,6 @@ from trunkline.cli.options import (
     example,
 )
 from trunkline.cli.output import Output
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["HISTORY", "STATUS", "history", "status"]
 
