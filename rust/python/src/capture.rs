@@ -304,7 +304,7 @@ impl PyImport {
         let frames = frames("message", message)?;
         let row = Row {
             received_at_ns,
-            framing: named("protocol", protocol, Framing::ALL, Framing::name)?,
+            framing: named("protocol", protocol, Framing::ALL, Framing::name)?.of(&frames),
             endpoint,
             peer,
             direction: named("direction", direction, &Direction::ALL, Direction::name)?,

@@ -130,6 +130,21 @@ impl Framing {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|framing| framing.name() == name)
     }
+
+    /// Of the framings of the same name the one that these frames are of: a name does not say which of two flows is meant.
+    #[must_use]
+    pub fn of(self, frames: &[impl AsRef<[u8]>]) -> Self {
+        match self {
+            Self::MtlControl | Self::MtlData => {
+                if crate::mtl::is_data(frames) {
+                    Self::MtlData
+                } else {
+                    Self::MtlControl
+                }
+            }
+            Self::Cdt | Self::Cdtp | Self::Dcp | Self::Mc0 => self,
+        }
+    }
 }
 
 #[cfg(test)]

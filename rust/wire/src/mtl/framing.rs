@@ -25,7 +25,7 @@ pub fn decode(frames: &[impl AsRef<[u8]>]) -> Result<Spoken, DecodeError> {
 }
 
 /// Whether two frames begin as no name and no status does.
-fn is_data(frames: &[impl AsRef<[u8]>]) -> bool {
+pub(crate) fn is_data(frames: &[impl AsRef<[u8]>]) -> bool {
     matches!(frames, [first, _] if first.as_ref().first().is_none_or(|byte| *byte < FIRST_OF_CONTROL))
 }
 

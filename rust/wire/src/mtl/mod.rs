@@ -10,6 +10,7 @@ mod secrets;
 pub mod server;
 pub mod table;
 
+pub(crate) use framing::is_data;
 pub use framing::{Control, Data, Mtl, Spoken, decode};
 pub use heartbeat::Pings;
 pub use secrets::lease_hash;
