@@ -63,6 +63,9 @@ _CURVE_HANDSHAKE_BYTES = 547
 # How long an engine that is to end at once may take.
 _PARTING_S = 1.0
 
+# How often one who is cancelled looks whether the thread that opens a role has ended.
+_LOOK_S = 0.05
+
 # How long a service finishes what it has, unless it is told.
 _DRAIN_S = 5.0
 
@@ -267,6 +270,9 @@ class Role:
     # The engine, of the class its protocol has for it; None until it is opened.
     _native: Any = None
 
+    # An engine that somebody else has to answer before it is open.
+    _opening: Any = None
+
     @property
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints it listens on, with the actual ports."""
@@ -381,8 +387,11 @@ class AsyncRole(Role):
                 await asyncio.shield(opening)
             except asyncio.CancelledError:
                 # The thread goes on, and nobody else closes what it opens.
-                await asyncio.wait([opening])
-                if self._native is not None:
+                while not opening.done():
+                    if self._opening is not None:
+                        self._opening.close(0.0)
+                    await asyncio.wait([opening], timeout=_LOOK_S)
+                if opening.exception() is None:
                     await self._abandon()
                 raise
         return self

@@ -292,3 +292,49 @@ def test_a_terminal_that_is_asked_for_a_password_echoes_again(tmp_path):
         os.close(terminal)
         os.close(main)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("dcp", "request", "nobody", "x", "--timeout", "60"), ("mc0", "ping", "--timeout", "60")],
+    ids=["request", "ping"],
+)
+def test_a_bar_that_is_cut_off_gives_the_terminal_its_cursor_back(words, tmp_path, open_socket):
+    # Nobody ever answers there.
+    silent = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
+    main, terminal = os.openpty()
+    words = [sys.executable, "-m", "trunkline", *words, "--connect", silent.last_endpoint.decode()]
+    process = subprocess.Popen(
+        words, stdin=terminal, stdout=terminal, stderr=terminal, cwd=tmp_path, start_new_session=True
+    )
+    try:
+        said = b""
+        while b"\x1b[?25l" not in said:
+            said += os.read(main, 1000)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        os.write(terminal, b"END")
+        while b"END" not in said:
+            said += os.read(main, 1000)
+        assert said.rpartition(b"\x1b[?25h")[2].strip(b"\r\n") == b"END"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+        os.close(main)
+
+
+def test_a_signal_ends_who_still_waits_to_be_let_in(open_socket):
+    silent = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
+    where = silent.last_endpoint.decode()
+    words = [sys.executable, "-m", "trunkline", "mtl", "receive", "jobs", "--connect", where, "--timeout", "1000"]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        # It has asked.
+        assert silent.poll(20_000)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20) == (b"", b"")
+        assert process.returncode == 130
+    finally:
+        process.kill()
+        process.wait()

@@ -285,12 +285,14 @@ def receive(
     from trunkline import mtl
 
     reason: Reason = "signal"
+    stopping = Stopping(tells=not as_json)
+    # Until it is let in, a signal has nothing to stop, and leaves.
     with (
-        Stopping(tells=not as_json) as stopping,
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
         client.reader(
             resources, confirm=confirmed, window=window if count is None else min(window, count or 1)
         ) as reader,
+        stopping,
     ):
         pace = Pace(stopping, lambda: output.stats(reader.stats), stats_interval, idle)
         printing = Printing(reader.receive, functools.partial(_show, printer), count)

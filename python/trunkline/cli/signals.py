@@ -37,6 +37,9 @@ _HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has 
 
 _LOOK_S = 0.1
 
+# How long a command that is cut off may take to come to its end.
+_UNWIND_S = 1.0
+
 # How the terminal was before anybody was asked for a password.
 _echoing: list[Any] | None = None
 
@@ -55,8 +58,8 @@ def restore_terminal() -> None:
         if _echoing is not None:
             import termios
 
-            # Who is in the background is not stopped for it.
-            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            # Who is in the background is not stopped for it. Any thread may block a signal; only the first may ignore it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(0, termios.TCSANOW, _echoing)
         if os.isatty(2):
@@ -88,6 +91,7 @@ def closing(close: Callable[[], object]) -> Iterator[None]:
         close: Closes it, from a thread of its own; whoever waits for it inside waits no longer.
     """
     is_cut_off = False
+    unwound = threading.Event()
     # Unlike an Event it may be filled by a handler that comes while it is being filled.
     signalled: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -95,6 +99,8 @@ def closing(close: Callable[[], object]) -> Iterator[None]:
         signalled.get()
         try:
             close()
+            # What the command draws is to be off the terminal before that is put in order.
+            unwound.wait(_UNWIND_S)
         finally:
             leave()
 
@@ -113,6 +119,7 @@ def closing(close: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
+        unwound.set()
         while is_cut_off:
             # What is raised here now is none of the command's errors, and the thread ends everything.
             time.sleep(_LOOK_S)

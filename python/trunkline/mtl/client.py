@@ -120,6 +120,7 @@ class Asking(Role):
         desk = Desk(native, self._credentials, notices)
         attend_questions(native.asked, desk.answer, "trunkline-mtl-login", 1)
         opened(native, self._options, notices)
+        self._opening = native
         try:
             self._enter(native)
         except BaseException:
