@@ -1,6 +1,7 @@
 """The client: against raw ROUTERs that play the server, and against a server of ours that comes and goes."""
 
 import asyncio
+import builtins
 import datetime as dt
 import decimal
 import threading
@@ -533,3 +534,65 @@ def test_a_content_that_is_rejected_on_a_raw_server(data):
     with pytest.raises(RemoteProtocolError, match="1 content"):
         writer.flush(timeout_s=20)
     writer.close()
+
+
+@pytest.mark.req("MTL-54")
+def test_a_worker_that_takes_one_content_at_a_time_loses_none(server):
+    at = server.endpoints
+    with mtl.Client(connect=at, user="ada", password="sesame") as client, client.writer("jobs") as writer:
+        for number in range(30):
+            writer.send(b"%d" % number)
+        writer.flush(timeout_s=20)
+    taken = []
+    for _ in range(30):
+        with mtl.Client(connect=at, user="ada", password="sesame") as client, client.reader("jobs") as reader:
+            reader.summon("jobs")
+            content = reader.receive(timeout_s=20)
+            taken.append(int(content.body))
+            content.confirm()
+    # What was on its way to one that had left came back before the next one asked.
+    assert taken == list(range(30))
+    [jobs] = [one for one in server.stats.resources if one.resource == "jobs"]
+    assert (jobs.dead_lettered, jobs.queued) == (0, 0)
+
+
+@pytest.mark.req("MTL-54")
+def test_what_its_readers_fail_at_is_given_up_and_said_so(server, caplog):
+    at = server.endpoints
+    with mtl.Client(connect=at, user="ada", password="sesame") as client, client.writer("jobs") as writer:
+        for body in (b"bad", b"good"):
+            writer.send(body)
+    for _ in range(6):
+        with (
+            mtl.Client(connect=at, user="ada", password="sesame") as client,
+            client.reader("jobs") as reader,
+        ):
+            reader.summon("jobs")
+            assert reader.receive(timeout_s=20).body == b"bad"
+    until(lambda: "a content of jobs is dropped: it was delivered too often" in caplog.text)
+    with mtl.Client(connect=at, user="ada", password="sesame") as client, client.reader("jobs") as reader:
+        reader.summon("jobs")
+        assert reader.receive(timeout_s=20).body == b"good"
+
+
+def test_contents_of_a_closed_reader_are_not_to_be_settled(client):
+    with client.writer("jobs") as writer:
+        writer.send(b"x")
+    with client.reader("jobs") as reader:
+        reader.summon("jobs")
+        content = reader.receive(timeout_s=20)
+    for settle in (content.confirm, content.reject, lambda: reader.confirm(content), lambda: reader.reject(content)):
+        with pytest.raises(ClosedError, match="given back"):
+            settle()
+
+
+async def test_a_client_that_is_cancelled_while_it_opens_ends_at_once(open_socket):
+    silent = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*").last_endpoint.decode()
+
+    async def enter():
+        async with mtl.AsyncClient(connect=silent, timeout_s=1000):
+            pytest.fail("nobody let it in")
+
+    with pytest.raises(builtins.TimeoutError):
+        async with asyncio.timeout(0.2):
+            await enter()

@@ -161,6 +161,7 @@ class Flowing(Role):
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
         self._keeper.keep(native)
+        self._opening = native
         try:
             self._show(native)
         except BaseException:

@@ -342,6 +342,9 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     elif kind == "lease_ended":
         peer, why = details
         notices.log(logging.INFO, f"{kind} {why}", f"data connection {peer.hex()} {_ENDS[why]}")
+    elif kind == "given_up":
+        told = f"a content of {details[0]} is dropped: it was delivered too often, and its dead-letter resource has no place for it"
+        notices.log(logging.WARNING, f"{kind} {details[0]}", told)
     elif kind == "store_failed":
         notices.log(logging.ERROR, kind, f"what is to be durable cannot be stored, and is not confirmed: {details[0]}")
     else:

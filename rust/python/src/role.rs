@@ -225,7 +225,7 @@ impl Role {
     }
 
     /// Asks the role to end; it may take so many seconds to do so in an orderly way. A child after fork has none to end.
-    fn close(&self, grace_s: f64) -> PyResult<()> {
+    pub(crate) fn close(&self, grace_s: f64) -> PyResult<()> {
         self.inner.close(seconds("grace_s", grace_s)?);
         Ok(())
     }

@@ -694,9 +694,59 @@ fn closing_a_reader_gives_back_what_it_has_in_hand() {
     bench.said();
     let (connection, sequence, multiple) = (bench.socket.0, 2, false);
     bench.flow.handle_verb(bench.now, FlowVerb::Confirm { connection, sequence, multiple });
-    bench.flow.handle_close(bench.now, SECOND);
+    bench.flow.handle_close(bench.now, 5 * SECOND);
     bench.drain();
-    assert_eq!(bench.said(), [data::confirm(2, false), data::dismiss(3, "jobs"), data::reject(3, true, true)]);
+    // Nothing is to follow on what is confirmed.
+    assert_eq!(bench.said(), [data::dismiss(3, "jobs"), data::confirm(2, false)]);
+    // What was on its way comes before the answer.
+    bench.content(4);
+    assert!(!bench.flow.is_closed());
+    bench.take(data::response(3, 200));
+    assert_eq!(bench.said(), [data::reject(4, true, true)]);
+    assert!(bench.flow.is_closed());
+}
+
+// req: MTL-54
+#[test]
+fn closing_a_reader_rejects_first_what_it_has_looked_at() {
+    let mut bench = Bench::reader();
+    bench.summon("jobs");
+    for sequence in 1..=4 {
+        bench.content(sequence);
+    }
+    bench.said();
+    let connection = bench.socket.0;
+    bench.flow.handle_verb(bench.now, FlowVerb::Confirm { connection, sequence: 1, multiple: false });
+    bench.flow.handle_verb(bench.now, FlowVerb::Seen { connection, sequence: 2 });
+    bench.flow.handle_close(bench.now, 5 * SECOND);
+    bench.drain();
+    assert_eq!(bench.said(), [data::confirm(1, false), data::reject(2, false, true), data::dismiss(3, "jobs")]);
+    bench.take(data::response(3, 200));
+    assert_eq!(bench.said(), [data::reject(4, true, true)]);
+}
+
+// req: MTL-54, MTL-58
+#[test]
+fn closing_a_reader_takes_a_second_where_nobody_answers() {
+    let mut bench = Bench::reader();
+    bench.summon("jobs");
+    bench.content(1);
+    bench.said();
+    bench.flow.handle_close(bench.now, 5 * SECOND);
+    bench.drain();
+    assert_eq!(bench.said(), [data::dismiss(3, "jobs")]);
+    assert_eq!(bench.flow.poll_timeout(), Some(bench.now + SECOND));
+    bench.pass(SECOND);
+    assert_eq!(bench.said(), [data::reject(1, true, true)]);
+    assert!(bench.flow.is_closed());
+    // Or none, where there is none.
+    let mut bench = Bench::reader();
+    bench.summon("jobs");
+    bench.content(1);
+    bench.said();
+    bench.flow.handle_close(bench.now, Duration::ZERO);
+    bench.drain();
+    assert_eq!(bench.said(), [data::dismiss(3, "jobs"), data::reject(1, true, true)]);
     assert!(bench.flow.is_closed());
 }
 

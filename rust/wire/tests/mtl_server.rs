@@ -406,6 +406,38 @@ fn after_so_many_deliveries_it_is_a_dead_letter() {
     assert_eq!((jobs.dead_lettered, jobs.redelivered, jobs.rejected), (2, 5, 7));
 }
 
+// req: MTL-54
+#[test]
+fn what_a_reader_has_dismissed_it_gives_back_unread() {
+    let mut bench = Bench::open();
+    bench.reader("r", "jobs", "full", 2);
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b"]);
+    let bodies = |bench: &mut Bench| {
+        let is_content = |frames: &Frames| data::decode(frames).unwrap().kind == data::Kind::Content;
+        bench.said("r").iter().filter(|frames| is_content(frames)).map(|frames| frames[1].clone()).collect::<Vec<_>>()
+    };
+    for time in 1..=20 {
+        let last = 2 * time;
+        assert_eq!(bodies(&mut bench), ["a", "b"]);
+        bench.take(CONTROL, "r", None, data::dismiss(last, "jobs"));
+        bench.take(CONTROL, "r", None, data::reject(last, true, true));
+        bench.said("r");
+        bench.take(CONTROL, "r", None, data::summon(last + 1, "jobs"));
+    }
+    let given_up = |bench: &Bench| {
+        bench.events.iter().filter(|event| matches!(event, ServerEvent::GivenUp(name) if name == "jobs")).count()
+    };
+    assert_eq!(given_up(&bench), 0);
+    // What it still wants it has looked at; who loses a content for good hears of it.
+    for time in 21..=26 {
+        assert_eq!(bodies(&mut bench), ["a", "b"]);
+        bench.take(CONTROL, "r", None, data::reject(2 * time, true, true));
+    }
+    assert!(bodies(&mut bench).is_empty());
+    assert_eq!(given_up(&bench), 2);
+}
+
 // req: MTL-57, MTL-58
 #[test]
 fn a_reader_that_is_silent_gives_back_what_it_has() {

@@ -1,13 +1,13 @@
 //! The data connections of a client.
 
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
-use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies};
+use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies, Running};
 use trunkline_wire::mtl::data::Layout;
 use trunkline_wire::mtl::flow::{
     Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowStats, FlowVerb, Grant,
@@ -20,7 +20,7 @@ use super::server::pings;
 use super::table;
 use crate::caller::{Called, Caller, Outgoing, Reply};
 use crate::counters::counters;
-use crate::errors::{LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
+use crate::errors::{ClosedError, LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
 use crate::frames::{self, within};
 use crate::machine::{Desk, Given as Said, Make, Spoken, maker, no_verb};
 use crate::names::name;
@@ -32,6 +32,8 @@ use crate::told::PyTold;
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Flow")]
 pub(crate) struct PyFlow {
     reader: Reader<Flow>,
+    /// The connection and the sequence of the last content that was taken.
+    seen: Mutex<Option<(u32, u64)>>,
     told: Py<PyTold>,
     asked: Py<PyTold>,
     resources: Vec<String>,
@@ -82,19 +84,24 @@ pub(crate) struct PyContent {
 
 /// Where it is said what becomes of a content.
 pub(crate) trait Settles: Send + Sync {
-    /// Takes it; never waits.
-    fn settle(&self, verb: FlowVerb);
+    /// Takes it, unless the reader is closed; never waits.
+    fn settle(&self, verb: FlowVerb) -> bool;
 }
 
 impl Settles for Handle<Flow> {
-    fn settle(&self, verb: FlowVerb) {
-        self.ask(verb);
+    fn settle(&self, verb: FlowVerb) -> bool {
+        let is_open = !self.is_closing();
+        if is_open {
+            self.ask(verb);
+        }
+        is_open
     }
 }
 
 impl Settles for Desk {
-    fn settle(&self, verb: FlowVerb) {
+    fn settle(&self, verb: FlowVerb) -> bool {
         self.put(verb);
+        true
     }
 }
 
@@ -132,14 +139,14 @@ impl PyContent {
     }
 
     /// Says that it is safe (MTL-51); nothing comes of it once the connection that it came on is lost.
-    fn confirm(&self) {
-        self.settle(true, false, false);
+    fn confirm(&self) -> PyResult<()> {
+        self.settle(true, false, false)
     }
 
     /// Says that it is not wanted (MTL-53); with `recycle` it is sent again, to somebody else first.
     #[pyo3(signature = (*, recycle = false))]
-    fn reject(&self, recycle: bool) {
-        self.settle(false, false, recycle);
+    fn reject(&self, recycle: bool) -> PyResult<()> {
+        self.settle(false, false, recycle)
     }
 
     fn __repr__(&self) -> String {
@@ -156,13 +163,14 @@ impl PyContent {
         self.only.as_deref().filter(|_| said.is_empty()).unwrap_or(said)
     }
 
-    fn settle(&self, is_safe: bool, multiple: bool, recycle: bool) {
+    fn settle(&self, is_safe: bool, multiple: bool, recycle: bool) -> PyResult<()> {
         let (connection, sequence) = (self.connection, self.layout.sequence);
-        self.reader.settle(if is_safe {
+        let is_taken = self.reader.settle(if is_safe {
             FlowVerb::Confirm { connection, sequence, multiple }
         } else {
             FlowVerb::Reject { connection, sequence, multiple, recycle }
         });
+        if is_taken { Ok(()) } else { Err(ClosedError::new_err("the reader is closed: its contents were given back")) }
     }
 }
 
@@ -185,6 +193,7 @@ impl PyFlow {
             match this.reader.next() {
                 Next::Event(FlowEvent::Content { connection, frames, layout, only }) => {
                     let reader = this.reader.handle.clone();
+                    *this.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection, layout.sequence));
                     return Ok(Some(PyContent { reader, connection, frames, layout, only }));
                 }
                 // Notices are told apart, and calls have their own outcomes.
@@ -247,6 +256,7 @@ impl PyFlow {
             told: Py::new(py, PyTold::new(handle.clone(), notices, told))?,
             asked: Py::new(py, PyTold::new(handle.clone(), questions, told))?,
             reader: Reader::new(handle),
+            seen: Mutex::default(),
             resources,
             max_message_bytes,
         };
@@ -332,15 +342,23 @@ impl PyFlow {
     /// Says that a content is safe, or that all up to it are.
     #[pyo3(signature = (content, *, multiple))]
     fn confirm(&self, content: &PyContent, multiple: bool) -> PyResult<()> {
-        self.mine(content)?.settle(true, multiple, false);
-        Ok(())
+        self.mine(content)?.settle(true, multiple, false)
     }
 
     /// Says that a content is not wanted, or that none up to it is.
     #[pyo3(signature = (content, *, multiple, recycle))]
     fn reject(&self, content: &PyContent, multiple: bool, recycle: bool) -> PyResult<()> {
-        self.mine(content)?.settle(false, multiple, recycle);
-        Ok(())
+        self.mine(content)?.settle(false, multiple, recycle)
+    }
+
+    /// Asks it to end. A reader gives back what it has: of that only what was taken here counts as delivered.
+    fn close(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
+        let this = slf.get();
+        let seen = this.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((connection, sequence)) = seen {
+            this.reader.handle.settle(FlowVerb::Seen { connection, sequence });
+        }
+        slf.as_super().as_super().get().close(grace_s)
     }
 
     /// There is another lease.

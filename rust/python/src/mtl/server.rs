@@ -306,6 +306,7 @@ pub(crate) fn told(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyT
         ServerEvent::Refused { peer, user } => ("login_refused", bytes(&peer), user).into_pyobject(py),
         ServerEvent::Leased { peer, reads } => ("leased", bytes(&peer), reads).into_pyobject(py),
         ServerEvent::LeaseEnded { peer, why } => ("lease_ended", bytes(&peer), why.slug()).into_pyobject(py),
+        ServerEvent::GivenUp(resource) => ("given_up", resource).into_pyobject(py),
         ServerEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         ServerEvent::Connection(what) => connection(what).into_pyobject(py),
     }

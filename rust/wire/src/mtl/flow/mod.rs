@@ -35,6 +35,9 @@ const BATCH: usize = 64;
 /// Contents that were rejected and are remembered by their order.
 const REJECTS: usize = 1000;
 
+/// How long a reader that leaves waits for what is on its way to it.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
@@ -65,6 +68,13 @@ enum Sent {
     Dismiss(String, Option<CallId>),
 }
 
+impl Sent {
+    /// Whether it is said by a reader that leaves.
+    fn is_farewell(&self) -> bool {
+        matches!(self, Self::Dismiss(_, None))
+    }
+}
+
 /// A client's data connection.
 #[derive(Debug)]
 pub struct Flow {
@@ -92,6 +102,8 @@ pub struct Flow {
     last: u64,
     /// Contents to confirm.
     to_confirm: BTreeSet<u64>,
+    /// When a reader that leaves does so at the latest.
+    farewell: Nanos,
     writing: Writing,
     /// Commands to send, before any content.
     letters: VecDeque<Frames>,
@@ -124,6 +136,7 @@ impl Flow {
             in_hand: BTreeSet::new(),
             last: 0,
             to_confirm: BTreeSet::new(),
+            farewell: Nanos(0),
             letters: VecDeque::new(),
             offered: VecDeque::new(),
             stats: FlowStats::default(),
@@ -400,8 +413,22 @@ impl Flow {
         self.events.push_back(FlowEvent::Dropped(dropped));
     }
 
+    /// Summons nothing any more: what is on its way to us comes before the answers, and can be given back then.
+    fn take_leave(&mut self, now: Nanos) {
+        self.farewell = now + FAREWELL;
+        if self.link == Link::Up {
+            for resource in std::mem::take(&mut self.summoned).into_keys() {
+                self.command(Sent::Dismiss(resource.clone(), None), |sequence| data::dismiss(sequence, &resource));
+            }
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.commands.values().any(Sent::is_farewell)
+    }
+
     fn is_done(&self) -> bool {
-        self.calls.is_empty() && (self.writing.is_idle() || self.link == Link::Failed)
+        self.calls.is_empty() && (self.writing.is_idle() || self.link == Link::Failed) && !self.is_leaving()
     }
 
     fn close_if_done(&mut self, now: Nanos) {
@@ -417,14 +444,7 @@ impl Flow {
         if self.link == Link::Up && self.settings.reads {
             // What we have in hand is another's without waiting for our silence.
             self.confirm();
-            let last = self.in_hand.last().copied();
-            let farewell = self.summoned.keys().map(|resource| {
-                self.sequence += 1;
-                data::dismiss(self.sequence, resource)
-            });
-            let farewell: Vec<_> = farewell.collect();
-            self.letters.extend(farewell);
-            self.letters.extend(last.map(|last| data::reject(last, true, true)));
+            self.letters.extend(self.in_hand.last().map(|last| data::reject(*last, true, true)));
         }
         let socket = self.socket();
         for frames in std::mem::take(&mut self.letters) {
@@ -512,6 +532,9 @@ impl Machine for Flow {
         for call in late {
             self.end(Some(call), FlowOutcome::TimedOut);
         }
+        if self.farewell <= now {
+            self.commands.retain(|_, sent| !sent.is_farewell());
+        }
         while self.questions.expired(now).is_some() {
             self.link = Link::Away(now);
         }
@@ -565,6 +588,12 @@ impl Machine for Flow {
                 let rejected = settled.into_iter().map(|sequence| data::reject(sequence, false, recycle));
                 self.letters.extend(rejected);
             }
+            FlowVerb::Seen { connection, sequence } => {
+                // While they are summoned: what is given back later counts as never looked at.
+                self.confirm();
+                let seen = self.settled(connection, sequence, true);
+                self.letters.extend(seen.into_iter().map(|sequence| data::reject(sequence, false, true)));
+            }
             FlowVerb::Granted(token, grant) => {
                 if self.questions.answered(token).is_some() && self.link == Link::Asking && !self.state.is_closing() {
                     self.grant = grant;
@@ -585,7 +614,9 @@ impl Machine for Flow {
 
     /// Waits until what was given to be sent is settled, for as long as `grace`, and leaves.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        self.state.drain(now, grace);
+        if self.state.drain(now, grace) {
+            self.take_leave(now);
+        }
         self.close_if_done(now);
     }
 
@@ -642,7 +673,8 @@ impl Machine for Flow {
             Link::Failed => None,
         };
         let calls = self.calls.values().map(|call| call.until).min();
-        [link, calls, self.state.poll_timeout()].into_iter().flatten().min()
+        let farewell = Some(self.farewell).filter(|_| self.is_leaving());
+        [link, calls, farewell, self.state.poll_timeout()].into_iter().flatten().min()
     }
 
     fn backlog(&self) -> Backlog {

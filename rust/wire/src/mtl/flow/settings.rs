@@ -102,6 +102,13 @@ pub enum FlowVerb {
         /// Whether it is to be sent again.
         recycle: bool,
     },
+    /// Of the contents that came, the reader has looked at those up to this one: it is about to be closed.
+    Seen {
+        /// The connection it came on.
+        connection: u32,
+        /// Its sequence.
+        sequence: u64,
+    },
     /// There is another lease.
     Granted(Token, Grant),
     /// There is no other lease: for good, or so far.

@@ -332,11 +332,15 @@ impl Server {
 
     fn on_reject(&mut self, slot: Slot, layout: &Layout) {
         // The last one first: each goes back before those that came after it.
-        for in_hand in self.settled_by(slot, layout).into_iter().rev() {
+        for mut in_hand in self.settled_by(slot, layout).into_iter().rev() {
             if let Some(resource) = self.realm.get_mut(in_hand.resource) {
                 resource.stats.rejected += 1;
             }
             if layout.recycle {
+                // What a reader gives back of a resource it has dismissed it has not looked at: that is no attempt.
+                if self.flows.get(slot).is_some_and(|flow| !flow.summoned.contains_key(&in_hand.resource)) {
+                    in_hand.content.attempts = in_hand.content.attempts.saturating_sub(1);
+                }
                 self.give_back(slot, in_hand);
             } else {
                 self.bury(in_hand.resource, &in_hand.content);

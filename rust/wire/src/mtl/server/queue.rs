@@ -8,7 +8,7 @@ use super::control::{Asked, Outcome, object, ok, resource_name, says, text};
 use super::data::{Unanswered, Unstored};
 use super::flows::InHand;
 use super::realm::{Content, Place, Queue};
-use super::settings::{Bounds, Routing};
+use super::settings::{Bounds, Routing, ServerEvent};
 use super::store::Op;
 use super::{Kept, Server};
 use crate::mtl::control::{Json, Reply};
@@ -99,7 +99,11 @@ impl Server {
     pub(super) fn give_back(&mut self, reader: Slot, in_hand: InHand) {
         let InHand { resource, mut content } = in_hand;
         if content.attempts > self.settings.max_recycle {
-            return self.bury(resource, &content);
+            let name = self.realm.get(resource).map(|found| found.name.clone());
+            if !self.bury(resource, &content) {
+                self.events.extend(name.map(ServerEvent::GivenUp));
+            }
+            return;
         }
         let Some(found) = self.realm.get_mut(resource) else { return };
         let place = (found.queue.number, content.position);
@@ -112,16 +116,16 @@ impl Server {
         self.settle_in(resource, content);
     }
 
-    /// A content that nobody wants goes to the dead letters, if there is a place for them.
-    pub(super) fn bury(&mut self, slot: Slot, content: &Content) {
-        let Some(resource) = self.realm.get_mut(slot) else { return };
+    /// A content that nobody wants goes to the dead letters; whether there is a place for it.
+    pub(super) fn bury(&mut self, slot: Slot, content: &Content) -> bool {
+        let Some(resource) = self.realm.get_mut(slot) else { return false };
         resource.stats.dead_lettered += 1;
         let own = || format!("{}{DEAD}", resource.name);
         let name = resource.queue.bounds.dead_letter.clone().unwrap_or_else(own);
         let (virtual_host, profile) = (resource.virtual_host, resource.profile);
         let target = self.realm.find(virtual_host, profile, &name).filter(|target| *target != slot);
         let is_moved = target.is_some_and(|target| self.move_to(target, content));
-        let Some(place) = self.remove(slot, content) else { return };
+        let Some(place) = self.remove(slot, content) else { return is_moved };
         match self.unanswered.get_mut(&place) {
             // It is safe in the one place as in the other: they are stored in turn.
             Some(unanswered) if is_moved && unanswered.state == Unstored::Storing => {
@@ -133,6 +137,7 @@ impl Server {
             }
             None => {}
         }
+        is_moved
     }
 
     /// Puts a content among those of another queue; whether it has room.

@@ -261,6 +261,8 @@ pub enum ServerEvent {
         /// Why.
         why: LeaseEnd,
     },
+    /// A content of this resource was delivered as often as may be, and there is no place for it among the dead letters.
+    GivenUp(String),
     /// A message was dropped. Of those that a queue or a reader has no room for, the first of a burst is told.
     Dropped(Dropped),
     /// What became of a connection.
@@ -279,6 +281,7 @@ impl Event for ServerEvent {
             | Self::Refused { .. }
             | Self::Leased { .. }
             | Self::LeaseEnded { .. }
+            | Self::GivenUp(_)
             | Self::Connection(_) => Weight::Notice(0),
         }
     }
