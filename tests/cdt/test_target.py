@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -560,6 +561,32 @@ def test_its_store_is_not_asked_once_it_is_closed_by_those_who_have_no_loop(serv
     for method, given in _ASKED:
         with pytest.raises(ClosedError, match="closed"):
             getattr(target, method)(*given)
+
+
+def test_what_its_store_is_at_ends_before_it_is_closed(tmp_path, monkeypatch):
+    begun, is_closed = threading.Event(), threading.Event()
+    history, close = cdt.SqliteStore.history, cdt.SqliteStore.close
+
+    def slow(store, *given):
+        begun.set()
+        # Nobody closes it meanwhile.
+        assert not is_closed.wait(0.2)
+        return history(store, *given)
+
+    def closing(store):
+        close(store)
+        is_closed.set()
+
+    monkeypatch.setattr(cdt.SqliteStore, "history", slow)
+    monkeypatch.setattr(cdt.SqliteStore, "close", closing)
+    with ThreadPoolExecutor(1) as threads:
+        target = cdt.Target("cdp", servers="memory://busy", store=tmp_path / "configs.db")
+        target.put("app-1", "e-1", b"{}")
+        asked = threads.submit(target.history, "app-1", "e-1")
+        assert begun.wait(10)
+        target.close()
+        assert len(asked.result(10)) == 1
+    assert is_closed.is_set()
 
 
 def test_blocks_for_those_who_have_no_loop(server):

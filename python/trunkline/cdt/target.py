@@ -149,10 +149,14 @@ class Offering(Part):
         await self._end_store()
 
     async def _end_store(self) -> None:
+        # One of ours ends what it is at before it is closed; another may be at it for ever.
+        await asyncio.to_thread(self._pool.shutdown, wait=self._is_ours)
         if self._is_ours:
             self._is_ours = False
-            await self._ask_store(self._store.close)
-        self._pool.shutdown(wait=False)
+            if inspect.iscoroutinefunction(self._store.close):
+                await self._store.close()
+            else:
+                await asyncio.to_thread(self._store.close)
 
     async def _ask_store(self, method: Callable[..., Any], *given: Any, **more: Any) -> Any:
         """What the store says: in a thread of ours, or here where it is written for loops."""
