@@ -218,6 +218,21 @@ def test_the_log_for_machines(start, push):
     assert any("connected" in line["message"] for line in logged)
 
 
+def test_all_that_is_told_is_a_line_for_machines(start, push):
+    command = start(
+        *("--log-format", "json", "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "1")
+    )
+    push.send([b"nonsense", b"x"])
+    _, err = command.end()
+    said = [json.loads(line) for line in err.splitlines()]
+    assert said[0]["message"].startswith("recording to c from")
+    assert said[-1]["message"].startswith("stopped (count)")
+    assert {(line["logger"], line["level"]) for line in (said[0], said[-1])} == {("trunkline", "INFO")}
+    failed = start("--log-format", "json", "capture", "info", "nowhere")
+    _, err = failed.end(1)
+    assert json.loads(err)["level"] == "ERROR"
+
+
 def test_sparklines():
     assert _sparkline([]) == ""
     assert _sparkline([0, 0]) == "▁▁"

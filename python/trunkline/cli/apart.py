@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import shutil
 import signal
@@ -101,7 +102,7 @@ class _Child:
         if self._is_cut_off or -status in self._numbers:
             return CUT_OFF
         why = ", as where memory is short" if -status == signal.SIGKILL else ""
-        tell(f"error: what does the work was ended by {signal.Signals(-status).name}{why}")
+        tell(f"error: what does the work was ended by {signal.Signals(-status).name}{why}", logging.ERROR)
         return 1
 
     def _cut_off(self, *_: object) -> None:

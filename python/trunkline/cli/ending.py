@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import logging
 import os
 import sys
 import traceback
@@ -88,7 +89,7 @@ def _say(error: BaseException) -> None:
     if os.environ.get("TRUNKLINE_DEBUG") == "1":
         traceback.print_exception(error)
     line = " ".join(_explain(error).split())
-    tell(f"error: {line}")
+    tell(f"error: {line}", logging.ERROR)
 
 
 def _explain(error: BaseException) -> str:

@@ -16,10 +16,20 @@ __all__ = ["NO_READER", "hold_back", "log_as_json", "log_to_stderr", "tell", "te
 NO_READER = (errno.EPIPE, errno.EIO)
 
 
-def tell(text: str, prefix: str = "trunkline: ") -> None:
-    """Tells people what is no result; if there is nobody, nobody."""
+# Whether what is told is read by machines: there is one command a process.
+_as_json = False
+
+
+def tell(text: str, level: int = logging.INFO) -> None:
+    """Tells people what is no result, or machines, as a line of the log."""
+    record = logging.LogRecord("trunkline", level, "", 0, text, None, None)
+    _write(_JsonLine().format(record) if _as_json else f"trunkline: {text}")
+
+
+def _write(line: str) -> None:
+    """Writes a line for whoever reads it; if there is nobody, for nobody."""
     try:
-        sys.stderr.write(f"{prefix}{text}\n")
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
     except OSError as error:
         if error.errno not in NO_READER:
@@ -37,7 +47,9 @@ def log_to_stderr() -> None:
 
 
 def log_as_json() -> None:
-    """Writes the log as JSON, one object a line and nothing before it."""
+    """Writes the log, and all else that is told, as JSON: one object a line and nothing before it."""
+    global _as_json  # noqa: PLW0603 - as it says
+    _as_json = True
     for handler in _telling():
         handler.prefix = ""
         handler.setFormatter(_JsonLine())
@@ -119,7 +131,7 @@ class _Telling(logging.Handler):
                 self._held.append(record)
             return
         try:
-            tell(self.format(record), self.prefix)
+            _write(f"{self.prefix}{self.format(record)}")
         except Exception:  # noqa: BLE001 - as every handler does
             self.handleError(record)
 
