@@ -197,6 +197,7 @@ OWN = {
     "Server": [
         ("anonymous", 1, FLAG),
         ("users", 7, "users"),
+        ("users", {"ada": b"sesame"}, "a mapping of str to str, not bytes"),
         ("virtual_hosts", 5, "takes a str, or a sequence of them, not int"),
         ("resources", [b"jobs"], "takes a str, or a sequence of them, not bytes"),
         ("data_bind", "127.0.0.1:9", "does not name its transport"),
@@ -271,6 +272,8 @@ CALLS = {
     "send texts": (lambda at: at.sender.send(["text"]), "payload", f"{FRAME} str: encode it"),
     "send none": (lambda at: at.sender.send(None), "payload", f"{FRAME} NoneType"),
     "send numbers": (lambda at: at.sender.send([1]), "payload", f"{FRAME} int"),
+    "send times": (lambda at: at.sender.send(np.zeros(3, "datetime64[ns]")), "payload", "view them as whole numbers"),
+    "send a map": (lambda at: at.sender.send({b"k": 1}), "payload", f"{FRAME} dict"),
     "send every second": (lambda at: at.sender.send(np.arange(10)[::2]), "payload", "make a contiguous copy"),
     "send a moment": (
         lambda at: at.sender.send(b"", tags={"t": dt.datetime.now(dt.UTC)}),

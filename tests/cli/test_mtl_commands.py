@@ -259,6 +259,7 @@ def test_what_cannot_be_is_said_in_a_line(run, arguments, words):
         ("send", "jobs", "-", "x"),
         ("send", "jobs", "-", "--count", "2"),
         ("send", "jobs", "x", "--property", "novalue"),
+        ("send", "jobs", "x", "--property", "big=99999999999999999999"),
         ("send", "jobs", "x", "--confirm", "maybe"),
         ("receive", "jobs", "--confirm", "maybe"),
         ("call", "Queue.List", "{"),

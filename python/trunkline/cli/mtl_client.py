@@ -197,6 +197,13 @@ def _properties(given: Sequence[str]) -> dict[str, Any]:
             properties[key] = json.loads(value)
         except ValueError:
             properties[key] = value
+    from trunkline import mtl
+
+    try:
+        mtl.encode_table(properties)
+    except (OverflowError, TypeError, ValueError) as error:
+        message = f"{error}."
+        raise typer.BadParameter(message, param_hint="--property") from error
     return properties
 
 

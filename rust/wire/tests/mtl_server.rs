@@ -429,10 +429,16 @@ fn what_a_reader_has_dismissed_it_gives_back_unread() {
         bench.events.iter().filter(|event| matches!(event, ServerEvent::GivenUp(name) if name == "jobs")).count()
     };
     assert_eq!(given_up(&bench), 0);
-    // What it still wants it has looked at; who loses a content for good hears of it.
-    for time in 21..=26 {
+    // What it still wants it has looked at, and what it rejects by itself; who loses a content for good hears of it.
+    for time in 21..=25 {
         assert_eq!(bodies(&mut bench), ["a", "b"]);
         bench.take(CONTROL, "r", None, data::reject(2 * time, true, true));
+    }
+    assert_eq!(bodies(&mut bench), ["a", "b"]);
+    bench.take(CONTROL, "r", None, data::dismiss(60, "jobs"));
+    bench.said("r");
+    for sequence in [51, 52] {
+        bench.take(CONTROL, "r", None, data::reject(sequence, false, true));
     }
     assert!(bodies(&mut bench).is_empty());
     assert_eq!(given_up(&bench), 2);

@@ -102,6 +102,8 @@ pub struct Flow {
     last: u64,
     /// Contents to confirm.
     to_confirm: BTreeSet<u64>,
+    /// The connection and the sequence of the last content that was looked at, of a reader that leaves.
+    seen: Option<(u32, u64)>,
     /// When a reader that leaves does so at the latest.
     farewell: Nanos,
     writing: Writing,
@@ -136,6 +138,7 @@ impl Flow {
             in_hand: BTreeSet::new(),
             last: 0,
             to_confirm: BTreeSet::new(),
+            seen: None,
             farewell: Nanos(0),
             letters: VecDeque::new(),
             offered: VecDeque::new(),
@@ -421,6 +424,10 @@ impl Flow {
                 self.command(Sent::Dismiss(resource.clone(), None), |sequence| data::dismiss(sequence, &resource));
             }
         }
+        // One by one: what is given back as a whole counts as never looked at.
+        self.confirm();
+        let seen = self.seen.map(|(connection, sequence)| self.settled(connection, sequence, true)).unwrap_or_default();
+        self.letters.extend(seen.into_iter().map(|sequence| data::reject(sequence, false, true)));
     }
 
     fn is_leaving(&self) -> bool {
@@ -588,12 +595,7 @@ impl Machine for Flow {
                 let rejected = settled.into_iter().map(|sequence| data::reject(sequence, false, recycle));
                 self.letters.extend(rejected);
             }
-            FlowVerb::Seen { connection, sequence } => {
-                // While they are summoned: what is given back later counts as never looked at.
-                self.confirm();
-                let seen = self.settled(connection, sequence, true);
-                self.letters.extend(seen.into_iter().map(|sequence| data::reject(sequence, false, true)));
-            }
+            FlowVerb::Seen { connection, sequence } => self.seen = Some((connection, sequence)),
             FlowVerb::Granted(token, grant) => {
                 if self.questions.answered(token).is_some() && self.link == Link::Asking && !self.state.is_closing() {
                     self.grant = grant;

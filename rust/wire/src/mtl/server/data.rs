@@ -337,8 +337,10 @@ impl Server {
                 resource.stats.rejected += 1;
             }
             if layout.recycle {
-                // What a reader gives back of a resource it has dismissed it has not looked at: that is no attempt.
-                if self.flows.get(slot).is_some_and(|flow| !flow.summoned.contains_key(&in_hand.resource)) {
+                // Who gives back all there is of a resource it has dismissed has not looked at that: it is no attempt.
+                let is_summoned =
+                    |slot| self.flows.get(slot).is_some_and(|flow| flow.summoned.contains_key(&in_hand.resource));
+                if layout.multiple && !is_summoned(slot) {
                     in_hand.content.attempts = in_hand.content.attempts.saturating_sub(1);
                 }
                 self.give_back(slot, in_hand);
