@@ -279,7 +279,11 @@ impl World {
 
     fn reject(&mut self, at: usize, which: u8, multiple: bool, recycle: bool) {
         let Some((peer, sequence, ids)) = self.settled(at, which, multiple) else { return };
+        let is_unread = multiple && recycle && !self.readers[at].as_ref().unwrap().is_summoned;
         for id in ids.into_iter().rev() {
+            if is_unread {
+                *self.delivered.get_mut(&id).unwrap() -= 1;
+            }
             if recycle { self.give_back(id) } else { self.bury(id) }
         }
         self.bench.take(CONTROL, &peer, None, data::reject(sequence, multiple, recycle));
