@@ -9,6 +9,7 @@ import zmq
 from satellite import PATIENCE_S, PEERS, Satellite
 
 from peers import chirp, hdf5
+from peers.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("constellation")]
 
@@ -33,7 +34,8 @@ def test_a_live_writer_writes_what_our_export_is_held_against(tmp_path):
         for name, messages in hdf5.MESSAGES.items():
             for frames in messages:
                 sockets[name].send_multipart(frames)
-        # It waits for the EOR of each.
+        # It waits for the EOR of those only of whom it has read a BOR.
+        until(lambda: all(writer.says(f"Received EOR from {name}") for name in hdf5.MESSAGES))
         writer.do("stop", state="ORBIT")
     assert hdf5.described(tmp_path / "data_run_1.h5") == hdf5.golden()
 
