@@ -22,8 +22,10 @@ _as_json = False
 
 def tell(text: str, level: int = logging.INFO) -> None:
     """Tells people what is no result, or machines, as a line of the log."""
-    record = logging.LogRecord("trunkline", level, "", 0, text, None, None)
-    _write(_JsonLine().format(record) if _as_json else f"trunkline: {text}")
+    if _as_json:
+        _write(_JsonLine().format(logging.LogRecord("trunkline", level, "", 0, text, None, None)))
+    else:
+        _write(f"trunkline: {text}")
 
 
 def _write(line: str) -> None:

@@ -113,8 +113,8 @@ fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyBytes>() || PyMemoryView::from(object).is_ok()
 }
 
-/// Whether what could be gone through is one thing all the same: text, a map, or an array, of whose items none is a frame.
-fn is_none(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether what has items is one thing all the same, of whose items none is a frame: text, a map, or an array.
+fn is_single(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is_one = object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() || is_buffer(object);
     Ok(is_one || object.hasattr(intern!(object.py(), "__array_interface__"))?)
 }
@@ -144,7 +144,7 @@ pub(crate) fn one_or_more(argument: &str, object: &Bound<'_, PyAny>) -> PyResult
     }
     match contents(object)? {
         Some(bytes) => Ok(smallvec::smallvec![bytes]),
-        None if is_none(object)? => Err(no_frame(argument, object)),
+        None if is_single(object)? => Err(no_frame(argument, object)),
         None => sequence(argument, object, frame),
     }
 }
