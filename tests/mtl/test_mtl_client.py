@@ -596,3 +596,17 @@ async def test_a_client_that_is_cancelled_while_it_opens_ends_at_once(open_socke
     with pytest.raises(builtins.TimeoutError):
         async with asyncio.timeout(0.2):
             await enter()
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+async def test_a_connection_that_is_cancelled_while_it_asks_for_its_lease_ends_at_once(play, kind):
+    asked = threading.Event()
+    playing = play(READY, OK, lambda *_: asked.set(), READY, OK, (200, {"n": 1}))
+    async with mtl.AsyncClient(connect=playing.endpoint, timeout_s=1000) as client:
+        opening = asyncio.ensure_future(getattr(client, kind)("jobs").__aenter__())
+        await asyncio.to_thread(asked.wait, 20)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(opening, 20)
+        # Nobody waits for the lease any more: the client is free to ask for something else.
+        assert (await asyncio.wait_for(client.command("A.B"), 20)).body["n"] == 1

@@ -349,6 +349,7 @@ def test_a_folder_is_one_servers(start, tmp_path):
         ({"anonymous": False}, "users=, an allow-list"),
         ({"connect": "tcp://127.0.0.1:1"}, "listens"),
         ({"profiles": ["nothing"]}, "is no profile"),
+        ({"profiles": []}, "profiles is empty"),
         ({"profiles": ["queue", mtl.Profile("QUEUE")]}, "two profiles"),
         ({"data_bind": "127.0.0.1"}, "data_bind='127.0.0.1'"),
         ({"users": {"ada": ""}}, "ada"),

@@ -326,7 +326,7 @@ class Caller(Role):
         """Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue."""
 
     def cancel(self, call: int) -> None:
-        """Waits for a call no more."""
+        """Waits for a call no more; a thread that does is told that it is unanswered."""
 
     def outcomes(self) -> list[tuple[int, Any]]:
         """The calls that have ended since the last time: the number and the reply, or what there was instead.

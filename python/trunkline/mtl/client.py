@@ -13,6 +13,7 @@ from trunkline import _notices
 from trunkline._arguments import named, need_callable, need_choice, need_number, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
+from trunkline._native import Outgoing
 from trunkline._native.mtl import Client as _Client
 from trunkline._native.mtl import Reply
 from trunkline._notices import Dropped, Notices
@@ -23,7 +24,7 @@ from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, Scra
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "Leasing"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
@@ -182,25 +183,41 @@ class Asking(Role):
             on_drop=self._on_drop,
         )
 
-    def _lease(self, body: Mapping[str, Any], *, reads: bool) -> tuple[str, str]:
-        """An endpoint, and the lease to show there (MTL-26).
+    def _leasing(self, body: Mapping[str, Any], *, reads: bool) -> Leasing:
+        """Begins to ask for a data connection (MTL-26)."""
+        name = "Connection.Reader" if reads else "Connection.Writer"
+        return Leasing(self._client, name, self._client.call(name, dict(body), None), self._timeout_s)
+
+
+class Leasing:
+    """Asks for an endpoint, and the lease to show there, in the thread that waits for them (MTL-26)."""
+
+    def __init__(self, native: _Client, name: str, outgoing: Outgoing, timeout_s: float) -> None:
+        self._native = native
+        self._name = name
+        self._outgoing = outgoing
+        self._timeout_s = timeout_s
+
+    def wait(self) -> tuple[str, str]:
+        """The endpoint, and the lease.
 
         Raises:
             LeaseRefusedError, RemoteProtocolError, AuthenticationError, TimeoutError, ClosedError: There is none.
         """
-        native = self._client
-        name = "Connection.Reader" if reads else "Connection.Writer"
-        outgoing = native.call(name, dict(body), None)
-        reply: Reply = native.request(outgoing, room_s=self._timeout_s, timeout_s=self._timeout_s)
-        said = _checked(name, reply).body
+        reply: Reply = self._native.request(self._outgoing, room_s=self._timeout_s, timeout_s=self._timeout_s)
+        said = _checked(self._name, reply).body
         lease, port, endpoint = said.get("lease"), said.get("port"), said.get("endpoint")
         if not isinstance(endpoint, str):
-            host, _, _ = native.endpoint.rpartition(":")
+            host, _, _ = self._native.endpoint.rpartition(":")
             endpoint = f"{host}:{port}" if isinstance(port, int) and 0 < port < 1 << 16 else None
         if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
             message = "the server leases no data connection: its reply has no lease, or no port"
             raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
         return endpoint, lease
+
+    def close(self, _grace_s: float) -> None:
+        """Has the thread wait no longer."""
+        self._native.cancel(self._outgoing.call)
 
 
 def _sum(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
@@ -295,8 +312,8 @@ def _tell_all(told: Any, notices: Notices) -> None:
 class Client(Asking, BlockingRole):
     """Logs in to a server, sends commands, and opens data connections to write and read contents.
 
-    The login is complete when the constructor returns. Commands are sent one at a time (MTL-01); after a reply timed out, the
-    next command uses a new connection (MTL-02). If the server asks for authentication again, or has lost the session, the
+    The login is complete when the constructor returns. Commands are sent one at a time (MTL-01); after a reply timed out, or
+    was no longer waited for, the next command uses a new connection (MTL-02). If the server asks for authentication again, or has lost the session, the
     client logs in again by itself (MTL-15).
 
     Args:

@@ -30,7 +30,7 @@ from trunkline.options import DEFAULTS
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from trunkline.mtl.client import Asking
+    from trunkline.mtl.client import Asking, Leasing
     from trunkline.options import RoleOptions
 
 __all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Terms", "Writer", "tell"]
@@ -88,12 +88,12 @@ class Terms:
         """What its user knows it as."""
         return "reader" if self.reads else "writer"
 
-    def lease(self) -> tuple[str, str]:
-        """An endpoint, and a lease to show there."""
+    def leasing(self) -> Leasing:
+        """Begins to ask for an endpoint, and a lease to show there."""
         body: dict[str, Any] = {"resources": list(self.resources), "confirm": "full" if self.is_confirmed else "none"}
         if self.reads and self.is_confirmed:
             body["window"] = self.window
-        return self.client._lease(body, reads=self.reads)  # noqa: SLF001 - of one room
+        return self.client._leasing(body, reads=self.reads)  # noqa: SLF001 - of one room
 
     def settings(self, endpoint: str, lease: str, max_message_bytes: int) -> dict[str, Any]:
         """How its machine is set up."""
@@ -150,7 +150,8 @@ class Flowing(Role):
 
     def _open(self) -> None:
         terms = self._terms
-        endpoint, lease = terms.lease()
+        self._opening = leasing = terms.leasing()
+        endpoint, lease = leasing.wait()
         given: RoleOptions = {**terms.options, "connect": endpoint, "capture": None}
         if not terms.reads:
             given["queue_messages"] = terms.window
@@ -233,7 +234,7 @@ class _Keeper:
 
     def answer(self, native: _Flow, _kind: str, token: int) -> None:
         try:
-            native.granted(token, *self._terms.lease())
+            native.granted(token, *self._terms.leasing().wait())
         except (TimeoutError, PeerLostError):
             native.denied(token, None)
         except TrunklineError as error:

@@ -65,8 +65,11 @@ def known(
     """The profiles as the engine takes them: name, routing, resources, whether clients make queues, commands.
 
     Raises:
-        LocalProtocolError: One is not known, or two have one name.
+        LocalProtocolError: There are none, one is not known, or two have one name.
     """
+    if not profiles:
+        message = "profiles is empty: a server has at least one"
+        raise LocalProtocolError(message)
     made: dict[str, tuple[str, str, list[str], bool, list[str]]] = {}
     for profile in profiles:
         if isinstance(profile, Profile):

@@ -282,7 +282,7 @@ class _Flow(Member, _flows.Flowing):
         super().__init__(terms)
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "mtl.flow", self._terms.settings(*self._terms.lease(), DEFAULTS["max_message_bytes"])
+        return "mtl.flow", self._terms.settings(*self._terms.leasing().wait(), DEFAULTS["max_message_bytes"])
 
     def _open(self) -> None:
         engine: Any = _FlowEngine(self._world, self, self._terms, self._keeper.answer)

@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
@@ -42,11 +42,11 @@ pub(crate) struct Caller {
 }
 
 /// A call on its way to the engine.
-#[pyclass(module = "trunkline._native", name = "Outgoing")]
+#[pyclass(frozen, module = "trunkline._native", name = "Outgoing")]
 pub(crate) struct Outgoing {
     call: CallId,
     /// The verb of the machine that makes it, until that has it.
-    verb: Option<Box<dyn Any + Send + Sync>>,
+    verb: Mutex<Option<Box<dyn Any + Send + Sync>>>,
     bytes: usize,
 }
 
@@ -68,9 +68,9 @@ struct Calls<M: Called> {
 /// What is done with the calls of any machine.
 trait Asking: Send + Sync {
     /// Hands a call over, and has its outcome go among those to take. False when there is no room.
-    fn give(&self, outgoing: &mut Outgoing) -> bool;
+    fn give(&self, outgoing: &Outgoing) -> bool;
     /// Hands a call over, waiting for room, and waits for its outcome in this thread alone.
-    fn request(&self, py: Python<'_>, role: &Role, outgoing: &mut Outgoing, room_s: Option<f64>) -> PyResult<Reply>;
+    fn request(&self, py: Python<'_>, role: &Role, outgoing: &Outgoing, room_s: Option<f64>) -> PyResult<Reply>;
     fn cancel(&self, call: CallId);
     /// The outcomes to take.
     fn take(&self, py: Python<'_>) -> PyResult<Vec<(CallId, Reply)>>;
@@ -82,18 +82,19 @@ impl<M: Called> Calls<M>
 where
     M::Verb: Sync,
 {
-    fn give_to(&self, outgoing: &mut Outgoing, slot: Option<Arc<Slot<M::Outcome>>>) -> bool {
-        let Some(verb) = outgoing.verb.take().and_then(|verb| verb.downcast::<M::Verb>().ok()) else { return true };
+    fn give_to(&self, outgoing: &Outgoing, slot: Option<Arc<Slot<M::Outcome>>>) -> bool {
+        let mut held = outgoing.verb.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(verb) = held.take().and_then(|verb| verb.downcast::<M::Verb>().ok()) else { return true };
         // Before it is handed over: it may end at once.
         if !self.replies.expect(outgoing.call, slot) {
-            outgoing.verb = Some(verb);
+            *held = Some(verb);
             return false;
         }
         match self.handle.offer(*verb, outgoing.bytes) {
             Offered::Taken => true,
             Offered::Full(verb) | Offered::Over(verb) => {
                 self.replies.forget(outgoing.call);
-                outgoing.verb = Some(Box::new(verb));
+                *held = Some(Box::new(verb));
                 false
             }
         }
@@ -104,16 +105,16 @@ impl<M: Called> Asking for Calls<M>
 where
     M::Verb: Sync,
 {
-    fn give(&self, outgoing: &mut Outgoing) -> bool {
+    fn give(&self, outgoing: &Outgoing) -> bool {
         self.give_to(outgoing, None)
     }
 
-    fn request(&self, py: Python<'_>, role: &Role, outgoing: &mut Outgoing, room_s: Option<f64>) -> PyResult<Reply> {
-        let slot = Arc::new(Slot::default());
+    fn request(&self, py: Python<'_>, role: &Role, outgoing: &Outgoing, room_s: Option<f64>) -> PyResult<Reply> {
+        let mut slot = Arc::new(Slot::default());
         role.put(py, room_s, || self.give_to(outgoing, Some(Arc::clone(&slot))))?;
         loop {
-            // Looked at first: what is over fills no slot any more.
-            let is_over = role.ours()?.is_over();
+            // Looked at first: what is over fills no slot any more, nor does one who has given the call up.
+            let is_over = role.ours()?.is_over() || Arc::get_mut(&mut slot).is_some();
             let patience = if is_over { Duration::ZERO } else { SLICE };
             if let Some(outcome) = py.detach(|| slot.wait(patience)) {
                 return M::reply(py, outcome);
@@ -160,20 +161,20 @@ impl Caller {
     /// A call of the machine that this was made for, with a number once nothing is wrong with it.
     pub(crate) fn outgoing<V: Send + Sync + 'static>(&self, verb: impl FnOnce(CallId) -> V, bytes: usize) -> Outgoing {
         let call = CallId(self.next.fetch_add(1, Ordering::Relaxed));
-        Outgoing { call, verb: Some(Box::new(verb(call))), bytes }
+        Outgoing { call, verb: Mutex::new(Some(Box::new(verb(call)))), bytes }
     }
 }
 
 #[pymethods]
 impl Caller {
     /// Hands a call to the engine; false when there is no room.
-    fn offer(slf: &Bound<'_, Self>, outgoing: &mut Outgoing) -> PyResult<bool> {
+    fn offer(slf: &Bound<'_, Self>, outgoing: &Outgoing) -> PyResult<bool> {
         slf.as_super().get().offer(|| slf.get().calls.give(outgoing))
     }
 
     /// Hands a call to the engine, waiting for room.
     #[pyo3(signature = (outgoing, timeout_s = None))]
-    fn put(slf: &Bound<'_, Self>, outgoing: &mut Outgoing, timeout_s: Option<f64>) -> PyResult<()> {
+    fn put(slf: &Bound<'_, Self>, outgoing: &Outgoing, timeout_s: Option<f64>) -> PyResult<()> {
         slf.as_super().get().put(slf.py(), timeout_s, || slf.get().calls.give(outgoing))
     }
 
@@ -181,7 +182,7 @@ impl Caller {
     #[pyo3(signature = (outgoing, *, room_s, timeout_s))]
     fn request(
         slf: &Bound<'_, Self>,
-        outgoing: &mut Outgoing,
+        outgoing: &Outgoing,
         room_s: Option<f64>,
         timeout_s: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
@@ -194,7 +195,7 @@ impl Caller {
         }
     }
 
-    /// Waits for a call no more.
+    /// Waits for a call no more; a thread that does is told that it is unanswered.
     fn cancel(&self, call: u64) {
         self.calls.cancel(CallId(call));
     }

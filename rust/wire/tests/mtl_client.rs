@@ -448,10 +448,25 @@ fn what_is_cancelled_is_not_said_and_not_ended() {
     let mut bench = Bench::inside();
     let [first, second] = ["Queue.List", "Queue.Purge"].map(|name| bench.call(name, None));
     bench.client.handle_verb(bench.now, ClientVerb::Cancel(second));
-    bench.client.handle_verb(bench.now, ClientVerb::Cancel(first));
     assert_eq!(bench.said(), "Queue.List");
+    bench.client.handle_verb(bench.now, ClientVerb::Cancel(first));
     bench.says(200, "OK");
     assert!(bench.ended().is_empty() && bench.said.is_empty());
+}
+
+// req: MTL-02
+#[test]
+fn nobody_waits_for_the_reply_to_what_was_cancelled() {
+    let mut bench = Bench::inside();
+    let cancelled = bench.call("Queue.List", Some(3600 * SECOND));
+    bench.said();
+    bench.client.handle_verb(bench.now, ClientVerb::Cancel(cancelled));
+    let next = bench.call("Queue.Info", None);
+    bench.enter();
+    assert_eq!(bench.said(), "Queue.Info");
+    bench.says(200, "OK");
+    assert_eq!(bench.ended(), [(next, said(200, "OK"))]);
+    assert_eq!(bench.client.stats().reconnects, 1);
 }
 
 #[test]

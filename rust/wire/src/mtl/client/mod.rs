@@ -434,6 +434,10 @@ impl Machine for Client {
             ClientVerb::Cancel(call) => {
                 self.calls.remove(&call);
                 self.waiting.retain(|waiting| *waiting != call);
+                if self.flight.as_ref().is_some_and(|flight| flight.step == Step::Command(call)) {
+                    // Who comes next does not wait for the answer to what nobody wants any more.
+                    self.renew();
+                }
             }
             ClientVerb::Answer(token, answer) => self.on_login(now, token, answer),
         }
