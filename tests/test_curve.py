@@ -123,6 +123,19 @@ def test_a_bad_list_leaves_the_old_one(open_socket, tmp_path):
     curve.reload()
 
 
+def test_a_list_that_is_read_again_while_a_role_opens_is_the_one_that_counts(open_socket, tmp_path):
+    class Reread(Curve):
+        def options(self):
+            given = super().options()
+            (tmp_path / "friend.key").write_bytes(CLIENT[0])
+            self.reload()
+            return given
+
+    with cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=Reread(SERVER, allow=tmp_path)) as receiver:
+        open_socket(zmq.PUSH, connect=receiver.endpoints[0], **as_client(CLIENT)).send_multipart(MESSAGE)
+        assert receiver.receive(timeout_s=10).sender == "D"
+
+
 def test_the_list_guards_a_context_of_yours_too(context, open_socket):
     curve = Curve(SERVER, allow=[CLIENT])
     with cdtp.Receiver(bind="tcp://127.0.0.1:*", context=context, curve=curve) as receiver:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import select
 import signal
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from trunkline._native import Told
 from trunkline._pool import Pool
+from trunkline._threads import Thread
 from trunkline.errors import ClosedError
 
 __all__ = ["attend", "attend_questions"]
@@ -48,7 +48,7 @@ def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[
             pass
         end()
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    Thread(run, name).start()
 
 
 def attend_questions(asked: Told, answer: Callable[..., None], name: str, threads: int) -> None:

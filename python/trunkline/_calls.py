@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import select
 import signal
@@ -11,7 +12,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from trunkline import _notices
 from trunkline._native import Caller, Outgoing
+from trunkline._threads import Thread, survivable
 from trunkline._waits import Waits
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
@@ -48,6 +51,19 @@ class Future(concurrent.futures.Future[Reply], Generic[Reply]):
             self._calls.cancel(self._call)
         return cancelled
 
+    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[Reply]], object]) -> None:
+        """Has this called with the future once it is done; see `concurrent.futures.Future.add_done_callback`."""
+
+        def call(future: concurrent.futures.Future[Reply]) -> None:
+            try:
+                fn(future)
+            except survivable() as error:
+                # In the words of concurrent.futures, which let what is no Exception pass.
+                text = f"exception calling callback for {future!r}"
+                _notices.log(logging.getLogger("concurrent.futures"), logging.ERROR, text, error)
+
+        super().add_done_callback(call)
+
     def result(self, timeout: float | None = None) -> Reply:
         """The reply; see `concurrent.futures.Future.result`."""
         self._check_thread()
@@ -82,7 +98,7 @@ class Calls(Generic[Reply]):
         future: Future[Reply] = Future(self, outgoing.call)
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="trunkline-futures", daemon=True)
+                thread = Thread(self._run, "trunkline-futures")
                 thread.start()
                 # A signal may raise before it has started: then there is none.
                 self._thread = thread

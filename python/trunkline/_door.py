@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._attending import attend
 from trunkline._pool import Pool
+from trunkline._threads import survivable
 
 if TYPE_CHECKING:
     from trunkline._native import Guard
@@ -52,7 +53,10 @@ class Door:
         try:
             answer = self._allow(key.encode(), address)
             name = answer if isinstance(answer, str) else key if answer else None
-        except Exception as error:  # noqa: BLE001 - whatever it raises, the client waits for an answer
+            # One that is no text is no answer.
+            (name or "").encode()
+        except survivable() as error:
+            name = None
             self._notices.log(logging.ERROR, "allow raised", f"allow= raised for {address} with the key {key}", error)
         if not self._guard.closed:
             self._guard.answer(token, name)

@@ -8,6 +8,7 @@ import select
 import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,9 +17,10 @@ from typing import Any, Protocol, TypeVar
 
 from trunkline._native import topic
 from trunkline._text import readable
+from trunkline._threads import Thread, survivable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
-__all__ = ["Dropped", "Notices", "stop", "tell_ends", "unwatch", "watch"]
+__all__ = ["Dropped", "Notices", "log", "stop", "tell_ends", "unwatch", "watch"]
 
 Told = TypeVar("Told")
 
@@ -78,7 +80,7 @@ class Notices:
             return
         try:
             callback(told)
-        except Exception:
+        except survivable():
             self._logger.exception("%s: %s raised", self._who, name)
 
     def tell(self, kind: str, *details: Any) -> None:
@@ -114,7 +116,7 @@ class Notices:
         self._room[kind] = until, left - 1
         silent = self._silent.pop(kind, 0)
         more = f" (and {silent} more like it)" if silent else ""
-        _thread.log(self._logger, level, f"{self._who}: {text}{more}", error)
+        log(self._logger, level, f"{self._who}: {text}{more}", error)
 
 
 class _Watched(Protocol):
@@ -146,8 +148,8 @@ class _Watch:
         except TrunklineError:
             # The role is over; why is for its user to be told.
             pass
-        except Exception:
-            logging.getLogger("trunkline").exception("a notice could not be told")
+        except survivable() as error:
+            log(logging.getLogger("trunkline"), logging.ERROR, "a notice could not be told", error)
         finally:
             if is_alone:
                 self._telling.release()
@@ -209,7 +211,9 @@ class _Thread:
         """Has the last word of roles that ended after the thread: at the end of the process."""
         if self._process != os.getpid():
             return
-        for one in self._watched.values():
+        with self._lock:
+            watched = list(self._watched.values())
+        for one in watched:
             one.tell_end()
         self._write()
 
@@ -221,7 +225,7 @@ class _Thread:
                 self._wake = os.pipe()
                 for end in self._wake:
                     os.set_blocking(end, False)
-                thread = threading.Thread(target=self._run, name="trunkline-notices", daemon=True)
+                thread = Thread(self._run, "trunkline-notices")
                 thread.start()
                 # A signal may raise before it has started: then there is none.
                 self._thread = thread
@@ -264,11 +268,16 @@ class _Thread:
     def _write(self) -> None:
         while self._records:
             logger, level, text, error = self._records.popleft()
-            logger.log(level, text, exc_info=error)
+            try:
+                logger.log(level, text, exc_info=error)
+            except survivable():
+                # A filter of the user's, say: where logging itself tells of what its handlers raise.
+                traceback.print_exc()
 
 
 _thread = _Thread()
 watch = _thread.watch
 unwatch = _thread.unwatch
+log = _thread.log
 stop = _thread.stop
 tell_ends = _thread.tell_ends

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
+
+from trunkline import _notices
+from trunkline._threads import Thread, survivable
 
 __all__ = ["Pool"]
 
 
 class Pool:
-    """At most so many threads, started as they are needed.
-
-    They are daemons: neither Ctrl-C nor the end of the interpreter waits for a handler that hangs.
-    """
+    """At most so many threads, started as they are needed."""
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -24,7 +25,7 @@ class Pool:
         self._busy = 0
 
     def run(self, work: Callable[[], object]) -> None:
-        """Does this in one of the threads, as soon as one is free; it must not raise."""
+        """Does this in one of the threads, as soon as one is free; whoever waits for it is to hear of what it raises."""
         with self._lock:
             self._busy += 1
             starts = self._started < min(self._busy, self._size)
@@ -32,7 +33,7 @@ class Pool:
             number = self._started
         self._work.put(work)
         if starts:
-            threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True).start()
+            Thread(self._run, f"{self._name}-{number}").start()
 
     def end(self) -> None:
         """Lets the threads end once they have nothing left to do."""
@@ -41,7 +42,11 @@ class Pool:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            work()
+            try:
+                work()
+            except survivable() as error:
+                text = f"{threading.current_thread().name} was asked for something that raised"
+                _notices.log(logging.getLogger("trunkline"), logging.ERROR, text, error)
             # Not kept while waiting: a request that nobody answered is to be collected.
             del work
             with self._lock:

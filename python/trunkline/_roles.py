@@ -36,6 +36,7 @@ __all__ = [
     "AsyncRole",
     "AsyncService",
     "AsyncStream",
+    "AttendedRole",
     "BlockingRole",
     "BlockingService",
     "Role",
@@ -334,6 +335,18 @@ class Role:
         state = "not open" if self._native is None else "closed" if self._native.closed else "open"
         where = f" at {', '.join(self.endpoints)}" if self._native is not None and self.endpoints else ""
         return f"<{type(self).__module__}.{type(self).__name__} {state}{where}>"
+
+
+class AttendedRole(Role):
+    """A role whose engine asks: the thread that answers holds the engine."""
+
+    def _telling(self, native: Any) -> Any:
+        return native.told
+
+    def _let_go(self, native: Any) -> None:
+        super()._let_go(native)
+        # The thread ends with the engine, which would have no end while that holds it.
+        native.close(0.0)
 
 
 class BlockingRole(Role):

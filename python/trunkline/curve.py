@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -81,6 +82,7 @@ class Curve:
             self._allow = list(allow)
         self._allowed = self.read()
         self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+        self._admitting = threading.Lock()
 
     @property
     def public_key(self) -> bytes:
@@ -127,14 +129,18 @@ class Curve:
 
     def admit(self, allowed: dict[bytes, str] | Allow | None) -> None:
         """Lets in these from now on, in place of those of the allow-list so far."""
-        self._allowed = allowed
-        if isinstance(allowed, dict):
-            for guard in self._guards:
-                guard.allow(allowed)
+        with self._admitting:
+            self._allowed = allowed
+            if isinstance(allowed, dict):
+                for guard in self._guards:
+                    guard.allow(allowed)
 
     def used_by(self, guard: Guard) -> None:
-        """Notes whom to tell of changes of the allow-list."""
-        self._guards.add(guard)
+        """Notes whom to tell of changes of the allow-list, and tells those since the role was set up."""
+        with self._admitting:
+            self._guards.add(guard)
+            if isinstance(self._allowed, dict):
+                guard.allow(self._allowed)
 
     def read(self) -> dict[bytes, str] | Allow | None:
         """What the allow-list says now: names by keys, or who is asked, or None where everybody is let in."""

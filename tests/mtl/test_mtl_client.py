@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import datetime as dt
 import decimal
+import gc
 import threading
 import time
 
@@ -198,6 +199,33 @@ def test_a_client_counts_what_its_connections_do(client):
         assert (stats.contents, stats.confirmed, stats.unconfirmed, stats.rejected) == (2, 1, 1, 0)
     assert client.stats.received > reader.stats.received
     assert client.stats.contents == 2
+
+
+def test_counters_are_there_while_connections_come_and_go(client):
+    def write():
+        for _ in range(10):
+            with client.writer("jobs") as writer:
+                writer.send(b"x")
+
+    writing = [threading.Thread(target=write) for _ in range(4)]
+    for thread in writing:
+        thread.start()
+    seen = [0]
+    while any(thread.is_alive() for thread in writing):
+        seen.append(client.stats.contents)
+    assert seen == sorted(seen)
+    assert client.stats.contents == 40
+
+
+@pytest.mark.filterwarnings("ignore:unclosed Writer:ResourceWarning")
+def test_a_connection_that_is_collected_has_been_counted(client):
+    writer = client.writer("jobs")
+    writer.send(b"x")
+    writer.flush(timeout_s=20)
+    del writer
+    gc.collect()
+    assert (client.stats.contents, client.stats.confirmed) == (1, 1)
+    assert not client._flows
 
 
 @pytest.mark.req("MTL-46")

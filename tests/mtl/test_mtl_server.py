@@ -337,6 +337,22 @@ def test_durable_contents_are_there_after_a_restart(start, open_socket, tmp_path
     assert [again.recv_multipart()[1] for _ in range(8)] == [b"%d" % number for number in range(3, 11)]
 
 
+def test_a_server_that_is_collected_ends(tmp_path):
+    server = mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], durable=tmp_path)
+    with pytest.warns(ResourceWarning, match="unclosed Server"):
+        del server
+
+    def is_free():
+        try:
+            mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], durable=tmp_path).close()
+        except OSError:
+            return False
+        return True
+
+    until(is_free)
+    until(lambda: not [one for one in threading.enumerate() if one.name.startswith("trunkline-mtl-server")])
+
+
 def test_a_folder_is_one_servers(start, tmp_path):
     start(durable=tmp_path / "store")
     with pytest.raises(OSError, match="store"):

@@ -18,6 +18,7 @@ from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._pool import Pool
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
+from trunkline._threads import survivable
 from trunkline.errors import ClosedError, LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
@@ -154,7 +155,7 @@ class Working(Role):
         if on_error is not None:
             try:
                 data = on_error(request, error)
-            except Exception as another:  # noqa: BLE001 - as above
+            except survivable() as another:
                 self._notices.log(logging.ERROR, "on_error", f"on_error failed: {another}", another)
         try:
             request.fail(data)

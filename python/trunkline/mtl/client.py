@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import weakref
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias, Unpack
@@ -15,11 +15,11 @@ from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._native import Outgoing
 from trunkline._native.mtl import Client as _Client
-from trunkline._native.mtl import Reply
+from trunkline._native.mtl import Flow, Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, give_up, native_options, opened
+from trunkline._roles import AsyncRole, AttendedRole, BlockingRole, give_up, native_options, opened
 from trunkline.errors import AuthenticationError, LeaseRefusedError, LocalProtocolError, RemoteProtocolError
-from trunkline.mtl.flows import AsyncReader, AsyncWriter, Flowing, Reader, Terms, Writer
+from trunkline.mtl.flows import AsyncReader, AsyncWriter, Reader, Terms, Writer
 from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, ScramSha256, choose
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.options import RoleOptions, spelled_out
@@ -63,7 +63,7 @@ class ClientStats:
     capture_lost: int
 
 
-class Asking(Role):
+class Asking(AttendedRole):
     """What a client does apart from waiting."""
 
     _native: _Client | None = None
@@ -105,8 +105,11 @@ class Asking(Role):
         self._heartbeat = {"ping_interval_s": ping_interval_s, "liveness": liveness}
         self._on_drop = on_drop
         self._options = options
-        self._flows: weakref.WeakSet[Flowing] = weakref.WeakSet()
+        self._counting = threading.Lock()
+        self._flows: set[Flow] = set()
         self._ended_flows: list[dict[str, Any]] = []
+        # Data connections that nobody closed: they are collected in the middle of anything, and wait for no lock.
+        self._collected: deque[Flow] = deque()
         self._made()
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
@@ -144,26 +147,35 @@ class Asking(Role):
     @property
     def stats(self) -> ClientStats:
         """The current counters; the final ones once closed."""
-        flows = [asdict(flow.stats) for flow in self._flows]
-        return _sum([self._client.stats(), *flows, *self._ended_flows])
+        with self._counting:
+            self._end_collected()
+            flows, ended = list(self._flows), self._ended_flows
+        return _sum([self._client.stats(), *(flow.stats() for flow in flows), *ended])
 
-    def _began(self, flow: Flowing) -> None:
+    def _began(self, flow: Flow) -> None:
         """A data connection is open."""
-        self._flows.add(flow)
+        with self._counting:
+            self._end_collected()
+            self._flows.add(flow)
 
-    def _left(self, flow: Flowing) -> None:
+    def _left(self, flow: Flow) -> None:
         """A data connection is closed: its counters are what they are."""
+        with self._counting:
+            self._end(flow)
+
+    def _let_go_of(self, flow: Flow) -> None:
+        """A data connection is collected, closed or not."""
         if flow in self._flows:
-            self._flows.discard(flow)
-            self._ended_flows = [asdict(_sum([asdict(flow.stats), *self._ended_flows]))]
+            self._collected.append(flow)
 
-    def _telling(self, native: Any) -> Any:
-        return native.told
+    def _end_collected(self) -> None:
+        while self._collected:
+            self._end(self._collected.popleft())
 
-    def _let_go(self, native: Any) -> None:
-        super()._let_go(native)
-        # The thread that answers it holds the rest: it ends with the role.
-        native.close(0.0)
+    def _end(self, flow: Flow) -> None:
+        if flow in self._flows:
+            self._flows.remove(flow)
+            self._ended_flows = [asdict(_sum([flow.stats(), *self._ended_flows]))]
 
     def _terms(self, resources: str | Sequence[str], confirm: Confirm | None, window: int, *, reads: bool) -> Terms:
         names = named("resources", resources)

@@ -16,7 +16,7 @@ from trunkline._calls import AsyncCalls
 from trunkline._native.mtl import Content
 from trunkline._native.mtl import Flow as _Flow
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, AsyncStream, BlockingRole, Role, give_up, native_options
+from trunkline._roles import AsyncRole, AsyncStream, AttendedRole, BlockingRole, give_up, native_options
 from trunkline._text import counted
 from trunkline.errors import (
     ClosedError,
@@ -110,7 +110,7 @@ class Terms:
         }
 
 
-class Flowing(Role):
+class Flowing(AttendedRole):
     """What a data connection does apart from waiting."""
 
     _native: _Flow | None = None
@@ -177,12 +177,17 @@ class Flowing(Role):
 
     def _began(self, native: _Flow) -> None:
         self._native = native
-        self._terms.client._began(self)  # noqa: SLF001 - of one room
+        self._terms.client._began(native)  # noqa: SLF001 - of one room
 
     def _settled(self, native: Any) -> None:
         super()._settled(native)
         # Its counters are what they are now.
-        self._terms.client._left(self)  # noqa: SLF001 - of one room
+        self._terms.client._left(native)  # noqa: SLF001 - of one room
+
+    def __del__(self) -> None:
+        super().__del__()
+        if self._native is not None:
+            self._terms.client._let_go_of(self._native)  # noqa: SLF001 - of one room
 
     @property
     def _flow(self) -> _Flow:
@@ -193,14 +198,6 @@ class Flowing(Role):
     def stats(self) -> FlowStats:
         """The current counters; the final ones once closed."""
         return FlowStats(**self._flow.stats())
-
-    def _telling(self, native: Any) -> Any:
-        return native.told
-
-    def _let_go(self, native: Any) -> None:
-        super()._let_go(native)
-        # The thread that answers it holds the rest: it ends with the role.
-        native.close(0.0)
 
     def _ended_by(self, error: ClosedError) -> TrunklineError:
         """Why it is over: what kept it from another lease, if anything did."""

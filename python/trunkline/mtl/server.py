@@ -16,7 +16,8 @@ from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
 from trunkline._native.mtl import Server as _Server
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncService, BlockingService, Role, endpoints, native_options, opened
+from trunkline._roles import AsyncService, AttendedRole, BlockingService, endpoints, native_options, opened
+from trunkline._threads import survivable
 from trunkline.errors import LocalProtocolError
 from trunkline.mtl.profiles import Handler, Profile, Session, known
 from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
@@ -104,7 +105,7 @@ class ServerStats:
     turned_away: int
 
 
-class Serving(Role):
+class Serving(AttendedRole):
     """What a server does apart from waiting."""
 
     _native: _Server | None = None
@@ -207,9 +208,6 @@ class Serving(Role):
         desk = Desk(native, self._authenticator, self._handlers, notices)
         attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS)
         self._native = opened(native, self._options, notices)
-
-    def _telling(self, native: Any) -> Any:
-        return native.told
 
     @property
     def _server(self) -> _Server:
@@ -316,7 +314,7 @@ class Desk:
         try:
             said = self._handlers[profile, name.lower()](Session(user, virtual_host, profile), body)
             reply = said if isinstance(said, Reply) else Reply(200, {"status": "OK", **said})
-        except Exception as error:  # noqa: BLE001 - whatever it raises, the client waits for an answer
+        except survivable() as error:
             self._notices.log(logging.ERROR, f"{name} raised", f"the handler of {name} raised", error)
             self._native.fail(token)
         else:

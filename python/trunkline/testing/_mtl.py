@@ -176,8 +176,9 @@ class QueueClient(Member, _client.Client):
 
     def _lose(self) -> None:
         # They are of one process.
-        for flow in list(self._flows):
-            self._world.crash(flow)
+        for engine in list(self._flows):
+            flow: Any = engine
+            self._world.crash(flow.who)
 
     def writer(
         self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
@@ -203,6 +204,7 @@ class _FlowEngine(_CallingEngine):
         self._notices = SimulatedNotices("mtl", terms.who, terms.on_drop)
         self._renew = renew
         self._terms = terms
+        self.who = who
         super().__init__(world, who)
 
     def call(self, asked: str, resource: str, timeout_s: float | None) -> dict[str, Any]:
@@ -289,8 +291,8 @@ class _Flow(Member, _flows.Flowing):
         self._show(engine)
         self._began(engine)
 
-    def _settled(self, native: Any) -> None:  # noqa: ARG002 - as live
-        self._terms.client._left(self)  # noqa: SLF001 - of one room
+    def _settled(self, native: Any) -> None:
+        self._terms.client._left(native)  # noqa: SLF001 - of one room
 
 
 class Writer(_Flow, _flows.Writer):
