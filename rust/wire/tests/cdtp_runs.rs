@@ -80,6 +80,9 @@ fn stream(steps: &[(u8, u64)]) -> Book {
 /// A stream, and its `missed`, `duplicates`, `out_of_order` and condition.
 type Case<'a> = (&'a [(u8, u64)], (u64, u64, u64, &'a str));
 
+/// The largest number that has a place in the order of a run.
+const MOST: u64 = i64::MAX as u64;
+
 // req: CDTP-21
 #[test]
 fn numbers_of_a_run() {
@@ -99,7 +102,9 @@ fn numbers_of_a_run() {
         (&[(BOR, 0), (EOR, 0), (EOR, 0)], (0, 0, 0, "INCOMPLETE")),
         (&[(DAT, 7), (DAT, 9), (DAT, 3), (EOR, 9)], (1, 0, 1, "INCOMPLETE")),
         (&[(EOR, 9)], (0, 0, 0, "INCOMPLETE")),
-        (&[(BOR, 0), (DAT, u64::MAX), (DAT, 1), (EOR, 1)], (0, 0, 0, "GOOD")),
+        (&[(BOR, 0), (DAT, 1 << 63), (DAT, 1), (EOR, 1)], (MOST - 1, 0, 1, "INCOMPLETE")),
+        (&[(BOR, 0), (DAT, 1), (DAT, 1 << 63), (DAT, u64::MAX), (EOR, u64::MAX)], (MOST - 2, 0, 0, "INCOMPLETE")),
+        (&[(BOR, 0), (DAT, MOST), (DAT, MOST), (EOR, MOST)], (MOST - 1, 1, 0, "INCOMPLETE")),
     ];
     for (steps, expected) in cases {
         let run = stream(steps).only();

@@ -147,7 +147,7 @@ impl Sender {
             }
         }
         let sequence = rows.sequence.is_valid(row).then(|| rows.sequence.value(row));
-        // What a BIGINT cannot hold is null there, and has no place in the order here.
+        // What a BIGINT cannot hold is null there, and larger than any other here.
         let sequence = sequence.and_then(|sequence| u64::try_from(sequence).ok()).unwrap_or(u64::MAX);
         if let Some(run) = &mut self.run {
             run.follow(message_type, sequence);
@@ -173,15 +173,16 @@ impl Gaps {
         Self { columns, sources: Sources::new(sorted) }
     }
 
-    /// How many numbers are missing before that of each row; null for one that has none.
+    /// How many numbers are missing before that of each row; null for one that has none. One that a BIGINT cannot hold is null
+    /// in the table, and larger than any other here.
     pub fn record(&mut self, batch: &RecordBatch) -> Result<Int64Array, ColumnError> {
         let source = self.columns.iter().map(|name| text(batch, name)).collect::<Result<Vec<_>, _>>()?;
         let (records, types, sequence) = (records(batch)?, text(batch, "type")?, numbers(batch, "sequence")?);
         let mut missed = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
             let message_type = numbered(&types, records.value(row), row);
-            let sequence = sequence.is_valid(row).then(|| u64::try_from(sequence.value(row)).ok()).flatten();
-            missed.push(message_type.zip(sequence).map(|(message_type, sequence)| {
+            let sequence = if sequence.is_valid(row) { sequence.value(row) } else { i64::MAX };
+            missed.push(message_type.zip(u64::try_from(sequence).ok()).map(|(message_type, sequence)| {
                 let (follower, _) = self.sources.of(&source, row, Follower::new);
                 i64::try_from(follower.follow(message_type, sequence)).unwrap_or(i64::MAX)
             }));

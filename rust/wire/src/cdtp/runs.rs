@@ -126,6 +126,9 @@ pub(super) fn numbers(layout: &Layout) -> impl Iterator<Item = (MessageType, u64
     single.into_iter().chain(records.into_iter().flatten())
 }
 
+/// The largest number that has a place in the order of a run.
+const LAST: u64 = i64::MAX.cast_unsigned();
+
 /// A row of a capture, as far as runs depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRow<'a> {
@@ -297,16 +300,15 @@ impl Run {
         let is_data = message_type == MessageType::Dat;
         // What a file of runs gave to begin with may be anything.
         self.messages = self.messages.saturating_add(u64::from(is_data));
-        // What a table's BIGINT cannot hold has no place in the order.
-        if i64::try_from(sequence).is_err() {
-            return;
-        }
+        // What a table's BIGINT cannot hold stands at its end, as in a table: such numbers are not told apart.
+        let is_known = sequence <= LAST;
+        let sequence = sequence.min(LAST);
         let before = self.highest;
         let mut follower = Follower { last: before };
         self.missed = self.missed.saturating_add(follower.follow(message_type, sequence));
         self.highest = follower.last;
         match before {
-            Some(highest) if sequence <= highest && !is_data => {}
+            Some(highest) if sequence <= highest && !(is_data && is_known) => {}
             Some(highest) if sequence <= highest => {
                 if self.fill(sequence) {
                     self.out_of_order = self.out_of_order.saturating_add(1);

@@ -13,7 +13,10 @@ use crate::Frames;
 const HIDDEN: &str = "…";
 
 /// Members of commands and replies that nobody else is to know.
-const SECRET: [&str; 3] = ["response", "challenge", "lease"];
+const SECRET: [&str; 4] = ["response", "challenge", "lease", "password"];
+
+/// The one member of a login that everybody may know; a client that misspells the others has said its password all the same.
+const OPEN: &str = "mechanism";
 
 /// Bytes of a header before the lease: the type, the sequence, the length.
 const BEFORE_LEASE: usize = 10;
@@ -39,7 +42,8 @@ pub(crate) fn redacted(frames: &[Bytes]) -> Option<Frames> {
         let is_secret = at.checked_sub(1).is_some_and(|before| says_secrets(&frames[before]));
         // A lease may have gone astray.
         let is_lease = frame.len() >= BEFORE_LEASE && frame[0] == Kind::Lease as u8;
-        let other = if is_lease { Some(hidden_lease(frame)) } else { hidden_members(frame, is_secret) };
+        let is_login = at.checked_sub(1).is_some_and(|before| is_login(&frames[before]));
+        let other = if is_lease { Some(hidden_lease(frame)) } else { hidden_members(frame, is_secret, is_login) };
         if let Some(other) = other {
             shown.get_or_insert_with(|| frames.iter().cloned().collect())[at] = other;
         }
@@ -49,30 +53,38 @@ pub(crate) fn redacted(frames: &[Bytes]) -> Option<Frames> {
 
 /// Whether what follows this frame tells secrets, if it is what it should be.
 fn says_secrets(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"connection.authorize") || matches!(status(name), Some(202 | 402))
+    is_login(name) || matches!(status(name), Some(202 | 402))
 }
 
-/// The same header with something in place of the lease; where there is none, with nothing after the sequence.
+fn is_login(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"connection.authorize")
+}
+
+/// The same header with something in place of the lease and of what follows it; where there is none, with nothing after the sequence.
 fn hidden_lease(header: &Bytes) -> Bytes {
-    let lease = header.get(BEFORE_LEASE..).and_then(|lease| std::str::from_utf8(lease).ok());
     let mut shown = BytesMut::from(&header[..header.len().min(BEFORE_LEASE - 1)]);
-    if let Some(lease) = lease.filter(|lease| lease.len() == usize::from(header[BEFORE_LEASE - 1])) {
+    let said = header.get(BEFORE_LEASE..).and_then(|said| said.split_at_checked(header[BEFORE_LEASE - 1].into()));
+    if let Some((lease, rest)) = said
+        && let Ok(lease) = std::str::from_utf8(lease)
+    {
         let hash = lease_hash(lease);
         shown.put_u8(u8::try_from(hash.len()).unwrap_or(u8::MAX));
         shown.put_slice(hash.as_bytes());
+        // It is as wrong as it was.
+        shown.put_bytes(b'.', rest.len());
     }
     shown.freeze()
 }
 
-fn hidden_members(frame: &Bytes, is_secret: bool) -> Option<Bytes> {
+fn hidden_members(frame: &Bytes, is_secret: bool, is_login: bool) -> Option<Bytes> {
     let hidden = || is_secret.then(|| Bytes::from_static(HIDDEN.as_bytes())).filter(|_| !frame.is_empty());
     if !is_secret && frame.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return None;
     }
     let Ok(mut said) = serde_json::from_slice::<Json>(frame) else { return hidden() };
     let mut any = false;
-    for name in SECRET {
-        if let Some(value) = said.get_mut(name) {
+    for (name, value) in &mut said {
+        if SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) || (is_login && name != OPEN) {
             any = true;
             let lease = value.as_str().filter(|_| name == "lease");
             *value = Value::String(lease.map_or_else(|| HIDDEN.to_owned(), lease_hash));
@@ -85,6 +97,7 @@ fn hidden_members(frame: &Bytes, is_secret: bool) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use crate::mtl::data;
 
     /// Frames, and what is kept of them if that is not all.
@@ -104,6 +117,15 @@ mod tests {
                 Some(&["", "Connection.Authorize", "{\"mechanism\":\"PLAIN\",\"response\":\"…\"}"]),
             ),
             (&[b"", b"CONNECTION.authorize", b"{\"response\": \"c2VzYW1l\""], Some(&["", "CONNECTION.authorize", "…"])),
+            (
+                &[
+                    b"",
+                    b"Connection.Authorize",
+                    b"{\"mechanism\": \"PLAIN\", \"Response\": \"x\", \"auth\": {\"response\": \"y\"}}",
+                ],
+                Some(&["", "Connection.Authorize", "{\"mechanism\":\"PLAIN\",\"Response\":\"…\",\"auth\":\"…\"}"]),
+            ),
+            (&[b"", b"Queue.Info", b"{\"Password\": \"x\"}"], Some(&["", "Queue.Info", "{\"Password\":\"…\"}"])),
             (&[b"", b"402", b"{\"challenge\": 5}"], Some(&["", "402", "{\"challenge\":\"…\"}"])),
             (&[b"{\"response\": \"x\", \"response\": \"y\"}"], Some(&["{\"response\":\"…\"}"])),
             (&[b"", b"Queue.Info", b"{\"name\": \"jobs\"}"], None),
@@ -129,5 +151,10 @@ mod tests {
             let shown = shown(&[header, b""]).expect("it is a lease");
             assert!(!shown[0].contains("esame"), "{shown:?}");
         }
+        // What is wrong with it stays what is wrong with it.
+        let long = [Bytes::from_static(b"\x01\0\0\0\0\0\0\0\x01\x02absesame"), Bytes::new()];
+        let shown = redacted(&long).expect("it is a lease");
+        assert!(shown[0].ends_with(b"......"), "{shown:?}");
+        assert_eq!(data::decode(&shown).map_err(|error| error.kind), Err(ErrorKind::TrailingBytes));
     }
 }
