@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peers import cdtp as wire
+from peers import mtl as wire_mtl
 from peers.recorded import line
 from trunkline import LocalProtocolError, capture
 from trunkline.capture import Selection
@@ -84,6 +85,40 @@ def test_rows_are_those_with_a_message_of_which_it_holds(recorded, where, expect
     if selection.spoken != "dcp":
         of_messages = [seq for seq in expected if seq != 14]
         assert recorded.decode("cdtp", selection=selection).read_all()["seq"].to_pylist() == of_messages
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("tags.id = 18446744073709551615", [0]),
+        ("tags.id in (18446744073709551614, 9223372036854775806)", [1, 3]),
+        ("tags.id <> 9223372036854775806", [0, 1, 2]),
+        ("tags.id > 9223372036854775806", [0, 1, 2]),
+        ("9223372036854775806 < tags.id", [0, 1, 2]),
+        ("tags.id between 9223372036854775807 and 18446744073709551615", [0, 1, 2]),
+        ("tags.id <= 9223372036854775806", [3]),
+        ("sequence = 9223372036854775807", [4]),
+        ("sequence < 9223372036854775808", [0, 1, 2, 3, 4]),
+        ("sequence = 18446744073709551615", []),
+    ],
+)
+def test_whole_numbers_that_are_no_bigint(tmp_path, where, expected):
+    ids = [2**64 - 1, 2**64 - 2, 2**63 - 1, 2**63 - 2]
+    frames = [(header(1, "a", {"id": number}), b"x") for number in ids]
+    frames += [(header(2**63 - 1, "a", {}), b"x")]
+    (tmp_path / "lines.jsonl").write_text("".join(line(one, at) for at, one in enumerate(frames)))
+    capture.import_(tmp_path / "lines.jsonl", tmp_path / "c")
+    assert numbers(capture.open(tmp_path / "c"), where) == expected
+
+
+def test_sequences_of_mtl_have_64_bits(tmp_path):
+    frames = [(wire_mtl.content(number, "jobs", b"x")) for number in (2**64 - 1, 2**63, 1)]
+    lines = (line(one, at, protocol="mtl", peer=b"w") for at, one in enumerate(frames))
+    (tmp_path / "lines.jsonl").write_text("".join(lines))
+    capture.import_(tmp_path / "lines.jsonl", tmp_path / "c")
+    recorded = capture.open(tmp_path / "c")
+    assert numbers(recorded, "sequence = 18446744073709551615") == [0]
+    assert numbers(recorded, "sequence >= 9223372036854775808") == [0, 1]
 
 
 def test_it_holds_of_records_one_by_one(recorded):

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from trunkline import columns
@@ -71,6 +72,16 @@ _COMPARES = {
     "<=": "less_equal",
     ">": "greater",
     ">=": "greater_equal",
+}
+
+# The same with its sides exchanged.
+_MIRRORED = {
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
 }
 
 # What a value out of a map of anything is read as, to be compared with such.
@@ -213,6 +224,10 @@ class Binder:
 
     def _compared(self, tree: Any, how: str, one: Any, other: Any) -> _Term:
         left, right = self._term(one), self._term(other)
+        if left.read_as is not None and _is_large(right):
+            return _with_large(tree, _COMPARES[how], left.read_as, right)
+        if right.read_as is not None and _is_large(left):
+            return _with_large(tree, _MIRRORED[_COMPARES[how]], right.read_as, left)
         left, right = _like(right, left), _like(left, right)
         for term in (left, right):
             if term.read_as is not None:
@@ -230,7 +245,7 @@ class Binder:
         text = str(token)
         if token.type == "NUMBER":
             number = int(text) if text.lstrip("+-").isdigit() else float(text)
-            if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+            if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
                 raise _fault(tree, "this number has more than 64 bits")
             return _literal(tree, "number", number)
         if token.type == "TEXT":
@@ -313,15 +328,15 @@ def _applied(tree: Any, function: str, *terms: _Term) -> _Term:
 def _literal(tree: Any, kind: str, value: Any) -> _Term:
     import pyarrow as pa
 
-    scalar = pa.scalar(value)
+    is_unsigned = isinstance(value, int) and value >= 1 << 63
+    scalar = pa.scalar(Decimal(value), pa.decimal128(20, 0)) if is_unsigned else pa.scalar(value)
     return _Term(tree, kind, lambda _: scalar, literal=value)
 
 
 def _like(other: _Term, term: _Term) -> _Term:
     """A term as what the other one is compared with."""
     if term.read_as is not None and other.kind is not None:
-        is_large = isinstance(other.literal, int) and abs(other.literal) > _EXACT
-        return term.read_as("bigint" if other.kind == "number" and is_large else _READ_AS[other.kind])
+        return term.read_as(_READ_AS[other.kind])
     if isinstance(term.literal, str) and other.kind == "bytes":
         return _literal(term.at, "bytes", term.literal.encode("utf-8", "surrogateescape"))
     if isinstance(term.literal, str) and other.kind == "time":
@@ -333,6 +348,28 @@ def _like(other: _Term, term: _Term) -> _Term:
             ) from None
         return _literal(term.at, "time", moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
     return term
+
+
+def _is_large(term: _Term) -> bool:
+    return isinstance(term.literal, int) and abs(term.literal) > _EXACT
+
+
+def _with_large(tree: Any, how: str, read_as: Callable[[str], _Term], large: _Term) -> _Term:
+    """A value out of a map of anything, compared with a whole number that may be no double: itself may be no BIGINT."""
+    from pyarrow import compute
+
+    if how in ("equal", "not_equal"):
+        return _applied(tree, how, read_as("json"), _literal(tree, "text", str(large.literal)))
+    exact, rough = read_as("bigint"), read_as("double")
+    exactly = _applied(tree, how, exact, large)
+    roughly = _applied(tree, how, rough, _literal(tree, "number", float(large.literal)))
+    return _Term(
+        tree,
+        "boolean",
+        lambda given: compute.if_else(
+            compute.is_valid(exact.evaluate(given)), exactly.evaluate(given), roughly.evaluate(given)
+        ),
+    )
 
 
 def _term_of(tree: Any, name: str, kind: pa.DataType) -> _Term:
