@@ -40,6 +40,14 @@ def rows_of(text):
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall("<tr>(.*?)</tr>", text, re.DOTALL)]
 
 
+def test_a_message_with_an_empty_cell_is_none_that_does_not_decode(fleet, reported):
+    at, subject, said = event(1, NEW, "e1", "v")
+    report = reported(fleet((at, subject, {**said, "timestamp": 1 << 62}), (at, subject, b"{")))
+    cdt = report.section(spark.CdtSection)
+    assert [one.announced for one in cdt.versions] == [1]
+    assert report.malformed == cdt.malformed == {"bad_json": 1}
+
+
 def test_a_report_of_a_fleet(fleet, reported):
     path = fleet(
         *(event(at, NEW, f"e{at}", "old") for at in range(10)),

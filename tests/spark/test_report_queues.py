@@ -46,7 +46,8 @@ def test_what_is_known_of_queues_is_shown(queues, reported):
     section = report.section(spark.MtlSection)
     jobs, dead = section.resources
     assert (jobs.resource, jobs.received, jobs.sent, jobs.bytes) == ("jobs", 10, 6, 100)
-    assert (jobs.confirmed, jobs.redelivered, jobs.rejected, jobs.dead_lettered) == (4, 1, 1, 1)
+    assert (jobs.confirmed, jobs.redelivered, jobs.rejected, jobs.discarded) == (4, 1, 1, 0)
+    assert jobs.dead_lettered == 1
     assert (jobs.p50_ns, jobs.p99_ns, jobs.max_ns, jobs.stored_p99_ns) == (S // 5, 2 * S // 5, 2 * S // 5, 1000)
     assert (dead.resource, dead.received, dead.sent, dead.confirmed, dead.max_ns) == ("jobs.dead", 0, 1, 0, None)
     assert (section.resource_count, section.received, section.sent, section.redelivered) == (2, 10, 7, 1)
@@ -83,12 +84,28 @@ def test_the_page(queues, tmp_path):
     spark.report(str(queues), page)
     text = page.read_text()
     told = Text(text)
-    assert ["jobs", "10", "100 B", "6", "4", "1", "1", "1", "1 µs", "200 ms", "400 ms", "400 ms"] in told.rows
+    assert ["jobs", "10", "100 B", "6", "4", "1", "1", "0", "1", "1 µs", "200 ms", "400 ms", "400 ms"] in told.rows
     assert any(row[:2] == ["eve", "2"] for row in told.rows)
     words = " ".join(told.words)
     for title in ("What waits", "How long it waits", "Time to confirm", "Logins refused", "Dead letters"):
         assert title in words
     assert len(re.findall(r"<svg ", text)) == 6
+
+
+def test_what_readers_reject_for_good_is_shown(captured, reported):
+    rows = [(0, "in", b"w", content(number, "jobs", b"x")) for number in (1, 2, 3)]
+    for number, said in enumerate((confirm(1), reject(2), reject(3)), 1):
+        rows += [(number, "out", b"r", content(number, "jobs", b"x")), (number, "in", b"r", said)]
+    # So much later that all of it is over by the end of the first bucket.
+    report = reported(captured(*rows, (S, "out", b"w", confirm(3))))
+    section = report.section(spark.MtlSection)
+    (jobs,) = section.resources
+    assert (jobs.confirmed, jobs.rejected, jobs.discarded, jobs.dead_lettered) == (1, 0, 2, 0)
+    assert jobs.bad == {"discarded"}
+    assert not any(section.depths[0])
+    words = Text(report.path.read_text()).words
+    assert "Nothing waited." in words
+    assert "Nothing was recorded." not in words
 
 
 def test_a_capture_without_contents(captured, reported):

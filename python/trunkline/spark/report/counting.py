@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DECADE", "bucket", "errors", "rates", "spread"]
 
+# What is said of messages that decode: a value is more than its column holds.
+_EMPTIED = ("sequence_exceeds_bigint", "timestamp_exceeds_bigint", "tags_exceed_variant", "properties_exceed_variant")
+
 # Classes of times a decade, so that 1, 2 and 5 of a unit are where one begins.
 DECADE = 10
 
@@ -25,7 +28,9 @@ def bucket(moment: str, clock: Clock) -> Column:
 
 def errors(decoded: DataFrame) -> dict[str, int]:
     """Messages that do not decode, by kind of error, most first."""
-    found = decoded.where("error IS NOT NULL").groupBy("error").count().collect()
+    found = (
+        decoded.where(F.col("error").isNotNull() & ~F.col("error").isin(*_EMPTIED)).groupBy("error").count().collect()
+    )
     return largest_first({row["error"]: row["count"] for row in found})
 
 

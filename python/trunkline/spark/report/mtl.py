@@ -34,9 +34,12 @@ _ACCURACY = 10_000
 
 _NOTES = (
     "Of what passed a server. Time to confirm is from the moment a content was handed to a reader's connection to the "
-    "receipt of its Confirm; stored is the time that 99 of 100 of the writers' contents waited for the server's. What waits is what came and "
+    "receipt of its Confirm; stored is the time that 99 of 100 of the writers' contents waited for the server's. Rejected are contents that the "
+    "server did not take; discarded, those that readers rejected for good: dead, once they are delivered as dead letters. What waits is what came and "
     "was not refused, less what readers settled for good; of readers that confirm nothing, less what went to them."
 )
+
+_NONE_WAITED = "Nothing waited."
 
 _LOGIN_NOTES = "Steps of a login that a server answered with 401, by the connection they came on."
 
@@ -53,6 +56,7 @@ class ResourceReport:
         confirmed: Contents that readers confirmed.
         redelivered: Contents that went out not for the first time.
         rejected: Contents of writers that the server did not take.
+        discarded: Contents that readers rejected for good, and that are not known to have become dead letters.
         dead_lettered: Contents that are known to have become dead letters.
         p50_ns: The time to confirm that half of the readers' Confirms stay below, in nanoseconds; None without any.
         p99_ns: Likewise 99 of 100.
@@ -67,6 +71,7 @@ class ResourceReport:
     confirmed: int
     redelivered: int
     rejected: int
+    discarded: int
     dead_lettered: int
     p50_ns: int | None = None
     p99_ns: int | None = None
@@ -80,7 +85,7 @@ class ResourceReport:
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `MtlSection.COLUMNS`."""
-        counts = (self.confirmed, self.redelivered, self.rejected, self.dead_lettered)
+        counts = (self.confirmed, self.redelivered, self.rejected, self.discarded, self.dead_lettered)
         times = (self.stored_p99_ns, self.p50_ns, self.p99_ns, self.max_ns)
         return (
             self.title,
@@ -94,7 +99,7 @@ class ResourceReport:
     @property
     def bad(self) -> set[str]:
         """The columns that say what one does not want."""
-        counts = {"rejected": self.rejected, "dead": self.dead_lettered}
+        counts = {"rejected": self.rejected, "discarded": self.discarded, "dead": self.dead_lettered}
         return {column for column, number in counts.items() if number}
 
 
@@ -169,6 +174,7 @@ class MtlSection(Section):
         "confirmed",
         "redelivered",
         "rejected",
+        "discarded",
         "dead",
         "stored",
         "p50",
@@ -224,8 +230,17 @@ class MtlSection(Section):
             self.ages_s, clock, names, "seconds", "Age of what has waited longest over time, a line for each resource"
         )
         return (
-            figure("depths", "What waits", "Contents in each resource, in hand or not", depths, legend(names), ""),
-            figure("ages", "How long it waits", "Age of the oldest content in each resource", ages, legend(names), ""),
+            figure(
+                "depths", "What waits", "Contents in each resource, in hand or not", depths, legend(names), _NONE_WAITED
+            ),
+            figure(
+                "ages",
+                "How long it waits",
+                "Age of the oldest content in each resource",
+                ages,
+                legend(names),
+                _NONE_WAITED,
+            ),
             *latencies.figures(
                 "confirms",
                 "Time to confirm",
@@ -328,6 +343,7 @@ def _resources(contents: DataFrame) -> tuple[tuple[ResourceReport, ...], dict[st
             F.count_if(~comes & (fate == "confirmed")).alias("confirmed"),
             F.count_if(~comes & F.col("redelivered")).alias("redelivered"),
             F.count_if(comes & fate.isin("rejected", "refused")).alias("rejected"),
+            F.count_if(~comes & (fate == "rejected")).alias("discarded"),
             F.count_if(fate == "dead_lettered").alias("dead_lettered"),
             percentiles(~comes).alias("read"),
             percentiles(comes).alias("stored"),
