@@ -52,12 +52,21 @@ def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[
 
 
 def attend_questions(asked: Told, answer: Callable[..., None], name: str, threads: int) -> None:
-    """Has `answer` called with each question, `(kind, *details)`, by one of so many threads; it must not raise."""
-    pool = Pool(threads, name)
+    """Has `answer` called with each question, `(kind, *details)`, by one of so many threads; it must not raise.
+
+    Each kind has threads of its own: those of one whose answers take their time keep no other waiting.
+    """
+    pools: dict[str, Pool] = {}
 
     def look() -> None:
-        for question in asked.read():
-            work: Callable[[], Any] = functools.partial(answer, *question)
-            pool.run(work)
+        for kind, *details in asked.read():
+            if kind not in pools:
+                pools[kind] = Pool(threads, f"{name}-{kind}")
+            work: Callable[[], Any] = functools.partial(answer, kind, *details)
+            pools[kind].run(work)
 
-    attend(asked, look, f"{name}-questions", pool.end)
+    def end() -> None:
+        for pool in pools.values():
+            pool.end()
+
+    attend(asked, look, f"{name}-questions", end)

@@ -251,6 +251,29 @@ def test_a_profile_of_ones_own_answers_its_commands(start, open_socket, caplog):
     assert data["port"]
 
 
+def test_logins_do_not_wait_for_commands(start, open_socket):
+    begun, may_end = threading.Semaphore(0), threading.Event()
+
+    def wait(_session, _body):
+        begun.release()
+        may_end.wait(20)
+        return {}
+
+    own = mtl.Profile("slow", commands={"Slow.Wait": wait})
+    peers = Peers(open_socket, start(users={"ada": "sesame"}, anonymous=False, profiles=["queue", own]))
+    waiting = [peers.control("slow", user="ada", password="sesame") for _ in range(8)]
+    try:
+        for control in waiting:
+            control.socket.send_multipart([b"Slow.Wait", b"{}"])
+        # However many threads there are, they have begun by the time no more do.
+        while begun.acquire(timeout=0.2):
+            pass
+        peers.control("queue", user="ada", password="sesame")
+    finally:
+        may_end.set()
+    assert [control.reply()[0] for control in waiting] == [200] * 8
+
+
 @pytest.mark.req("MTL-06")
 def test_sessions_that_are_idle_end(start, open_socket):
     server = start(session_idle_s=0.1)
