@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
-__all__ = ["amount", "counted", "latency", "moment", "readable", "short", "span"]
+__all__ = ["amount", "counted", "finite", "latency", "moment", "readable", "short", "span"]
 
 
 def amount(number: float) -> str:
@@ -27,6 +28,17 @@ def counted(number: int, what: str) -> str:
     ('1 message', '1,500 messages')
     """
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def finite(number: float) -> float | str:
+    """A number as JSON can hold it: one that is none is its name.
+
+    >>> finite(1.5), finite(float("nan")), finite(float("-inf"))
+    (1.5, 'NaN', '-Infinity')
+    """
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else f"{'-' * (number < 0)}Infinity"
 
 
 def short(number: float) -> str:

@@ -8,6 +8,8 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
@@ -15,6 +17,10 @@ from peers.commands import RECORDED
 from peers.recorded import line, write
 from peers.waiting import until
 from trunkline import mtl
+
+# What no JSON has, and how it is printed.
+PROPERTIES = {"due": datetime(2026, 1, 1, tzinfo=UTC), "prices": [Decimal("1.50"), {"least": Decimal(-3)}]}
+PRINTED = {"due": "2026-01-01T00:00:00Z", "prices": ["1.50", {"least": "-3"}]}
 
 
 def test_import_brings_files_in(run, tmp_path):
@@ -168,7 +174,7 @@ def test_import_takes_what_cat_prints(run, recorded, tmp_path):
         bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"], capture=tmp_path / recorded
     ) as server:
         with mtl.Client(connect=server.endpoints) as client, client.writer("jobs") as writer:
-            writer.send(b"build 7")
+            writer.send(b"build 7", properties=PROPERTIES)
     printed, _ = run("capture", "cat", recorded, "--json")
     (tmp_path / "printed.jsonl").write_text('{"event": "ready"}\n' + printed)
     run("capture", "import", "printed.jsonl", "--capture", "again")
@@ -179,7 +185,20 @@ def test_import_takes_what_cat_prints(run, recorded, tmp_path):
 
     assert said(again) == said(printed)
     assert len(said(again)) > 7
-    assert any(row["payload"] == ["build 7"] and row["n_head"] == 0 for row in said(again))
+    [content] = [row for row in said(again) if row["payload"] == ["build 7"]]
+    assert (content["n_head"], content["messages"][0]["properties"]) == (0, PRINTED)
+
+
+def test_cat_prints_what_mtl_has_and_json_has_not(run, tmp_path):
+    with (
+        mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"], capture=tmp_path / "c") as server,
+        mtl.Client(connect=server.endpoints) as client,
+        client.writer("jobs") as writer,
+    ):
+        writer.send(b"build 7", properties=PROPERTIES)
+    words = json.dumps(PRINTED)
+    assert f'jobs content 2 {{"properties": {words}}} build 7\n' in run("capture", "cat", "c")[0]
+    assert f"content {words}\n" in run("capture", "cat", "c", "--format", "{type} {properties}")[0]
 
 
 def test_some_rows_are_printed(run, recorded):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import zmq
 
 from peers.mtl import Control, lease, response, summon
 from peers.waiting import until
-from trunkline import capture
+from trunkline import capture, mtl
 
 SERVER = ("mtl", "server", "--bind", "tcp://127.0.0.1:*", "--json")
 
@@ -93,6 +95,18 @@ def test_counts_and_standard_input(as_ada, run):
     assert out.splitlines() == ["x"] * 5 + ["one", "two"]
     out, _ = run("mtl", "receive", "jobs", *as_ada, "--idle", "0.2", "--json", env=PASSWORD)
     assert last(out)["reason"] == "idle"
+
+
+def test_properties_that_no_json_has_are_text(server, as_ada, run):
+    due = datetime(2026, 1, 1, tzinfo=UTC)
+    with (
+        mtl.Client(connect=server[1], user="ada", password="sesame") as client,
+        client.writer("jobs") as writer,
+    ):
+        writer.send(b"x", properties={"due": due, "prices": [Decimal("1.50")], "raw": b"\xff"})
+    out, _ = run("mtl", "receive", "jobs", *as_ada, "--count", "1", "--json", env=PASSWORD)
+    [content] = [event for event in map(json.loads, out.splitlines()) if event["event"] == "content"]
+    assert content["properties"] == {"due": "2026-01-01T00:00:00Z", "prices": ["1.50"], "raw": {"base64": "/w=="}}
 
 
 def test_commands_are_asked(as_ada, run):

@@ -7,10 +7,8 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -320,11 +318,10 @@ def receive(
 
 def _show(printer: Printer, content: mtl.Content) -> None:
     """Prints a content, and confirms it then."""
-    properties = dict(_told(content.properties))
     fields = {
         "resource": content.resource,
         "sequence": content.sequence,
-        "properties": properties,
+        "properties": content.properties,
         "redelivered": content.redelivered,
     }
     if printer.output.json:
@@ -332,26 +329,8 @@ def _show(printer: Printer, content: mtl.Content) -> None:
     elif printer.is_plain:
         printer.output.raw(content.body)
     else:
-        printer.show(Said(f"content {content.sequence}", content.resource, fields, properties, [content.body]))
+        printer.show(Said(f"content {content.sequence}", content.resource, fields, content.properties, [content.body]))
     content.confirm()
-
-
-def _told(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in properties.items():
-        yield name, _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no word for: times and numbers of decimal places are text."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, dict):
-        return dict(_told(value))
-    if isinstance(value, list):
-        return [_plain(member) for member in value]
-    return value
 
 
 _QUEUE_COLUMNS = ("name", "messages", "unconfirmed", "bytes", "readers", "writers")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import math
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Literal, TextIO
 
-from trunkline._text import readable
+from trunkline._text import finite, readable
 from trunkline.cli.ending import PipeClosed
 from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happened
 
@@ -208,7 +209,7 @@ def plain(value: Any) -> Any:
 
     Bytes are a string where they are printable UTF-8, else ``{"base64": …}``. Of what MessagePack knows and JSON does
     not, a timestamp is its nanoseconds, an extension ``{"ext", "data"}``, a map with other than string keys a list of
-    ``{"key", "value"}``; a float that is no number is its name.
+    ``{"key", "value"}``; a float that is no number is its name. Of what MTL knows, a time is ISO 8601 in UTC, a decimal text.
 
     >>> plain({"a": b"text", "b": b"\xff", 3: float("nan")})
     [{'key': 'a', 'value': 'text'}, {'key': 'b', 'value': {'base64': '/w=='}}, {'key': 3, 'value': 'NaN'}]
@@ -216,7 +217,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+        return finite(value)
     if isinstance(value, bytes):
         return text_of_bytes(value)
     if isinstance(value, Mapping):
@@ -240,6 +241,10 @@ def text_of_bytes(data: bytes) -> str | dict[str, str]:
 def _special(value: Any) -> Any:
     from trunkline.msgpack import Ext, Timestamp
 
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return str(value)
     if isinstance(value, Timestamp):
         return value.to_ns()
     if isinstance(value, Ext):
