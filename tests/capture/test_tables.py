@@ -1,5 +1,6 @@
 """What others read of a decoded capture: pandas, Polars, DuckDB, without Spark."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from peers import cdtp as wire
 from peers.recorded import line
 from trunkline import capture, cdtp, columns
+from trunkline.capture import exporting
 
 
 def trunkline(*arguments):
@@ -58,6 +60,51 @@ def test_when_a_row_was_received_is_a_timestamp_for_every_protocol(tmp_path):
         [(micros, kind)] = duckdb.sql(f"SELECT epoch_us(received_at), typeof(received_at) FROM '{out}'").fetchall()
         assert (micros, kind) == (at // 1000, "TIMESTAMP WITH TIME ZONE")
         assert pl.read_parquet(out).schema["received_at"] == pl.Datetime("us", "UTC")
+
+
+def test_a_table_of_json_lines_is_json_whatever_its_numbers_are(tmp_path):
+    with cdtp.Recorder(tmp_path / "capture", bind="tcp://127.0.0.1:*") as recorder:
+        odd = [float("nan"), float("inf"), float("-inf"), 1e308]
+        headers = [wire.header_s(tags=msgpack.packb({"gain": value, "raw": b"\xff"})) for value in odd]
+        wire.send_all(recorder.endpoints[0], [[header, b""] for header in headers])
+        recorder.wait(count=len(odd), timeout_s=60)
+    out = tmp_path / "table.jsonl"
+    capture.export(tmp_path / "capture", out, tags={"gain": "double", "raw": "binary"})
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    rows = [json.loads(row, parse_constant=refuse) for row in out.read_text().splitlines()]
+    assert [row["tag_gain"] for row in rows] == ["NaN", "Infinity", "-Infinity", 1e308]
+    assert {row["tag_raw"] for row in rows} == {"0xff"}
+
+
+@pytest.mark.parametrize("write", [exporting._json, exporting._cell], ids=["jsonl", "csv"])
+def test_what_is_inside_lists_and_structs_is_json_too(write):
+    inside = {"a": [float("nan"), {"b": float("inf")}], "c": [b"text", b"\xff"], "d": None}
+    assert write(inside) == '{"a": ["NaN", {"b": "Infinity"}], "c": ["text", "0xff"], "d": null}'
+
+
+def test_a_moment_of_any_year_is_a_row(tmp_path):
+    moments = {
+        253_402_300_800_000: ("10000-01-01T00:00:00+00:00", "10000-01-01 00:00:00.000000Z"),
+        1_700_000_000_123: ("2023-11-14T22:13:20.123000+00:00", "2023-11-14 22:13:20.123000Z"),
+        # pyarrow's CSV has no such year.
+        2**53 - 1: ("287396-10-12T08:59:00.991000+00:00", None),
+    }
+    about = {"correlationId": "c", "timeout": -1, "endpointMessageId": "m", "appVersionName": "a", "endpointId": "e"}
+    topic = "kaa.v1.service.cdp.cmx2cdp.ConfigRequest"
+    bodies = [json.dumps({**about, "timestamp": moment}).encode() for moment in moments]
+    lines = [line([body], 1, protocol="cdt", direction="in", topic=topic) for body in bodies]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    capture.import_(tmp_path / "rows.jsonl", tmp_path / "capture")
+    for out in ("table.jsonl", "table.csv"):
+        assert capture.export(tmp_path / "capture", tmp_path / out, "cdt") == len(moments)
+    rows = [json.loads(row) for row in (tmp_path / "table.jsonl").read_text().splitlines()]
+    assert [(row["timestamp_ms"], row["timestamp"]) for row in rows] == [(at, said[0]) for at, said in moments.items()]
+    with (tmp_path / "table.csv").open(newline="") as table:
+        for row, (_, said) in zip(csv.DictReader(table), moments.values(), strict=True):
+            assert said is None or row["timestamp"] == said
 
 
 def test_others_beside_typed_tags_are_json_too(recorded):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 from trunkline._native.capture import mark_variants
+from trunkline._text import finite
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError
 
@@ -31,6 +32,12 @@ _SUFFIXES: dict[str, Format] = {
     ".h5": "hdf5",
     ".hdf5": "hdf5",
 }
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# After 400 years the calendar is the same again.
+_CYCLE_YEARS = 400
+_CYCLE = timedelta(days=146_097)
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
@@ -62,8 +69,11 @@ def export(
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
     Arrow and Parquet keep all types. In CSV and JSON lines, bytes are text if they are printable UTF-8, else hexadecimal
-    digits after ``0x``; in CSV, lists and structs are JSON. An HDF5 file is not a table: it holds a run of CDTP with its
-    payloads, in the layout of Constellation's H5DataWriter, and requires the extra ``hdf5``.
+    digits after ``0x``; in CSV, lists and structs are JSON. In JSON, a float that is no number is ``"NaN"``, ``"Infinity"``
+    or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
+    ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits, of which CSV
+    knows those up to 32767. An HDF5 file is not a table: it holds a run of CDTP with its payloads, in the layout of
+    Constellation's H5DataWriter, and requires the extra ``hdf5``.
 
     Args:
         path: The capture directory.
@@ -183,7 +193,9 @@ class _JsonLines(_Writer):
         self._writer = out.open("w", encoding="utf-8")
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.writelines(f"{json.dumps(row, default=said)}\n" for row in batch.to_pylist())
+        names = batch.schema.names
+        rows = zip(*map(_values, batch.columns), strict=True)
+        self._writer.writelines(f"{_json(dict(zip(names, row, strict=True)))}\n" for row in rows)
 
 
 _WRITERS: dict[Format, Callable[[Path, pa.Schema], _Writer]] = {
@@ -208,13 +220,47 @@ def _cell(value: Any) -> str | None:
     """A value as the cell of a table of text."""
     if value is None:
         return None
-    return str(said(value)) if isinstance(value, bytes) else json.dumps(value, default=said)
+    return said(value) if isinstance(value, bytes) else _json(value)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """What is in a column; timestamps as text, for Python has none after the year 9999."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    return [None if one is None else _moment(one) for one in micros]
+
+
+def _moment(micros: int) -> str:
+    """As `datetime.isoformat` has it, of any year."""
+    cycles, rest = divmod(timedelta(microseconds=micros), _CYCLE)
+    moment = _EPOCH + rest
+    return f"{moment.year + cycles * _CYCLE_YEARS:04}{moment.isoformat()[4:]}"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=said, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=said)
+
+
+def _finite(value: Any) -> Any:
+    """With names for the floats that JSON has no numbers for."""
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, dict):
+        return {name: _finite(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_finite(member) for member in value]
+    return value
 
 
 def said(value: Any) -> str:
-    """What JSON has no word for: bytes and times."""
-    if isinstance(value, datetime):
-        return value.isoformat()
+    """What JSON has no word for, as bytes."""
     if not isinstance(value, bytes):
         return str(value)
     try:
