@@ -638,3 +638,16 @@ async def test_a_connection_that_is_cancelled_while_it_asks_for_its_lease_ends_a
             await asyncio.wait_for(opening, 20)
         # Nobody waits for the lease any more: the client is free to ask for something else.
         assert (await asyncio.wait_for(client.command("A.B"), 20)).body["n"] == 1
+
+
+def test_a_content_that_the_server_would_not_take_is_refused_before_it_is_sent():
+    with (
+        mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], max_message_bytes=1000) as server,
+        mtl.Client(connect=server.endpoints) as client,
+        client.writer("jobs") as writer,
+    ):
+        with pytest.raises(LocalProtocolError, match="5000 bytes is larger than max_message_bytes, 1000"):
+            writer.send(bytes(5000))
+        writer.send(bytes(1000))
+        writer.flush(timeout_s=20)
+        assert (writer.stats.confirmed, writer.stats.reconnects) == (1, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -202,13 +203,18 @@ class Asking(AttendedRole):
 
 
 class Leasing:
-    """Asks for an endpoint, and the lease to show there, in the thread that waits for them (MTL-26)."""
+    """Asks for an endpoint, and the lease to show there, in the thread that waits for them (MTL-26).
+
+    Attributes:
+        max_message_bytes: The size of a frame above which the server ends the connection, if it has said so.
+    """
 
     def __init__(self, native: _Client, name: str, outgoing: Outgoing, timeout_s: float) -> None:
         self._native = native
         self._name = name
         self._outgoing = outgoing
         self._timeout_s = timeout_s
+        self.max_message_bytes = sys.maxsize
 
     def wait(self) -> tuple[str, str]:
         """The endpoint, and the lease.
@@ -225,6 +231,9 @@ class Leasing:
         if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
             message = "the server leases no data connection: its reply has no lease, or no port"
             raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
+        most = said.get("max-message-bytes")
+        if isinstance(most, int) and most > 0:
+            self.max_message_bytes = most
         return endpoint, lease
 
     def close(self, _grace_s: float) -> None:

@@ -156,7 +156,8 @@ class Flowing(AttendedRole):
         if not terms.reads:
             given["queue_messages"] = terms.window
         options = native_options(given, grace_s=0.0)
-        settings = terms.settings(endpoint, lease, options["max_message_bytes"])
+        most = min(options["max_message_bytes"], leasing.max_message_bytes)
+        settings = terms.settings(endpoint, lease, most)
         native = _Flow(options, settings, terms.client._client)  # noqa: SLF001 - of one room
         notices = Notices("mtl", terms.who, terms.on_drop)
         told = native.told
@@ -299,7 +300,8 @@ class Writer(_Writing, BlockingRole):
             timeout_s: How long to wait for room; None for no limit.
 
         Raises:
-            LocalProtocolError: The resource is missing or not leased, or the properties cannot be encoded.
+            LocalProtocolError: The resource is missing or not leased, the properties cannot be encoded, or a frame would be larger
+                than `max_message_bytes`, here or, as the lease says, at the server.
             TimeoutError: The window stayed full.
             ClosedError: The writer is closed.
         """

@@ -128,6 +128,18 @@ fn a_lease_is_given_for_what_there_is() {
 
 // req: MTL-26
 #[test]
+fn the_lease_of_a_writer_says_how_large_a_frame_may_be() {
+    let options = SocketOptions { max_message_bytes: Some(1000), ..SocketOptions::default() };
+    let mut bench = Bench::new(ServerSettings { options, ..settings() });
+    bench.enter("ada", "queue");
+    let (_, writer) = bench.ask("ada", "Connection.Writer", &json!({}));
+    assert_eq!(writer["max-message-bytes"], 1000);
+    let (_, reader) = bench.ask("ada", "Connection.Reader", &json!({}));
+    assert_eq!(reader.get("max-message-bytes"), None);
+}
+
+// req: MTL-26
+#[test]
 fn an_endpoint_that_has_no_port_is_named() {
     let bind = vec!["ipc:///tmp/mtl".to_owned()];
     let mut bench = Bench::new(ServerSettings { bind, ..settings() });

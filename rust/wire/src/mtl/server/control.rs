@@ -409,6 +409,10 @@ impl Server {
         if port.is_none() {
             body.insert("endpoint".to_owned(), endpoint.into());
         }
+        // Whoever sends more is cut off without a word.
+        if let Some(most) = self.settings.options.max_message_bytes.filter(|_| !reads) {
+            body.insert("max-message-bytes".to_owned(), most.into());
+        }
         Ok(Reply { status: 202, body })
     }
 }
