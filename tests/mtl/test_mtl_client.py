@@ -102,7 +102,7 @@ def test_a_reply_that_is_late_or_lost_leaves_the_client_usable(play):
 def test_a_server_that_is_not_there_is_told_in_time(play):
     playing = play()
     began = time.monotonic()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=f"^no server at {playing.endpoint} let us in within 0.2 s$"):
         mtl.Client(connect=playing.endpoint, timeout_s=0.2)
     assert time.monotonic() - began < 5
 

@@ -19,7 +19,13 @@ from trunkline._native.mtl import Client as _Client
 from trunkline._native.mtl import Flow, Reply
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, AttendedRole, BlockingRole, give_up, native_options, opened
-from trunkline.errors import AuthenticationError, LeaseRefusedError, LocalProtocolError, RemoteProtocolError
+from trunkline.errors import (
+    AuthenticationError,
+    LeaseRefusedError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TimeoutError,  # noqa: A004 - trunkline's
+)
 from trunkline.mtl.flows import AsyncReader, AsyncWriter, Reader, Terms, Writer
 from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, ScramSha256, choose
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
@@ -136,7 +142,11 @@ class Asking(AttendedRole):
 
     def _enter(self, native: _Client) -> None:
         """It is let in before anything else, or there is no client."""
-        reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
+        try:
+            reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
+        except TimeoutError:
+            text = f"no server at {native.endpoint} let us in within {self._timeout_s:g} s"
+            raise TimeoutError(text) from None
         if reply is not None:
             _checked("the session", reply)
 
