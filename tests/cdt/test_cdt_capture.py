@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
 from peers import nats
-from trunkline import CaptureError, capture, cdt
+from trunkline import CaptureError, ClosedError, capture, cdt
 
 REQUESTS = "kaa.v1.service.cdp.cmx2cdp.ConfigRequest"
 
@@ -96,7 +97,8 @@ async def test_a_recorder_writes_down_what_is_none_as_well(server, tmp_path):
         await bare.publish(REQUESTS, b"{}")
         await bare.publish("other.subject", b"not ours")
         await bare.publish("kaa.v1.events.cmx.endpoint.config.ConfigUpdated", b"\xff")
-        assert await recorder.wait(timeout_s=10) == "count"
+        for timeout_s in (10, 0):
+            assert await recorder.wait(timeout_s=timeout_s) == "count"
         await recorder.flush()
         stats = recorder.stats
         assert (stats.received, stats.recorded, stats.durable) == (3, 3, 3)
@@ -109,3 +111,26 @@ async def test_a_recorder_writes_down_what_is_none_as_well(server, tmp_path):
         ("ConfigRequest", "missing_field"),
         ("ConfigUpdated", "bad_utf8"),
     ]
+
+
+def test_the_counters_of_a_recorder_are_there_while_it_ends(tmp_path):
+    for number in range(20):
+        recorder = cdt.Recorder(tmp_path / str(number), servers="memory://ending")
+        begun, is_over, raised = threading.Event(), threading.Event(), []
+
+        def look(recorder=recorder, begun=begun, is_over=is_over, raised=raised):
+            try:
+                while not is_over.is_set():
+                    recorder.stats  # noqa: B018 - whether it raises
+                    begun.set()
+            except ClosedError as error:
+                raised.append(error)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        begun.wait()
+        recorder.close()
+        is_over.set()
+        looking.join()
+        assert not raised
+        assert recorder.stats.recorded == 0

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 
 import pytest
 
@@ -317,6 +318,64 @@ async def test_a_watch_has_what_there_is_and_then_each_change(server):
             break
 
 
+async def test_those_who_share_a_watch_have_each_change_once(server):
+    async with (
+        cdt.AsyncTarget("cdp", servers=server.url) as target,
+        cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source,
+        source.watch("app-1", "e-1") as watch,
+    ):
+        waiting = {asyncio.create_task(watch.receive(timeout_s=20)) for _ in range(2)}
+        for content in (b"1", b"2"):
+            await target.put("app-1", "e-1", content)
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            assert [task.result().content for task in done] == [content]
+
+
+async def test_what_a_watch_has_is_handed_out_without_waiting(server):
+    async with (
+        cdt.AsyncTarget("cdp", servers=server.url) as target,
+        cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source,
+        source.watch("app-1", "e-1") as watch,
+    ):
+        await target.put("app-1", "e-1", b"1")
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    response = await watch.receive(timeout_s=0)
+                except TimeoutError:
+                    await asyncio.sleep(0.005)
+                else:
+                    break
+        assert response.content == b"1"
+
+
+def test_a_watch_that_nobody_has_asks_for_nothing():
+    pulled = Counter()
+
+    class Counting(cdt.MemoryStore):
+        """A store that counts what is asked of it."""
+
+        def get(self, app_version_name, endpoint_id, config_id=None):
+            pulled[endpoint_id] += 1
+            return super().get(app_version_name, endpoint_id, config_id)
+
+    url = "memory://left"
+    with (
+        cdt.Target("cdp", servers=url, store=Counting()) as target,
+        cdt.Source("cmx", target="cdp", servers=url, resync_s=0.02) as source,
+        source.watch("app-1", "other"),
+    ):
+        target.put("app-1", "e-1", b"1")
+        for response in source.watch("app-1", "e-1"):
+            assert response.content == b"1"
+            break
+        # Whatever it had asked for is answered before this.
+        source.pull("app-1", "e-1")
+        before = Counter(pulled)
+        until(lambda: pulled["other"] >= before["other"] + 5)
+        assert pulled["e-1"] == before["e-1"]
+
+
 @pytest.mark.req("CDT-49")
 async def test_a_watch_survives_restarts_of_target_and_server(tmp_path):
     with nats.server(tmp_path / "nats") as server:
@@ -393,6 +452,25 @@ async def test_what_waits_ends_with_the_source(server, bare):
                 await waiting
     with pytest.raises(ClosedError):
         await source.pull("app-1", "e-1")
+
+
+async def test_a_close_that_is_cut_off_is_finished(server, bare):
+    requests = await bare.subscribe(REQUESTS)
+    await bare.flush()
+    before = asyncio.all_tasks()
+    source = await cdt.AsyncSource("cmx", target="cdp", servers=server.url).__aenter__()
+    pull = asyncio.create_task(source.pull("app-1", "e-1", timeout_s=None))
+    await nats.heard(requests)
+    closing = asyncio.create_task(source.close(drain_s=1000))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await source.close(drain_s=1000)
+    with pytest.raises(ClosedError):
+        await pull
+    # Those of its connection are gone.
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("timeout_s", [0, -0.0])
@@ -511,12 +589,15 @@ async def test_what_the_server_forbids_is_an_error(tmp_path):
 
 async def test_another_loop_is_refused(server):
     async with cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source:
-
-        def elsewhere():
-            asyncio.run(source.pull("app-1", "e-1"))
-
-        with pytest.raises(LocalProtocolError, match="bound to the loop"):
-            await asyncio.to_thread(elsewhere)
+        watch = source.watch("app-1", "e-1")
+        with pytest.raises(TimeoutError):
+            await watch.receive(timeout_s=0)
+        for call in (lambda: source.pull("app-1", "e-1"), source.receive, watch.receive, watch.close, source.close):
+            with pytest.raises(LocalProtocolError, match="bound to the loop"):
+                await asyncio.to_thread(lambda call=call: asyncio.run(asyncio.wait_for(call(), 20)))
+        assert not source.closed
+    # There is nothing left to do in any loop.
+    await asyncio.to_thread(lambda: asyncio.run(source.close()))
 
 
 def test_a_callback_that_would_wait_for_itself_is_told(server):

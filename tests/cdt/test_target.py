@@ -435,6 +435,47 @@ async def test_knows_what_endpoints_have_taken_on(server, bare):
         assert await target.rollout("other") == []
 
 
+@pytest.mark.req("CDT-38")
+@pytest.mark.parametrize("method", ["put", "rollback"])
+async def test_what_is_stored_is_announced_though_nobody_waits_for_it(server, method):
+    begun, is_free = threading.Event(), threading.Event()
+    store = cdt.MemoryStore()
+    stored = store.put("app-1", "e-1", b"1", content_type="t", config_id="v-1")
+    store.announced([("app-1", "e-1", "v-1")])
+    storing = getattr(store, method)
+
+    def slow(*given, **more):
+        begun.set()
+        is_free.wait(20)
+        return storing(*given, **more)
+
+    setattr(store, method, slow)
+    async with (
+        cdt.AsyncTarget("cdp", servers=server.url, store=store) as target,
+        cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source,
+    ):
+        given = stored.config.content if method == "put" else "v-1"
+        waiting = asyncio.create_task(getattr(target, method)("app-1", "e-1", given))
+        await asyncio.to_thread(begun.wait, 20)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        is_free.set()
+        config_id = (await source.receive(timeout_s=20)).config_id
+        assert config_id == (await target.get("app-1", "e-1")).config_id
+
+
+@pytest.mark.parametrize(
+    ("method", "given"), [("put", ("a", "e", b"x")), ("get", ("a", "e")), ("wait", ()), ("close", ())]
+)
+async def test_another_loop_is_refused(server, method, given):
+    async with cdt.AsyncTarget("cdp", servers=server.url) as target:
+        asked = getattr(target, method)(*given)
+        with pytest.raises(LocalProtocolError, match="bound to the loop"):
+            await asyncio.to_thread(lambda: asyncio.run(asyncio.wait_for(asked, 20)))
+        assert target.stats.configs == 0
+
+
 async def test_goes_back_to_what_an_endpoint_had(server):
     async with cdt.AsyncTarget("cdp", servers=server.url) as target:
         ids = [await target.put("app-1", "e-1", content) for content in (b"1", b"2", b"1", b"3", b"3")]

@@ -42,7 +42,7 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
 )
 
-__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "connector", "need_name", "need_names"]
+__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "connector", "need_name", "need_names", "until"]
 
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 Result = TypeVar("Result")
@@ -131,6 +131,16 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
     return lambda deliver, happened: NatsConnection(servers, identity, name, deliver, happened)
 
 
+async def until(changed: asyncio.Event, ready: Callable[[], object], timeout_s: float | None) -> bool:
+    """Waits until something is so, whose changes are told; whether it is. Any number may wait, and 0 only looks."""
+    with suppress(builtins.TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while not ready():
+                changed.clear()
+                await changed.wait()
+    return bool(ready())
+
+
 class Part(Role):
     """What a role of CDT does apart from waiting."""
 
@@ -146,7 +156,8 @@ class Part(Role):
         self._options = {}
         self._replica_id = self._chosen["replica_id"] or secrets.token_hex(8)
         self._events: deque[Event] = deque()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._changed = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
         self._event_bytes = 0
         self._unqueued = 0
         self._refusals: list[str] | None = []
@@ -211,12 +222,32 @@ class Part(Role):
             raise AuthenticationError(refusals[0])
         self._notices.tell("connected", ", ".join(self.endpoints))
 
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether there is nothing to end, or it has ended to the last."""
+        return self._native is None or (self._native.closed if self._stopping is None else self._stopping.done())
+
     async def _stop(self, drain_s: float) -> None:
-        if self._native is not None:
-            was_open = not self._native.closed
+        """Ends it, in a task of its own: nothing is left half done where this is cut off.
+
+        What it still waits for is given up then, or when it is closed again with less time.
+        """
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._end(drain_s))
+        else:
+            self._native.drain(drain_s)
+        try:
+            await asyncio.shield(self._stopping)
+        except asyncio.CancelledError:
+            self._native.drain(0.0)
+            raise
+
+    async def _end(self, drain_s: float) -> None:
+        try:
             await self._native.close(drain_s)
-            self._wake()
-            if was_open and self._tap is not None:
+        finally:
+            self._changed.set()
+            if self._tap is not None:
                 await self._tap.close()
 
     @property
@@ -251,25 +282,12 @@ class Part(Role):
             return
         self._event_bytes += cost
         self._events.append(event)
-        self._wake()
+        self._changed.set()
 
     def _lose_one(self) -> None:
         """Counts something good that there was no room for."""
         self._unqueued += 1
         self._notices.dropped(Dropped(None, "queue_full", ()))
-
-    def _wake(self) -> None:
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
-
-    def _need_loop(self) -> asyncio.AbstractEventLoop:
-        """Refuses another loop than the one it was opened in."""
-        loop, bound = asyncio.get_running_loop(), self._opened().loop
-        if loop != bound:
-            message = f"{self!r} is bound to the loop it was opened in"
-            raise LocalProtocolError(message)
-        return loop
 
     def _need_room(self, app: str, endpoint: str, content: bytes, content_type: str) -> None:
         """Refuses what no message could hold (CDT-31)."""
@@ -284,24 +302,21 @@ class Part(Role):
 
     async def _receive(self, timeout_s: float | None) -> Event:
         need_seconds("timeout_s", timeout_s, may_be_none=True)
-        loop = self._need_loop()
-        end = None if timeout_s is None else loop.time() + timeout_s
-        while not self._events:
-            if self._pump.closed:
-                message = "the role is closed"
-                raise ClosedError(message)
-            arrived: asyncio.Future[None] = loop.create_future()
-            self._waiting.add(arrived)
-            try:
-                await asyncio.wait_for(arrived, None if end is None else max(0.0, end - loop.time()))
-            except builtins.TimeoutError:
-                message = f"no event came within {timeout_s} s"
-                raise TimeoutError(message) from None
-            finally:
-                self._waiting.discard(arrived)
+        if not await until(self._changed, lambda: self._events or self._pump.closed, timeout_s):
+            message = f"no event came within {timeout_s} s"
+            raise TimeoutError(message)
+        if not self._events:
+            message = "the role is closed"
+            raise ClosedError(message)
         event = self._events.popleft()
         self._event_bytes -= _cost(event)
         return event
+
+    def _give_back(self, event: Event) -> None:
+        """Takes back an event that whoever it was for has not got: it is the next one again."""
+        self._event_bytes += _cost(event)
+        self._events.appendleft(event)
+        self._changed.set()
 
     def _counted(self) -> dict[str, Any]:
         """Counters of the machine, and what was dropped since."""
@@ -327,9 +342,9 @@ class BlockingPart(Part, BlockingRole):
         with _portal.opening():
             await self._start()
 
-    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Waits for something, in the loop of all blocking roles."""
-        return _portal.call(self._loop, coroutine)
+    def _run(self, coroutine: Coroutine[Any, Any, Result], give_back: Callable[[Result], None] | None = None) -> Result:
+        """Waits for something, in the loop of all blocking roles; see `_portal.call`."""
+        return _portal.call(self._loop, coroutine, give_back)
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event.
@@ -341,7 +356,7 @@ class BlockingPart(Part, BlockingRole):
             TimeoutError: Nothing arrived in time.
             ClosedError: The role is closed.
         """
-        return self._run(self._receive(timeout_s))
+        return self._run(self._receive(timeout_s), self._give_back)
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -354,7 +369,7 @@ class BlockingPart(Part, BlockingRole):
 
     def close(self, *, drain_s: float = DRAIN_S) -> None:
         """Completes what is in progress for at most `drain_s` seconds, and closes."""
-        if self._native is not None and not self._native.closed:
+        if not self._is_stopped:
             self._run(self._stop(drain_s))
 
     def _abandon(self) -> None:
@@ -370,22 +385,32 @@ class AsyncPart(Part, AsyncRole):
             await self._start()
         return self
 
+    async def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Awaits something, in the loop it was opened in; refuses another."""
+        if self._native is None or asyncio.get_running_loop() is not self._native.loop:
+            coroutine.close()
+            self._opened()
+            message = f"{self!r} is bound to the loop it was opened in"
+            raise LocalProtocolError(message)
+        return await coroutine
+
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event; see the blocking class."""
-        return await self._receive(timeout_s)
+        return await self._run(self._receive(timeout_s))
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
         try:
-            return await self._receive(None)
+            return await self.receive()
         except ClosedError:
             raise StopAsyncIteration from None
 
     async def close(self, *, drain_s: float = DRAIN_S) -> None:
         """Completes what is in progress for at most `drain_s` seconds, and closes."""
-        await self._stop(drain_s)
+        if not self._is_stopped:
+            await self._run(self._stop(drain_s))
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from trunkline._threads import Thread
 from trunkline.errors import ClosedError, LocalProtocolError
 
 __all__ = ["call", "give_up", "loop", "opening"]
@@ -25,7 +26,7 @@ class _Portal:
         # Those that open a role.
         self.opening: set[asyncio.Task[Any]] = set()
         started = threading.Event()
-        self.thread = threading.Thread(target=self._run, args=(started,), name="trunkline-cdt", daemon=True)
+        self.thread = Thread(lambda: self._run(started), "trunkline-cdt")
         self.thread.start()
         started.wait()
 
@@ -57,8 +58,51 @@ def loop() -> asyncio.AbstractEventLoop:
         return _portal.loop
 
 
-def call(where: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Waits for a coroutine in that loop; whoever interrupts the wait gives it up."""
+class _Call(Generic[Result]):
+    """A coroutine in the loop, until the thread that waits for it gives it up."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result], give_back: Callable[[Result], None] | None) -> None:
+        self._coroutine = coroutine
+        self._give_back = give_back
+        self._task: asyncio.Task[Any] | None = None
+        self._is_given_up = False
+        self._results: list[Result] = []
+
+    async def run(self) -> Result:
+        if self._is_given_up:
+            self._coroutine.close()
+            raise asyncio.CancelledError
+        self._task = asyncio.current_task()
+        result = await self._coroutine
+        self._results.append(result)
+        if self._is_given_up:
+            self._return()
+        return result
+
+    def give_up(self) -> None:
+        """Ends it: called in the loop. What it has given already, and nobody has, goes back to where it is from."""
+        self._is_given_up = True
+        if self._task is not None:
+            self._task.cancel()
+        self._return()
+
+    def _return(self) -> None:
+        if self._give_back is not None and self._results:
+            self._give_back(self._results.pop())
+
+
+def call(
+    where: asyncio.AbstractEventLoop,
+    coroutine: Coroutine[Any, Any, Result],
+    give_back: Callable[[Result], None] | None = None,
+) -> Result:
+    """Waits for a coroutine in that loop; whoever interrupts the wait gives it up.
+
+    Args:
+        where: The loop.
+        coroutine: What is awaited there.
+        give_back: Takes back, in the loop, a result that the thread was interrupted before it had.
+    """
     if _portal is not None and threading.current_thread() is _portal.thread:
         coroutine.close()
         message = "a callback runs in the loop of its role: to wait there is to wait for oneself"
@@ -68,14 +112,14 @@ def call(where: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result
         coroutine.close()
         message = "its loop has ended" if is_ours else "the role is that of the process this one was forked from"
         raise ClosedError(message)
-    future = asyncio.run_coroutine_threadsafe(coroutine, where)
+    called = _Call(coroutine, give_back)
     try:
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(called.run(), where).result()
     except CancelledError:
         message = "the role was closed meanwhile"
         raise ClosedError(message) from None
     except BaseException:
-        future.cancel()
+        where.call_soon_threadsafe(called.give_up)
         raise
 
 

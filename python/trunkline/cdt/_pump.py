@@ -130,23 +130,28 @@ class Pump:
             await asyncio.wait_for(self._ended.wait(), timeout_s)
         return self._ended.is_set()
 
+    def drain(self, grace_s: float) -> None:
+        """Begins nothing more, and ends what was begun within `grace_s`, or earlier where that was said before."""
+        if self._driver is not None:
+            self._driver.handle_close(self._now_ns(), grace_s)
+            self._soon()
+            self._loop.call_later(grace_s + _CLOSE_S, self._ended.set)
+
     async def close(self, grace_s: float) -> None:
-        """Ends in order: what was begun is finished, for as long as `grace_s`."""
-        if self._driver is None or self.closed:
-            return
-        self._driver.handle_close(self._now_ns(), grace_s)
-        self._soon()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), grace_s + _CLOSE_S)
-        self._ended.set()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
-        with suppress(PeerLostError):
-            await self.connection.flush()
-        await self.connection.close()
+        """Ends in order, once: what was begun is finished, for as long as `grace_s`."""
+        self.drain(grace_s)
+        try:
+            await self._ended.wait()
+        finally:
+            self._ended.set()
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._sending is not None:
+                self._sending.cancel()
+                await asyncio.wait([self._sending])
+            with suppress(PeerLostError):
+                await self.connection.flush()
+            await self.connection.close()
 
     def _now_ns(self) -> int:
         return int(self._loop.time() * 1e9)

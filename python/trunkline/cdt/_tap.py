@@ -10,6 +10,7 @@ from typing import Any
 from trunkline._native.capture import Writer
 from trunkline._notices import Notices
 from trunkline._roles import CAPTURE_OPTIONS, capture_settings, need_capture_options
+from trunkline.errors import ClosedError
 from trunkline.options import DEFAULTS
 
 __all__ = ["Tap", "settings_of"]
@@ -39,6 +40,7 @@ class Tap:
         self._notices = notices
         self._is_low = False
         self._timer: asyncio.TimerHandle | None = None
+        self._last = (0, 0, 0)
         self.lost = 0
 
     def record(
@@ -81,12 +83,18 @@ class Tap:
         self._writer.flush()
 
     def progress(self) -> tuple[int, int, int]:
-        """Rows recorded, rows durable, segments."""
-        recorded, durable, segments, _, _ = self._writer.progress()
+        """Rows recorded, rows durable, segments; the last ones once closed."""
+        try:
+            recorded, durable, segments, _, _ = self._writer.progress()
+        except ClosedError:
+            return self._last
         return recorded, durable, segments
 
-    async def close(self) -> tuple[int, int, int] | None:
-        """Makes all durable and visible, and ends it; gives rows recorded, rows durable and segments."""
+    async def close(self) -> None:
+        """Makes all durable and visible, and ends it."""
         if self._timer is not None:
             self._timer.cancel()
-        return await asyncio.to_thread(self._writer.close)
+        # Somebody may look while it ends.
+        self._last = self.progress()
+        last: tuple[int, int, int] | None = await asyncio.to_thread(self._writer.close)
+        self._last = last or self._last

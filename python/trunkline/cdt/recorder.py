@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
-from trunkline._arguments import need_number, need_path
+from trunkline._arguments import need_number, need_path, need_seconds
 from trunkline._native.cdt import fault
 from trunkline.cdt._connection import Happened
-from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector
+from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, until
 from trunkline.cdt._tap import Tap
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -66,7 +65,7 @@ class _Ear:
         self.received = self.bytes = 0
         self.errors: dict[str, int] = {}
         self.done = asyncio.Event()
-        self.last: tuple[int, int, int] | None = None
+        self.closed = False
         self._chosen = chosen
         self._limit = limit
         self._connection = connector(chosen, name)(self._deliver, happened)
@@ -74,10 +73,6 @@ class _Ear:
     @property
     def endpoints(self) -> tuple[str, ...]:
         return self._connection.endpoints
-
-    @property
-    def closed(self) -> bool:
-        return self.last is not None
 
     async def open(self) -> None:
         try:
@@ -102,10 +97,17 @@ class _Ear:
         if self.received == self._limit:
             self.done.set()
 
-    async def close(self, _grace_s: float) -> None:
+    def drain(self, _grace_s: float) -> None:
+        """There is nothing to wait for."""
         self.done.set()
-        await self._connection.close()
-        self.last = await self.tap.close() or self.last
+
+    async def close(self, grace_s: float) -> None:
+        self.drain(grace_s)
+        try:
+            await self._connection.close()
+        finally:
+            await self.tap.close()
+            self.closed = True
 
 
 class Recording(Part):
@@ -145,18 +147,18 @@ class Recording(Part):
         return ear
 
     async def _wait(self, timeout_s: float | None) -> Literal["count"]:
-        try:
-            await asyncio.wait_for(self._ear.done.wait(), timeout_s)
-        except builtins.TimeoutError:
+        need_seconds("timeout_s", timeout_s, may_be_none=True)
+        done = self._ear.done
+        if not await until(done, done.is_set, timeout_s):
             message = f"{self!r} still runs after {timeout_s} s"
-            raise TimeoutError(message) from None
+            raise TimeoutError(message)
         return "count"
 
     @property
     def stats(self) -> RecorderStats:
         """The current counters; the final ones once closed."""
         ear = self._ear
-        recorded, durable, segments = ear.last or ear.tap.progress()
+        recorded, durable, segments = ear.tap.progress()
         return RecorderStats(ear.received, recorded, durable, segments, ear.bytes, dict(ear.errors), ear.tap.lost)
 
 
@@ -197,7 +199,7 @@ class AsyncRecorder(Recording, AsyncPart):
 
     async def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
         """Waits until `limit` messages were recorded; see `Recorder.wait`."""
-        return await self._wait(timeout_s)
+        return await self._run(self._wait(timeout_s))
 
     async def flush(self) -> None:
         """Waits until everything received so far is durable."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
-from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
+from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names, until
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
 from trunkline.cdt.target import CONTENT_TYPE
@@ -83,18 +83,23 @@ class Watching:
         self.changed.set()
 
     async def take(self, timeout_s: float | None) -> ConfigResponse:
-        try:
-            await asyncio.wait_for(self.changed.wait(), timeout_s)
-        except builtins.TimeoutError:
+        need_seconds("timeout_s", timeout_s, may_be_none=True)
+        if not await until(self.changed, lambda: self.changes or self.is_over, timeout_s):
             message = f"no configuration came within {timeout_s} s"
-            raise TimeoutError(message) from None
+            raise TimeoutError(message)
         if not self.changes:
             message = "the watch has ended"
             raise ClosedError(message)
-        response = self.changes.popleft()
-        if not self.is_over:
-            self.changed.clear()
-        return response
+        return self.changes.popleft()
+
+    def give_back(self, response: ConfigResponse) -> None:
+        """Takes back what whoever it was for has not got, unless it is history."""
+        if not self.changes:
+            self.put(response)
+
+
+# A watch that was begun: its number, and what it has.
+_Begun: TypeAlias = tuple[int, Watching]
 
 
 class Pulling(Part):
@@ -127,11 +132,13 @@ class Pulling(Part):
     def _machine(self) -> tuple[str, dict[str, Any]]:
         return "cdt.source", {**self._taking_part(), "target": self._target, "resync_s": self._resync_s}
 
-    async def _stop(self, drain_s: float) -> None:
-        await super()._stop(drain_s)
-        self._lose(ClosedError("the role is closed"))
-        for watching in self._watching.values():
-            watching.end()
+    async def _end(self, drain_s: float) -> None:
+        try:
+            await super()._end(drain_s)
+        finally:
+            self._lose(ClosedError("the role is closed"))
+            for watching in self._watching.values():
+                watching.end()
 
     def _tell(self, kind: str, *details: Any) -> None:
         if kind == "ended":
@@ -170,7 +177,6 @@ class Pulling(Part):
         return self._last_call
 
     async def _call(self, verb: str, **given: Any) -> tuple[str, Any]:
-        self._need_loop()
         pump = self._pump
         call = self._number()
         future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
@@ -300,19 +306,32 @@ class Pulling(Part):
         if how != "sent":
             raise self._failed(how, None)
 
-    async def _watch(self, app_version_name: str, endpoint_id: str) -> tuple[int, Watching]:
+    async def _watch(self, app_version_name: str, endpoint_id: str) -> _Begun:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         call = self._number()
         self._pump.ask("watch", call=call, app_version_name=app_version_name, endpoint_id=endpoint_id)
         watching = self._watching[call] = Watching()
         return call, watching
 
-    async def _unwatch(self, call: int) -> None:
-        watching = self._watching.pop(call, None)
-        if watching is not None:
+    def _forget(self, begun: _Begun) -> None:
+        """Ends a watch: called in the loop."""
+        call, watching = begun
+        if self._watching.pop(call, None) is not None:
             watching.end()
             if not self._pump.closed:
                 self._pump.ask("cancel", call=call)
+
+    async def _unwatch(self, begun: _Begun) -> None:
+        self._forget(begun)
+
+    def _end_with(self, watch: object, begun: _Begun) -> None:
+        """Ends a watch that is collected, as one that a loop over it has left."""
+        weakref.finalize(watch, self._let_go_of, begun).atexit = False
+
+    def _let_go_of(self, begun: _Begun) -> None:
+        """Ends a watch: called in any thread."""
+        if self._pump.loop.is_running() and not self._pump.closed:
+            self._pump.loop.call_soon_threadsafe(self._forget, begun)
 
     @property
     def stats(self) -> SourceStats:
@@ -329,11 +348,12 @@ def _good(response: Any) -> Any:
 
 
 class Watch:
-    """Follows the configuration of an endpoint: an iterator, and a context manager that ends it."""
+    """Follows the configuration of an endpoint: an iterator, and a context manager that ends it. It also ends when it is garbage-collected."""
 
     def __init__(self, source: Source, app_version_name: str, endpoint_id: str) -> None:
         self._source = source
-        self._call, self._watching = source._run(source._watch(app_version_name, endpoint_id))  # noqa: SLF001 - its own
+        self._begun = source._run(source._watch(app_version_name, endpoint_id), source._forget)  # noqa: SLF001 - its own
+        source._end_with(self, self._begun)  # noqa: SLF001 - its own
 
     def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
         """Waits for a configuration other than the last one.
@@ -342,12 +362,13 @@ class Watch:
             TimeoutError: Nothing arrived in time.
             ClosedError: The watch or its source is closed.
         """
-        return self._source._run(self._watching.take(timeout_s))  # noqa: SLF001 - its own
+        _, watching = self._begun
+        return self._source._run(watching.take(timeout_s), watching.give_back)  # noqa: SLF001 - its own
 
     def close(self) -> None:
         """Ends it."""
         if not self._source.closed:
-            self._source._run(self._source._unwatch(self._call))  # noqa: SLF001 - its own
+            self._source._run(self._source._unwatch(self._begun))  # noqa: SLF001 - its own
 
     def __iter__(self) -> Iterator[ConfigResponse]:
         return self
@@ -371,18 +392,20 @@ class AsyncWatch:
     def __init__(self, source: AsyncSource, app_version_name: str, endpoint_id: str) -> None:
         self._source = source
         self._about = (app_version_name, endpoint_id)
-        self._begun: tuple[int, Watching] | None = None
+        self._begun: _Begun | None = None
 
     async def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
         """Waits for a configuration other than the last one; see `Watch.receive`."""
         if self._begun is None:
-            self._begun = await self._source._watch(*self._about)  # noqa: SLF001 - its own
-        return await self._begun[1].take(timeout_s)
+            self._begun = await self._source._run(self._source._watch(*self._about))  # noqa: SLF001 - its own
+            self._source._end_with(self, self._begun)  # noqa: SLF001 - its own
+        _, watching = self._begun
+        return await self._source._run(watching.take(timeout_s))  # noqa: SLF001 - its own
 
     async def close(self) -> None:
         """Ends it."""
-        if self._begun is not None:
-            await self._source._unwatch(self._begun[0])  # noqa: SLF001 - its own
+        if self._begun is not None and not self._source.closed:
+            await self._source._run(self._source._unwatch(self._begun))  # noqa: SLF001 - its own
 
     def __aiter__(self) -> AsyncIterator[ConfigResponse]:
         return self
@@ -543,7 +566,9 @@ class AsyncSource(Pulling, AsyncPart):
         endpoint_message_id: str | None = None,
     ) -> ConfigResponse:
         """Requests the configuration of an endpoint; see `Source.pull`."""
-        return await self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id)
+        return await self._run(
+            self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id)
+        )
 
     async def push(
         self,
@@ -557,8 +582,8 @@ class AsyncSource(Pulling, AsyncPart):
         timeout_s: float | None = _TIMEOUT_S,
     ) -> str:
         """Assigns a configuration to an endpoint through the target; see `Source.push`."""
-        return await self._push_content(
-            app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s
+        return await self._run(
+            self._push_content(app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s)
         )
 
     async def rollback(
@@ -572,11 +597,11 @@ class AsyncSource(Pulling, AsyncPart):
     ) -> str:
         """Assigns an earlier configuration to an endpoint again; see `Source.rollback`."""
         need_names(config_id=config_id)
-        return await self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s)
+        return await self._run(self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s))
 
     async def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
         """Announces that an endpoint has applied a configuration; see `Source.report_applied`."""
-        await self._report(app_version_name, endpoint_id, config_id)
+        await self._run(self._report(app_version_name, endpoint_id, config_id))
 
     def watch(self, app_version_name: str, endpoint_id: str) -> AsyncWatch:
         """Watches the configuration of an endpoint; see `Source.watch`."""

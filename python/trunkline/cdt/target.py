@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
@@ -19,6 +19,8 @@ from trunkline.errors import ClosedError, ConfigError, TimeoutError  # noqa: A00
 from trunkline.options import spelled_out
 
 __all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
+
+Result = TypeVar("Result")
 
 # The type of a configuration that is given none.
 CONTENT_TYPE = "application/json"
@@ -119,7 +121,7 @@ class Offering(Part):
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trunkline-cdt-store")
         self._announced: list[tuple[str, str, str]] = []
         self._updated: list[tuple[str, str, str, int]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._configs = 0
         self._held = 0
         try:
@@ -139,14 +141,14 @@ class Offering(Part):
         await store.open()
         return store
 
-    async def _stop(self, drain_s: float) -> None:
-        if self._native is None or self._native.closed:
-            return
-        await super()._stop(drain_s)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-        await self._note()
-        await self._end_store()
+    async def _end(self, drain_s: float) -> None:
+        try:
+            await super()._end(drain_s)
+        finally:
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._note()
+            await self._end_store()
 
     async def _end_store(self) -> None:
         # One of ours ends what it is at before it is closed; another may be at it for ever.
@@ -160,9 +162,14 @@ class Offering(Part):
 
     async def _ask_store(self, method: Callable[..., Any], *given: Any, **more: Any) -> Any:
         """What the store says: in a thread of ours, or here where it is written for loops."""
-        if inspect.iscoroutinefunction(method):
-            return await method(*given, **more)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: method(*given, **more))
+        try:
+            if inspect.iscoroutinefunction(method):
+                return await method(*given, **more)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: method(*given, **more))
+        except (SystemExit, KeyboardInterrupt) as error:
+            # It would end the loop, which is that of others too.
+            message = f"the store raised {error!r}"
+            raise RuntimeError(message) from error
 
     def _tell(self, kind: str, *details: Any) -> None:
         if kind == "get":
@@ -185,10 +192,11 @@ class Offering(Part):
             if kind == "connected":
                 self._do(self._announce_owed())
 
-    def _do(self, what: Any) -> None:
+    def _do(self, what: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         task = asyncio.get_running_loop().create_task(what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _on_get(self, token: int, correlation_id: str, app: str, endpoint: str, config_id: str | None) -> None:
         self._log.debug("target: ConfigRequest of %s", correlation_id)
@@ -249,8 +257,7 @@ class Offering(Part):
         self._held += size
         try:
             if content is None:
-                config = await self._ask_store(self._store.rollback, app, endpoint, config_id)
-                stored = Stored(config, is_new=False)
+                stored = await self._go_back(app, endpoint, config_id)
             else:
                 stored = await self._keep(app, endpoint, content, content_type or CONTENT_TYPE, config_id, None)
         except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
@@ -333,6 +340,19 @@ class Offering(Part):
         self._configs += stored.is_new
         return stored
 
+    async def _go_back(self, app: str, endpoint: str, config_id: str | None) -> Stored:
+        return Stored(await self._ask_store(self._store.rollback, app, endpoint, config_id), is_new=False)
+
+    async def _told(self, app: str, endpoint: str, storing: Coroutine[Any, Any, Stored]) -> str:
+        """The id of what is being stored, once it is announced, as it is whether or not anybody still waits for it."""
+
+        async def tell() -> str:
+            config = (await storing).config
+            self._announce(app, endpoint, config)
+            return config.config_id
+
+        return await asyncio.shield(self._do(tell()))
+
     async def _put(
         self,
         app_version_name: str,
@@ -351,9 +371,8 @@ class Offering(Part):
             need_names(if_current=if_current)
         self._need_open()
         kept = bytes(content)
-        stored = await self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)
-        self._announce(app_version_name, endpoint_id, stored.config)
-        return stored.config.config_id
+        storing = self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)
+        return await self._told(app_version_name, endpoint_id, storing)
 
     async def _get(self, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
@@ -374,9 +393,7 @@ class Offering(Part):
     async def _rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
         self._need_open()
-        config: Config = await self._ask_store(self._store.rollback, app_version_name, endpoint_id, config_id)
-        self._announce(app_version_name, endpoint_id, config)
-        return config.config_id
+        return await self._told(app_version_name, endpoint_id, self._go_back(app_version_name, endpoint_id, config_id))
 
     @property
     def stats(self) -> TargetStats:
@@ -510,25 +527,25 @@ class AsyncTarget(Offering, AsyncPart):
         config_id: str | None = None,
         if_current: str | None = None,
     ) -> str:
-        """Gives an endpoint a configuration; see `Target.put`."""
-        return await self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current)
+        """Gives an endpoint a configuration; see `Target.put`. Where it is cancelled, it is stored and announced all the same."""
+        return await self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
 
     async def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
         """The configuration of an endpoint; see `Target.get`."""
-        return await self._get(app_version_name, endpoint_id, config_id)
+        return await self._run(self._get(app_version_name, endpoint_id, config_id))
 
     async def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
         """What an endpoint was to have; see `Target.history`."""
-        return await self._history(app_version_name, endpoint_id)
+        return await self._run(self._history(app_version_name, endpoint_id))
 
     async def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         """Gives an endpoint a configuration that it had once; see `Target.rollback`."""
-        return await self._rollback(app_version_name, endpoint_id, config_id)
+        return await self._run(self._rollback(app_version_name, endpoint_id, config_id))
 
     async def rollout(self, app_version_name: str) -> Sequence[Rollout]:
         """How far each endpoint of a version of an application is; see `Target.rollout`."""
-        return await self._rollout(app_version_name)
+        return await self._run(self._rollout(app_version_name))
 
     async def wait(self, *, timeout_s: float | None = None) -> None:
         """Waits until it is closed, by another task; see `Target.wait`."""
-        await self._wait(timeout_s)
+        await self._run(self._wait(timeout_s))
