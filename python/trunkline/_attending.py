@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from trunkline._native import Told
@@ -51,22 +51,23 @@ def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[
     Thread(run, name).start()
 
 
-def attend_questions(asked: Told, answer: Callable[..., None], name: str, threads: int) -> None:
+def attend_questions(
+    asked: Told, answer: Callable[..., None], name: str, threads: int, *, apart: Sequence[str] = ()
+) -> None:
     """Has `answer` called with each question, `(kind, *details)`, by one of so many threads; it must not raise.
 
-    Each kind has threads of its own: those of one whose answers take their time keep no other waiting.
+    Questions of the kinds `apart` have as many of their own: those that take their time keep no other waiting.
     """
-    pools: dict[str, Pool] = {}
+    pool = Pool(threads, name)
+    pools = {kind: Pool(threads, f"{name}-{kind}") for kind in apart}
 
     def look() -> None:
         for kind, *details in asked.read():
-            if kind not in pools:
-                pools[kind] = Pool(threads, f"{name}-{kind}")
             work: Callable[[], Any] = functools.partial(answer, kind, *details)
-            pools[kind].run(work)
+            pools.get(kind, pool).run(work)
 
     def end() -> None:
-        for pool in pools.values():
-            pool.end()
+        for one in (pool, *pools.values()):
+            one.end()
 
     attend(asked, look, f"{name}-questions", end)

@@ -74,16 +74,6 @@ _COMPARES = {
     ">=": "greater_equal",
 }
 
-# The same with its sides exchanged.
-_MIRRORED = {
-    "equal": "equal",
-    "not_equal": "not_equal",
-    "less": "greater",
-    "less_equal": "greater_equal",
-    "greater": "less",
-    "greater_equal": "less_equal",
-}
-
 # What a value out of a map of anything is read as, to be compared with such.
 _READ_AS = {"number": "double", "text": "string", "boolean": "boolean", "bytes": "binary", "time": "timestamp"}
 
@@ -224,10 +214,9 @@ class Binder:
 
     def _compared(self, tree: Any, how: str, one: Any, other: Any) -> _Term:
         left, right = self._term(one), self._term(other)
-        if left.read_as is not None and _is_large(right):
-            return _with_large(tree, _COMPARES[how], left.read_as, right)
-        if right.read_as is not None and _is_large(left):
-            return _with_large(tree, _MIRRORED[_COMPARES[how]], right.read_as, left)
+        for value, number in ((left, right), (right, left)):
+            if value.read_as is not None and _is_large(number):
+                return _with_large(tree, _COMPARES[how], left, right, value.read_as, number.literal)
         left, right = _like(right, left), _like(left, right)
         for term in (left, right):
             if term.read_as is not None:
@@ -354,15 +343,18 @@ def _is_large(term: _Term) -> bool:
     return isinstance(term.literal, int) and abs(term.literal) > _EXACT
 
 
-def _with_large(tree: Any, how: str, read_as: Callable[[str], _Term], large: _Term) -> _Term:
+def _with_large(tree: Any, how: str, left: _Term, right: _Term, read_as: Callable[[str], _Term], number: int) -> _Term:
     """A value out of a map of anything, compared with a whole number that may be no double: itself may be no BIGINT."""
     from pyarrow import compute
 
+    def compared(value: _Term, literal: _Term) -> _Term:
+        return _applied(tree, how, *(literal if term.read_as is None else value for term in (left, right)))
+
     if how in ("equal", "not_equal"):
-        return _applied(tree, how, read_as("json"), _literal(tree, "text", str(large.literal)))
-    exact, rough = read_as("bigint"), read_as("double")
-    exactly = _applied(tree, how, exact, large)
-    roughly = _applied(tree, how, rough, _literal(tree, "number", float(large.literal)))
+        return compared(read_as("json"), _literal(tree, "text", str(number)))
+    exact = read_as("bigint")
+    exactly = compared(exact, _literal(tree, "number", number))
+    roughly = compared(read_as("double"), _literal(tree, "number", float(number)))
     return _Term(
         tree,
         "boolean",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import logging
 import os
 import secrets
@@ -31,7 +30,7 @@ from trunkline._roles import AsyncRole, BlockingRole, Role
 from trunkline._text import counted
 from trunkline.cdt import _portal
 from trunkline.cdt._connection import Connection, Deliver, Happened
-from trunkline.cdt._pump import Pump
+from trunkline.cdt._pump import Pump, until
 from trunkline.cdt._tap import Tap, settings_of
 from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
 from trunkline.errors import (
@@ -42,7 +41,7 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
 )
 
-__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "connector", "need_name", "need_names", "until"]
+__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "connector", "need_name", "need_names"]
 
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 Result = TypeVar("Result")
@@ -129,16 +128,6 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
         tls=chosen["tls"],
     )
     return lambda deliver, happened: NatsConnection(servers, identity, name, deliver, happened)
-
-
-async def until(changed: asyncio.Event, ready: Callable[[], object], timeout_s: float | None) -> bool:
-    """Waits until something is so, whose changes are told; whether it is. Any number may wait, and 0 only looks."""
-    with suppress(builtins.TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            while not ready():
-                changed.clear()
-                await changed.wait()
-    return bool(ready())
 
 
 class Part(Role):

@@ -15,13 +15,23 @@ from trunkline.cdt._connection import Connection, Deliver, Happened
 from trunkline.cdt._tap import Tap
 from trunkline.errors import ClosedError, PeerLostError
 
-__all__ = ["Pump"]
+__all__ = ["Pump", "until"]
 
 _CLOSE_S = 5.0
 
 # What may wait to be sent; beyond it nothing is read, so that whoever asks feels it.
 _MOST_OUTPUTS = 10_000
 _MOST_OUTPUT_BYTES = 64 << 20
+
+
+async def until(changed: asyncio.Event, ready: Callable[[], object], timeout_s: float | None) -> bool:
+    """Waits until something is so, whose changes are told; whether it is. Any number may wait, and 0 only looks."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while not ready():
+                changed.clear()
+                await changed.wait()
+    return bool(ready())
 
 
 class Pump:
@@ -126,9 +136,7 @@ class Pump:
 
     async def wait(self, timeout_s: float | None) -> bool:
         """Waits until it is over; whether it is."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), timeout_s)
-        return self._ended.is_set()
+        return await until(self._ended, self._ended.is_set, timeout_s)
 
     def drain(self, grace_s: float) -> None:
         """Begins nothing more, and ends what was begun within `grace_s`, or earlier where that was said before."""

@@ -11,7 +11,8 @@ from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
-from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names, until
+from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
+from trunkline.cdt._pump import until
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
 from trunkline.cdt.target import CONTENT_TYPE
@@ -348,7 +349,10 @@ def _good(response: Any) -> Any:
 
 
 class Watch:
-    """Follows the configuration of an endpoint: an iterator, and a context manager that ends it. It also ends when it is garbage-collected."""
+    """Follows the configuration of an endpoint: an iterator, and a context manager that ends it.
+
+    It also ends when it is garbage-collected.
+    """
 
     def __init__(self, source: Source, app_version_name: str, endpoint_id: str) -> None:
         self._source = source

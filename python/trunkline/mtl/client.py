@@ -344,8 +344,8 @@ class Client(Asking, BlockingRole):
     """Logs in to a server, sends commands, and opens data connections to write and read contents.
 
     The login is complete when the constructor returns. Commands are sent one at a time (MTL-01); after a reply timed out, or
-    was no longer waited for, the next command uses a new connection (MTL-02). If the server asks for authentication again, or has lost the session, the
-    client logs in again by itself (MTL-15).
+    was no longer waited for, the next command uses a new connection (MTL-02). If the server asks for authentication again,
+    or has lost the session, the client logs in again by itself (MTL-15).
 
     Args:
         user: The user name; None if the server requires no login, or for a login by the key in ``curve``.

@@ -206,7 +206,7 @@ class Serving(AttendedRole):
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
         desk = Desk(native, self._authenticator, self._handlers, notices)
-        attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS)
+        attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS, apart=["login"])
         self._native = opened(native, self._options, notices)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trunkline._native.columns import column_kinds
 from trunkline.spark._engine import F
 from trunkline.spark.report.model import largest_first
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DECADE", "bucket", "errors", "rates", "spread"]
 
-# What is said of messages that decode: a value is more than its column holds.
-_EMPTIED = ("sequence_exceeds_bigint", "timestamp_exceeds_bigint", "tags_exceed_variant", "properties_exceed_variant")
+# What is said of messages that decode: a value is more than its column holds. Of one that is too large itself nothing is there.
+_EMPTIED = sorted({*column_kinds()} - {"message_too_large"})
 
 # Classes of times a decade, so that 1, 2 and 5 of a unit are where one begins.
 DECADE = 10

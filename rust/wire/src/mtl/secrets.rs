@@ -39,25 +39,15 @@ pub(crate) fn redacted(frames: &[Bytes]) -> Option<Frames> {
     }
     let mut shown: Option<Frames> = None;
     for (at, frame) in frames.iter().enumerate() {
-        let is_secret = at.checked_sub(1).is_some_and(|before| says_secrets(&frames[before]));
+        let before = at.checked_sub(1).map_or(&b""[..], |before| &frames[before]);
         // A lease may have gone astray.
         let is_lease = frame.len() >= BEFORE_LEASE && frame[0] == Kind::Lease as u8;
-        let is_login = at.checked_sub(1).is_some_and(|before| is_login(&frames[before]));
-        let other = if is_lease { Some(hidden_lease(frame)) } else { hidden_members(frame, is_secret, is_login) };
+        let other = if is_lease { Some(hidden_lease(frame)) } else { hidden_members(frame, before) };
         if let Some(other) = other {
             shown.get_or_insert_with(|| frames.iter().cloned().collect())[at] = other;
         }
     }
     shown
-}
-
-/// Whether what follows this frame tells secrets, if it is what it should be.
-fn says_secrets(name: &[u8]) -> bool {
-    is_login(name) || matches!(status(name), Some(202 | 402))
-}
-
-fn is_login(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"connection.authorize")
 }
 
 /// The same header with something in place of the lease and of what follows it; where there is none, with nothing after the sequence.
@@ -76,7 +66,10 @@ fn hidden_lease(header: &Bytes) -> Bytes {
     shown.freeze()
 }
 
-fn hidden_members(frame: &Bytes, is_secret: bool, is_login: bool) -> Option<Bytes> {
+/// The same without the secrets it tells, by what the frame before it says that it is.
+fn hidden_members(frame: &Bytes, name: &[u8]) -> Option<Bytes> {
+    let is_login = name.eq_ignore_ascii_case(b"connection.authorize");
+    let is_secret = is_login || matches!(status(name), Some(202 | 402));
     let hidden = || is_secret.then(|| Bytes::from_static(HIDDEN.as_bytes())).filter(|_| !frame.is_empty());
     if !is_secret && frame.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return None;
