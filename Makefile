@@ -68,7 +68,7 @@ $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 	touch $@
 
 python-test: $(DONE)/build peers ## The tests of the Python package, against live sockets, satellites and a live Spark
-	python -m pytest --quiet --numprocesses 2 --dist loadgroup
+	python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0
 
 requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
 	python tools/requirements.py
@@ -114,7 +114,7 @@ bench: $(DONE)/build peers ## Measure side by side with the rivals; write benche
 	python -m benches
 
 coverage: $(DONE)/build peers ## Measure what the tests reach, in Python and in Rust; see docs/coverage.md
-	python tools/coverage.py --numprocesses 2 --dist loadgroup
+	python tools/coverage.py --numprocesses 2 --dist loadgroup --max-worker-restart 0
 
 docs: $(DONE)/build ## Build the documentation into site/
 	mkdocs build --strict --quiet

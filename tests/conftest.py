@@ -8,6 +8,8 @@ from hypothesis import settings
 from peers.chirp import Peer
 from trunkline import cdtp
 
+pytest_plugins = ["peers.hanging"]
+
 # Under nohup it is ignored, and the commands that tests tell of a closed terminal would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -12,6 +12,7 @@ import zmq
 from peers import cdtp as wire
 from peers import dcp as packed
 from peers import mc0 as bus
+from peers.processes import Child
 from peers.waiting import until
 from trunkline import capture, cdtp, dcp
 from trunkline.errors import DecodeError, LocalProtocolError
@@ -301,7 +302,7 @@ def test_commands_take_no_more_memory_than_there_is_room_for(open_socket):
     def command(size):
         return [b"", b"Connection.Open", b'{"a": [' + b"0," * (size // 2 - 8) + b"0]}"]
 
-    with subprocess.Popen(
+    with Child(
         [sys.executable, "-W", "ignore", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         dealer = open_socket(zmq.DEALER, connect=process.stdout.readline().strip())

@@ -10,6 +10,7 @@ import zmq
 
 from peers import cdtp as wire
 from peers.mtl import Playing, answer
+from peers.processes import Child
 from peers.waiting import PATIENCE_S
 from trunkline import cdtp, dcp, mtl
 from trunkline.curve import Curve
@@ -143,7 +144,7 @@ except OSError as error:
 
 def test_the_command_line_has_it(open_socket):
     command = [sys.executable, "-m", "trunkline", "cdtp", "receive", "--bind", ANY, "--transport", "zeromq"]
-    with subprocess.Popen([*command, "--count", "1", "--json"], stdout=subprocess.PIPE, text=True) as process:
+    with Child([*command, "--count", "1", "--json"], stdout=subprocess.PIPE, text=True) as process:
         (endpoint,) = json.loads(process.stdout.readline())["endpoints"]
         open_socket(zmq.PUSH, connect=endpoint).send_multipart([wire.header_s(), b"x"])
         assert '"sender": "Det"' in process.stdout.read()

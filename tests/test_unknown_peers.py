@@ -14,6 +14,7 @@ import zmq
 
 from peers import cdtp as wire
 from peers import chirp
+from peers.processes import Child
 from peers.waiting import PATIENCE_S, until
 from trunkline import cdtp, dcp
 from trunkline.errors import LocalProtocolError
@@ -95,7 +96,7 @@ def test_silent_connections_leave_files_to_the_role_and_serve_who_is_in(tmp_path
             sys.stdin.read()
         """
         command = [sys.executable, "-c", script, *map(str, address(recorder.endpoints[0]))]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as strangers:
+        with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as strangers:
             assert strangers.stdout.readline() == "held\n"
             until(lambda: recorder.stats.turned_away > 0)
             before = time.process_time(), time.monotonic()
@@ -135,9 +136,7 @@ def test_long_names_take_as_much_as_short_ones(open_socket):
             print(len(names), max(map(len, names)), kept >> 20, flush=True)
     """
     command = [sys.executable, "-c", script]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "MALLOC_ARENA_MAX": "1"}
-    ) as process:
+    with Child(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "MALLOC_ARENA_MAX": "1"}) as process:
         push = open_socket(zmq.PUSH, connect=process.stdout.readline().strip())
         for number in range(400):
             name = b"%06d" % number + b"x" * 1_000_000

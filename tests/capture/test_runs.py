@@ -12,6 +12,7 @@ import zmq
 
 from peers import cdtp as wire
 from peers.cdtp import BOR, DAT, EOR
+from peers.processes import Child
 from trunkline import capture, cdtp
 from trunkline.errors import CaptureError
 
@@ -112,7 +113,7 @@ def test_runs_outlive_their_rows(record, tmp_path):
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 20_000])
 def test_a_killed_recorder_loses_no_run(tmp_path, open_socket, segment_bytes):
     arguments = [sys.executable, "-W", "ignore", SCRIPT, tmp_path, str(segment_bytes), "0"]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+    with Child(arguments, stdout=subprocess.PIPE, text=True) as process:
         push = open_socket(zmq.PUSH, connect=process.stdout.readline().strip())
         sent = 0
         for run in range(6):

@@ -9,6 +9,8 @@ import threading
 import time
 from contextlib import suppress
 
+from peers.processes import Child
+
 SCRIPT = """if True:
     import signal
     from trunkline.cli.output import Output
@@ -20,7 +22,7 @@ SCRIPT = """if True:
 
 
 def test_a_signal_takes_nothing_from_a_long_line():
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
+    with Child([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline()]
 
         def disturb():
@@ -54,7 +56,7 @@ def shown(stdout=None):
     main, terminal = os.openpty()
     command = [sys.executable, "-c", BESIDE_A_BAR]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    with subprocess.Popen(command, stdout=stdout or terminal, stderr=terminal, env=environment) as process:
+    with Child(command, stdout=stdout or terminal, stderr=terminal, env=environment) as process:
         os.close(terminal)
         text = b""
         with suppress(OSError):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from peers.mtl import ANY
+from peers.processes import Child
 from trunkline import capture, mtl
 from trunkline.errors import CaptureError, LeaseRefusedError
 from trunkline.mtl.users import Users
@@ -185,7 +186,7 @@ with mtl.Client(connect=sys.argv[1], user="ada", password="sesame", capture=sys.
 
 def test_a_client_that_is_killed_loses_nothing_durable(server, tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", WRITING, server.endpoints[0], str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with Child(command, stdout=subprocess.PIPE, text=True) as process:
         durable = [int(process.stdout.readline()) for _ in range(3)][-1]
         process.kill()
         durable = max([durable, *map(int, process.stdout.read().split())])

@@ -1,6 +1,19 @@
-"""What the system says of processes."""
+"""Processes that tests start, and what the system says of them."""
 
+from __future__ import annotations
+
+import subprocess
 from pathlib import Path
+from types import TracebackType
+
+
+class Child(subprocess.Popen):
+    """A process that a test talks to. It ends with a test that fails, which would wait for it, maybe for ever."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, at)
 
 
 def state(pid: int) -> str:
