@@ -70,6 +70,10 @@ class Server:
             self._process.wait(20)
             self._process = None
 
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def restart(self) -> None:
         self.stop(signal.SIGKILL)
         self.start()

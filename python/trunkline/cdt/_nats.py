@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import urlsplit
 
 from trunkline.cdt._connection import Deliver, Happened
+from trunkline.cdt._waits import cut_off, within
 from trunkline.errors import AuthenticationError, LocalProtocolError, PeerLostError
 
 if TYPE_CHECKING:
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Identity", "NatsConnection", "without_credentials"]
 
-# How long a first connection may take in all, and how long the server to say that it has everything.
+# How long a first connection may take in all, the server to say that it has everything, and a connection to end.
 _CONNECT_S = 5.0
 _FLUSH_S = 10.0
+_CLOSE_S = 1.0
+
+# How often a server is asked whether it is there, and how often it may leave that unanswered.
+_PING_S = 10.0
+_PINGS = 2
 
 # How long after a lost connection the next one is tried, at first.
 _RECONNECT_S = 0.25
@@ -85,8 +92,9 @@ def _guarded(deliver: Deliver) -> Client:
     """A client that no message puts out of action, and that hands over those of our subscriptions as they come.
 
     The parser of nats-py calls the first two for every message; what they raise would end its reading, and the connection would be
-    deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of that. The fourth encrypts only
-    where the server insists, and would send passwords in the clear where it does not.
+    deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of that. The fourth begins
+    a connection, and the fifth waits for ever until a server that reads nothing has been sent the rest of the last one. The sixth
+    encrypts only where the server insists, and would send passwords in the clear where it does not.
     """
     import nats.errors
     from nats.aio.client import PING_PROTO, Client
@@ -128,9 +136,24 @@ def _guarded(deliver: Deliver) -> Client:
                 return None
 
         async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
-            self._pongs.append(future or asyncio.get_running_loop().create_future())
+            pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            if future is None and not self.may_read.is_set():
+                # We do not read its answers: whether it reads is what the system looks at.
+                self._pings_outstanding = 0
+            elif future is not None:
+                # Whoever waits may have given up when it comes, which would raise where the client reads.
+                pong.add_done_callback(lambda _: None if future.done() else future.set_result(True))
+            self._pongs.append(pong)
             await self._send_command(PING_PROTO)
             await self._flush_pending()
+
+        async def _process_connect_init(self) -> None:
+            _limit(self)
+            await super()._process_connect_init()
+
+        async def _attempt_reconnect(self) -> None:
+            _abort(self)
+            await super()._attempt_reconnect()
 
         async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as nats-py has it
             await super()._process_info(info, initial_connection)
@@ -142,6 +165,27 @@ def _guarded(deliver: Deliver) -> Client:
                 info["tls_required"] = True
 
     return Guarded()
+
+
+def _abort(client: Any) -> None:
+    """Ends a connection at once: nats-py waits until all is written, for ever where the server reads nothing any more."""
+    writer = _writer(client)
+    if writer is not None:
+        writer.transport.abort()
+
+
+def _limit(client: Any) -> None:
+    """Has the system end a connection whose server takes nothing of what is sent, as one that hangs, or is cut off."""
+    writer, option = _writer(client), getattr(socket, "TCP_USER_TIMEOUT", None)
+    if writer is not None and option is not None:
+        given_ms = int(_PING_S * (_PINGS + 1) * 1000)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, given_ms)
+
+
+def _writer(client: Any) -> asyncio.StreamWriter | None:
+    """What a connection over TCP writes to."""
+    writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)  # noqa: SLF001 - it has no other name
+    return writer
 
 
 class NatsConnection:
@@ -202,6 +246,8 @@ class NatsConnection:
                 reconnected_cb=self._on_reconnected,
                 allow_reconnect=True,
                 connect_timeout=2,
+                ping_interval=_PING_S,
+                max_outstanding_pings=_PINGS,
                 reconnect_time_wait=_RECONNECT_S,
                 max_reconnect_attempts=-1,
                 **{name: value for name, value in who.items() if value is not None},
@@ -227,10 +273,9 @@ class NatsConnection:
             raise LocalProtocolError(message)
         self._was_open = True
 
-    async def _give_up(self, connecting: asyncio.Future[Any]) -> None:
-        connecting.cancel()
-        await asyncio.wait([connecting])
-        await asyncio.wait([asyncio.ensure_future(self._client.close())], timeout=1.0)
+    async def _give_up(self, connecting: asyncio.Task[Any]) -> None:
+        await cut_off(connecting)
+        await self._end()
 
     def _why(self, error: BaseException) -> Exception:
         where = ", ".join(without_credentials(server) for server in self._servers)
@@ -278,14 +323,25 @@ class NatsConnection:
             message = "there is no connection to a NATS server"
             raise PeerLostError(message)
         try:
-            await self._client.flush(_FLUSH_S)
+            await within(self._client.flush(_FLUSH_S), _FLUSH_S)
+        except TimeoutError:
+            message = f"the NATS server did not answer within {_FLUSH_S:g} s"
+            raise PeerLostError(message) from None
         except (nats.errors.Error, ValueError, OSError) as error:
             raise PeerLostError(str(error)) from error
 
     async def close(self) -> None:
         self.resume()
         if not self._client.is_closed:
-            await self._client.close()
+            await self._end()
+
+    async def _end(self) -> None:
+        """Ends it whatever the server does: nats-py would wait for one that reads nothing any more."""
+        try:
+            await within(self._client.close(), _CLOSE_S)
+        except Exception as error:  # noqa: BLE001 - there is nobody to tell, and what is left is ended below
+            logging.getLogger("trunkline.cdt").debug("a connection to NATS did not end by itself: %r", error)
+        _abort(self._client)
 
     async def _on_error(self, error: Exception) -> None:
         words = str(error)

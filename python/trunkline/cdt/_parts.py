@@ -30,8 +30,9 @@ from trunkline._roles import AsyncRole, BlockingRole, Role
 from trunkline._text import counted
 from trunkline.cdt import _portal
 from trunkline.cdt._connection import Connection, Deliver, Happened
-from trunkline.cdt._pump import Pump, until
+from trunkline.cdt._pump import Pump
 from trunkline.cdt._tap import Tap, settings_of
+from trunkline.cdt._waits import until
 from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
 from trunkline.errors import (
     AuthenticationError,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from trunkline._threads import Thread
+from trunkline.cdt._waits import cut_off
 from trunkline.errors import ClosedError, LocalProtocolError
 
 __all__ = ["call", "give_up", "loop", "opening"]
@@ -146,9 +147,6 @@ def give_up() -> None:
         return
 
     async def cancel() -> None:
-        for task in portal.opening:
-            task.cancel()
-        if portal.opening:
-            await asyncio.wait(portal.opening)
+        await asyncio.gather(*map(cut_off, portal.opening))
 
     asyncio.run_coroutine_threadsafe(cancel(), portal.loop).result()

@@ -13,25 +13,16 @@ from typing import Any
 from trunkline import _native
 from trunkline.cdt._connection import Connection, Deliver, Happened
 from trunkline.cdt._tap import Tap
+from trunkline.cdt._waits import cut_off, until, within
 from trunkline.errors import ClosedError, PeerLostError
 
-__all__ = ["Pump", "until"]
+__all__ = ["Pump"]
 
 _CLOSE_S = 5.0
 
-# What may wait to be sent; beyond it nothing is read, so that whoever asks feels it.
+# What may wait to be sent; beyond it nothing is read, and what is asked for waits, so that whoever asks feels it.
 _MOST_OUTPUTS = 10_000
 _MOST_OUTPUT_BYTES = 64 << 20
-
-
-async def until(changed: asyncio.Event, ready: Callable[[], object], timeout_s: float | None) -> bool:
-    """Waits until something is so, whose changes are told; whether it is. Any number may wait, and 0 only looks."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            while not ready():
-                changed.clear()
-                await changed.wait()
-    return bool(ready())
 
 
 class Pump:
@@ -63,6 +54,9 @@ class Pump:
         self._inbox: list[tuple[int, bytes, tuple[bytes, bytes, bytes]]] = []
         self._outputs: deque[Any] = deque()
         self._output_bytes = 0
+        # Whether there is too much that waits to be sent.
+        self.is_held_up = False
+        self._relieved = asyncio.Event()
         self._is_due = False
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -134,6 +128,10 @@ class Pump:
         self._driver.ask(self._now_ns(), verb, **given)
         self._soon()
 
+    async def room(self, timeout_s: float | None) -> bool:
+        """Waits until there is room for more to send, or it is over; false when the time is up."""
+        return await until(self._relieved, lambda: not self.is_held_up or self.closed, timeout_s)
+
     async def wait(self, timeout_s: float | None) -> bool:
         """Waits until it is over; whether it is."""
         return await until(self._ended, self._ended.is_set, timeout_s)
@@ -152,13 +150,15 @@ class Pump:
             await self._ended.wait()
         finally:
             self._ended.set()
+            self._relieved.set()
             if self._timer is not None:
                 self._timer.cancel()
             if self._sending is not None:
-                self._sending.cancel()
-                await asyncio.wait([self._sending])
-            with suppress(PeerLostError):
-                await self.connection.flush()
+                await cut_off(self._sending)
+            # A server that has not taken it by now is not asked about the rest.
+            if not self._outputs:
+                with suppress(PeerLostError, TimeoutError):
+                    await within(self.connection.flush(), _CLOSE_S)
             await self.connection.close()
 
     def _now_ns(self) -> int:
@@ -208,13 +208,18 @@ class Pump:
             self._tell(*event)
         if outputs:
             self._outputs.extend(outputs)
-            self._output_bytes += sum(len(one[3][2]) for one in outputs if type(one) is tuple)
-            if len(self._outputs) > _MOST_OUTPUTS or self._output_bytes > _MOST_OUTPUT_BYTES:
+            self._output_bytes += sum(map(_size, outputs))
+            if not self.is_held_up and self._is_full:
+                self.is_held_up = True
                 self.connection.pause()
             self._wake.set()
         self._plan(driver.timeout_ns)
         if driver.closed and not self._outputs:
             self._ended.set()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._outputs) > _MOST_OUTPUTS or self._output_bytes > _MOST_OUTPUT_BYTES
 
     def _plan(self, timeout_ns: int | None) -> None:
         if self._timer is not None:
@@ -227,16 +232,21 @@ class Pump:
         """Carries out what the machine wants, in its order; what it wants to know of is told once the server has it."""
         driver = self._driver
         assert driver is not None
-        while True:
+        # A cancellation may end no more than the wait of one message: see `cut_off`.
+        while not self._ended.is_set():
             await self._wake.wait()
             self._wake.clear()
             sent: list[tuple[int, int]] = []
-            while self._outputs:
-                told = await self._carry_out(self._outputs.popleft())
+            while self._outputs and not self._ended.is_set():
+                output = self._outputs.popleft()
+                self._output_bytes -= _size(output)
+                told = await self._carry_out(output)
                 if told is not None:
                     sent.append(told)
-            self._output_bytes = 0
-            self.connection.resume()
+                if self.is_held_up and not self._is_full:
+                    self.is_held_up = False
+                    self.connection.resume()
+                    self._relieved.set()
             if sent:
                 happening, reason = "sent", None
                 try:
@@ -273,3 +283,7 @@ class Pump:
                 await self.connection.unsubscribe(output["socket"])
             driver.handle_socket(self._now_ns(), output["socket"], "closed")
         return None
+
+
+def _size(output: Any) -> int:
+    return len(output[3][2]) if type(output) is tuple else 0

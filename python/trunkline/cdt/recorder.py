@@ -12,8 +12,8 @@ from trunkline._arguments import need_number, need_path, need_seconds
 from trunkline._native.cdt import fault
 from trunkline.cdt._connection import Happened
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector
-from trunkline.cdt._pump import until
 from trunkline.cdt._tap import Tap
+from trunkline.cdt._waits import until
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out

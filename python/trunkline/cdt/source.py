@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeAlias, Unpack
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
-from trunkline.cdt._pump import until
+from trunkline.cdt._waits import until
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
 from trunkline.cdt.target import CONTENT_TYPE
@@ -31,6 +31,9 @@ __all__ = ["AsyncSource", "AsyncWatch", "Confirm", "Pulling", "Source", "SourceS
 Confirm = Literal["stored", "applied"]
 
 _TIMEOUT_S = 3.0
+
+# What is left at least of the time for an answer where there was no room to ask at first: no time would be for ever.
+_LEAST_S = 0.001
 
 # The kind of message that each call sends, as a server names it that refuses it.
 _ASKED_BY = {"configrequest": "pull", "configpush": "push", "configupdated": "report"}
@@ -179,6 +182,12 @@ class Pulling(Part):
 
     async def _call(self, verb: str, **given: Any) -> tuple[str, Any]:
         pump = self._pump
+        if pump.is_held_up:
+            timeout_s, began = given.get("timeout_s"), pump.loop.time()
+            if not await pump.room(timeout_s):
+                return "timed_out", None
+            if timeout_s is not None:
+                given["timeout_s"] = max(timeout_s - (pump.loop.time() - began), _LEAST_S)
         call = self._number()
         future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
         self._calls[call] = verb, future

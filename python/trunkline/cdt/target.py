@@ -324,6 +324,11 @@ class Offering(Part):
             message = "the role is closed"
             raise ClosedError(message)
 
+    async def _room_to_announce(self) -> None:
+        """Waits until an announcement has room; refuses as above."""
+        await self._pump.room(None)
+        self._need_open()
+
     async def _keep(
         self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None, if_current: str | None
     ) -> Stored:
@@ -369,7 +374,7 @@ class Offering(Part):
             need_names(config_id=config_id)
         if if_current is not None:
             need_names(if_current=if_current)
-        self._need_open()
+        await self._room_to_announce()
         kept = bytes(content)
         storing = self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)
         return await self._told(app_version_name, endpoint_id, storing)
@@ -392,7 +397,7 @@ class Offering(Part):
 
     async def _rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
-        self._need_open()
+        await self._room_to_announce()
         return await self._told(app_version_name, endpoint_id, self._go_back(app_version_name, endpoint_id, config_id))
 
     @property

@@ -1,0 +1,55 @@
+"""How coroutines of CDT wait, and how what they wait for is ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+__all__ = ["cut_off", "until", "within"]
+
+Result = TypeVar("Result")
+
+# How long a task that is cancelled may take before it is cancelled again.
+_AGAIN_S = 0.1
+
+
+async def until(changed: asyncio.Event, ready: Callable[[], object], timeout_s: float | None) -> bool:
+    """Waits until something is so, whose changes are told; whether it is. Any number may wait, and 0 only looks."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while not ready():
+                changed.clear()
+                await changed.wait()
+    return bool(ready())
+
+
+async def within(what: Coroutine[Any, Any, Result], timeout_s: float) -> Result:
+    """Awaits something for so long.
+
+    Raises:
+        TimeoutError: It took longer, and is ended.
+    """
+    task = asyncio.ensure_future(what)
+    try:
+        await asyncio.wait([task], timeout=timeout_s)
+        if not task.done():
+            raise TimeoutError
+    finally:
+        await cut_off(task)
+    return task.result()
+
+
+async def cut_off(task: asyncio.Task[Any]) -> None:
+    """Cancels a task until it is over.
+
+    Once is not enough: nats-py takes a cancellation for itself here and there, and so does `asyncio.wait_for` of Python 3.11
+    if it comes together with what was waited for.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_AGAIN_S)
+    if not task.cancelled():
+        # Nobody else may ask for it, which asyncio would complain about.
+        task.exception()
