@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from trunkline._native import topic
 from trunkline._text import readable
 from trunkline._threads import Thread, survivable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
-__all__ = ["Dropped", "Notices", "log", "stop", "tell_ends", "unwatch", "watch"]
+__all__ = ["Dropped", "Notices", "log", "settle", "stop", "tell_ends", "unwatch", "watch"]
 
 Told = TypeVar("Told")
 
@@ -159,6 +159,9 @@ class _Watch:
             self._end()
 
 
+_Record: TypeAlias = tuple[logging.Logger, int, str, BaseException | None]
+
+
 class _Thread:
     """The one thread of a process that reads the notices of roles nobody reads, and writes every role's log."""
 
@@ -171,7 +174,7 @@ class _Thread:
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
         self._watched: dict[int, _Watch] = {}
-        self._records: deque[tuple[logging.Logger, int, str, BaseException | None]] = deque(maxlen=65_536)
+        self._records: deque[_Record | threading.Event] = deque(maxlen=65_536)
         self._wake: tuple[int, int] | None = None
         self._stopping = False
 
@@ -198,6 +201,15 @@ class _Thread:
         self._records.append((logger, level, text, error))
         if threading.current_thread() is not self._thread:
             self._notify()
+
+    def settle(self) -> None:
+        """Waits until what was logged so far is written; not for ever: whoever writes it may wait for this thread."""
+        if self._process != os.getpid() or self._thread is None or threading.current_thread() is self._thread:
+            return
+        written = threading.Event()
+        self._records.append(written)
+        self._notify()
+        written.wait(_PATIENCE_S)
 
     def stop(self) -> None:
         if self._process != os.getpid() or self._thread is None:
@@ -267,7 +279,11 @@ class _Thread:
 
     def _write(self) -> None:
         while self._records:
-            logger, level, text, error = self._records.popleft()
+            record = self._records.popleft()
+            if isinstance(record, threading.Event):
+                record.set()
+                continue
+            logger, level, text, error = record
             try:
                 logger.log(level, text, exc_info=error)
             except survivable():
@@ -279,5 +295,6 @@ _thread = _Thread()
 watch = _thread.watch
 unwatch = _thread.unwatch
 log = _thread.log
+settle = _thread.settle
 stop = _thread.stop
 tell_ends = _thread.tell_ends

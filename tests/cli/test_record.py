@@ -135,6 +135,8 @@ def test_a_signal_drains_what_has_arrived(start, push, tmp_path):
     # Once its context has ended, all of it is with the system, and so has arrived.
     push.socket.close(linger=-1)
     push.socket.context.term()
+    while not command.event("stats")["stats"]["received"]:
+        pass
     command.signal(signal.SIGTERM)
     rest, _ = command.end()
     stopped = json.loads(rest.splitlines()[-1])

@@ -146,6 +146,10 @@ class Output:
 
     def stopped(self, reason: Reason, stats: object, result: str = "") -> None:
         """Says that a role has ended; to people, in words, also what has come of it. That is the last that is said."""
+        # Not above: what only prints needs no role.
+        from trunkline._notices import settle
+
+        settle()
         tell_no_more()
         self.summary(reason, stats, "; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
 
