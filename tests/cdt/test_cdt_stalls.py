@@ -12,7 +12,7 @@ import pytest
 from peers import nats
 from peers.waiting import until
 from trunkline import ClosedError, PeerLostError, cdt
-from trunkline.cdt import _nats, _pump, _waits
+from trunkline.cdt import _client, _nats, _pump, _waits
 from trunkline.cdt._memory import MemoryConnection
 
 
@@ -105,7 +105,7 @@ def test_a_role_whose_server_hangs_closes_in_time(server, monkeypatch):
 
 
 def test_a_role_whose_server_hangs_goes_to_another(tmp_path, monkeypatch):
-    monkeypatch.setattr(_nats, "_PING_S", 0.3)
+    monkeypatch.setattr(_client, "PING_S", 0.3)
     with nats.server(tmp_path / "a") as one, nats.server(tmp_path / "b") as other:
         servers = {one.url: one, other.url: other}
         with (

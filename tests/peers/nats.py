@@ -19,6 +19,9 @@ from typing import Any
 from nats.aio.client import PING_PROTO, Client
 from nats.aio.msg import Msg
 
+from peers.processes import is_stopped
+from peers.waiting import until
+
 BINARY = shutil.which("nats-server", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 
@@ -73,6 +76,8 @@ class Server:
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            until(lambda: is_stopped(self._process.pid))
 
     def restart(self) -> None:
         self.stop(signal.SIGKILL)

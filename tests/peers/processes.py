@@ -18,10 +18,19 @@ class Child(subprocess.Popen):
 
 def state(pid: int) -> str:
     """What a process does, as ps has it: R, S, T for stopped, Z where only its number is left; nothing where that is not either."""
+    return _state(Path(f"/proc/{pid}"))
+
+
+def _state(task: Path) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has reached each of its threads, which takes a moment."""
+    return all(_state(task) == "T" for task in Path(f"/proc/{pid}/task").iterdir())
 
 
 def is_gone(pid: int) -> bool:

@@ -14,10 +14,12 @@ __all__ = [
     "ConfigUpdated",
     "_restore",
     "decode",
+    "deliveries",
     "encode",
     "fault",
     "is_token",
     "matches",
+    "publications",
     "told",
 ]
 
@@ -448,3 +450,30 @@ def is_token(text: str) -> bool:
 
 def told(subject: str) -> tuple[str | None, str | None, str | None, str | None]:
     """The kind of the messages of a subject, and the instance, the replica or the originator that it names."""
+
+def deliveries(
+    sent: bytes, numbers: dict[int, int]
+) -> tuple[list[tuple[int, bytes, tuple[bytes, bytes, bytes]]], int, int]:
+    """Takes messages of subscriptions off the start of what a NATS server has sent.
+
+    Args:
+        sent: What it has sent.
+        numbers: Our number of each of our subscriptions, by the server's.
+
+    Returns:
+        The messages, each as our number, subject, and reply subject, header block and body; how many bytes they took; and the
+        length, at least, of a message that has only begun, 0 where something else is next.
+    """
+
+def publications(
+    messages: list[tuple[int, int | None, bytes, tuple[bytes, bytes, bytes]]], most: int
+) -> tuple[list[bytes], list[int]]:
+    """Writes messages as a client publishes them.
+
+    Args:
+        messages: Each as socket, number, subject, and reply subject, header block and body.
+        most: The largest body that may be, in bytes.
+
+    Returns:
+        The pieces of what is to be sent, and the positions of messages that cannot be: too large, or of a bad subject.
+    """

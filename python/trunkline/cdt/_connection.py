@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-__all__ = ["Connection", "Deliver", "Happened"]
+__all__ = ["Connection", "Deliver", "Happened", "Heard", "Sent"]
 
-# A message: the number of its subscription, its subject, the reply subject, the header block and the body.
-Deliver: TypeAlias = Callable[[int, bytes, bytes, bytes, bytes], None]
+# A message that came: the number of its subscription, its subject, and the reply subject, the header block and the body.
+Heard: TypeAlias = tuple[int, bytes, tuple[bytes, bytes, bytes]]
+
+# One to send: the machine's socket, the number it goes by if its machine is to hear of it, and the same.
+Sent: TypeAlias = tuple[int, int | None, bytes, tuple[bytes, bytes, bytes]]
+
+# Hears of messages, in their order; it raises nothing, and may keep the list.
+Deliver: TypeAlias = Callable[[list[Heard]], None]
 
 # What became of the connection: "connected", "disconnected", "refused" or "failed", and where or why.
 Happened: TypeAlias = Callable[[str, str], None]
@@ -39,11 +45,18 @@ class Connection(Protocol):
     async def unsubscribe(self, number: int) -> None:
         """Ends all subscriptions of a number."""
 
-    async def publish(self, subject: str, reply_to: str, body: bytes) -> None:
-        """Sends a message.
+    @property
+    def is_full(self) -> bool:
+        """Whether what is sent now waits for the server."""
 
-        Raises:
-            PeerLostError: There is no connection, and no room for what waits for one.
+    async def room(self) -> None:
+        """Waits until that is over."""
+
+    def publish(self, messages: list[Sent]) -> dict[int, str]:
+        """Sends messages, in their order, at once or as soon as there is a connection again.
+
+        Returns:
+            The positions of those that are not sent, and why.
         """
 
     def pause(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trunkline._native.cdt import matches
-from trunkline.cdt._connection import Deliver, Happened
+from trunkline.cdt._connection import Deliver, Happened, Heard, Sent
 
 __all__ = ["MemoryConnection"]
 
@@ -108,8 +108,17 @@ class MemoryConnection:
     async def unsubscribe(self, number: int) -> None:
         self._server.remove(self._subscriptions.pop(number, ()))
 
-    async def publish(self, subject: str, reply_to: str, body: bytes) -> None:
-        self._server.publish(subject, reply_to, b"", body)
+    @property
+    def is_full(self) -> bool:
+        return False
+
+    async def room(self) -> None:
+        """There is always room."""
+
+    def publish(self, messages: list[Sent]) -> dict[int, str]:
+        for _, _, subject, (reply_to, _, body) in messages:
+            self._server.publish(subject.decode(), reply_to.decode(), b"", body)
+        return {}
 
     def pause(self) -> None:
         """What is sent here is here."""
@@ -130,12 +139,12 @@ class MemoryConnection:
         loop = self._loop
         if loop is None or loop.is_closed():
             return
-        given = (number, subject.encode(), reply_to.encode(), block, body)
+        heard: list[Heard] = [(number, subject.encode(), (reply_to.encode(), block, body))]
         try:
             is_here = asyncio.get_running_loop() is loop
         except RuntimeError:
             is_here = False
         if is_here:
-            loop.call_soon(self._deliver, *given)
+            loop.call_soon(self._deliver, heard)
         else:
-            loop.call_soon_threadsafe(self._deliver, *given)
+            loop.call_soon_threadsafe(self._deliver, heard)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import urlsplit
 
-from trunkline.cdt._connection import Deliver, Happened
+from trunkline._native.cdt import publications
+from trunkline.cdt import _client
+from trunkline.cdt._client import UNENCRYPTED, Guarded
+from trunkline.cdt._connection import Deliver, Happened, Sent
 from trunkline.cdt._waits import cut_off, within
 from trunkline.errors import AuthenticationError, LocalProtocolError, PeerLostError
 
@@ -26,20 +28,16 @@ _CONNECT_S = 5.0
 _FLUSH_S = 10.0
 _CLOSE_S = 1.0
 
-# How often a server is asked whether it is there, and how often it may leave that unanswered.
-_PING_S = 10.0
-_PINGS = 2
-
 # How long after a lost connection the next one is tried, at first.
 _RECONNECT_S = 0.25
 
 # Whatever else it is, nats-py takes it for the name of a machine, and looks for that.
 _SERVER = re.compile(r"(nats|tls|wss?)://.+|[^/]+:\d+")
 
+_UNFIT = "it is larger than the server takes, or its subject is none"
+
 # What every credentials file has.
 _CREDENTIALS = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
-
-_UNENCRYPTED = "the server does not encrypt: set up TLS there, or leave out tls and tls://"
 
 
 class Identity(TypedDict, total=False):
@@ -79,113 +77,7 @@ def _is_final(error: BaseException) -> bool:
     """Whether the two do not trust each other, which no other try will change."""
     words = str(error).lower()
     is_refused = "authorization" in words or "authentication" in words
-    return is_refused or words == _UNENCRYPTED.lower() or isinstance(error, ssl.SSLCertVerificationError)
-
-
-class _Headers(dict[str, str]):
-    """The headers of a message, and the block they were read from."""
-
-    block: bytes = b""
-
-
-def _guarded(deliver: Deliver) -> Client:
-    """A client that no message puts out of action, and that hands over those of our subscriptions as they come.
-
-    The parser of nats-py calls the first two for every message; what they raise would end its reading, and the connection would be
-    deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of that. The fourth begins
-    a connection, and the fifth waits for ever until a server that reads nothing has been sent the rest of the last one. The sixth
-    encrypts only where the server insists, and would send passwords in the clear where it does not.
-    """
-    import nats.errors
-    from nats.aio.client import PING_PROTO, Client
-
-    class Unencrypted(nats.errors.Error):
-        def __str__(self) -> str:
-            return _UNENCRYPTED
-
-    class Guarded(Client):
-        def __init__(self) -> None:
-            super().__init__()
-            self.taken: dict[int, int] = {}
-            self.may_read = asyncio.Event()
-            self.may_read.set()
-
-        async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-            if not self.may_read.is_set():
-                await self.may_read.wait()
-            if not headers:
-                return None
-            read = _Headers()
-            read.block = headers
-            try:
-                read.update(await super()._process_headers(headers) or {})
-            except Exception:  # noqa: BLE001 - whatever it is, it is the sender's
-                logging.getLogger("trunkline.cdt").debug("a header block of NATS that is none: %r", headers[:200])
-            return read
-
-        def _build_message(
-            self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-        ) -> Any:
-            number = self.taken.get(sid)
-            if number is not None:
-                deliver(number, subject, reply, headers.block if isinstance(headers, _Headers) else b"", data)
-                return None
-            try:
-                return super()._build_message(sid, subject, reply, data, headers)
-            except UnicodeDecodeError:
-                return None
-
-        async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
-            pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            if future is None and not self.may_read.is_set():
-                # We do not read its answers: whether it reads is what the system looks at.
-                self._pings_outstanding = 0
-            elif future is not None:
-                # Whoever waits may have given up when it comes, which would raise where the client reads.
-                pong.add_done_callback(lambda _: None if future.done() else future.set_result(True))
-            self._pongs.append(pong)
-            await self._send_command(PING_PROTO)
-            await self._flush_pending()
-
-        async def _process_connect_init(self) -> None:
-            _limit(self)
-            await super()._process_connect_init()
-
-        async def _attempt_reconnect(self) -> None:
-            _abort(self)
-            await super()._attempt_reconnect()
-
-        async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as nats-py has it
-            await super()._process_info(info, initial_connection)
-            server = self._current_server
-            is_wanted = "tls" in self.options or (server is not None and server.uri.scheme == "tls")
-            if initial_connection and is_wanted:
-                if not (info.get("tls_required") or info.get("tls_available")):
-                    raise Unencrypted
-                info["tls_required"] = True
-
-    return Guarded()
-
-
-def _abort(client: Any) -> None:
-    """Ends a connection at once: nats-py waits until all is written, for ever where the server reads nothing any more."""
-    writer = _writer(client)
-    if writer is not None:
-        writer.transport.abort()
-
-
-def _limit(client: Any) -> None:
-    """Has the system end a connection whose server takes nothing of what is sent, as one that hangs, or is cut off."""
-    writer, option = _writer(client), getattr(socket, "TCP_USER_TIMEOUT", None)
-    if writer is not None and option is not None:
-        given_ms = int(_PING_S * (_PINGS + 1) * 1000)
-        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, given_ms)
-
-
-def _writer(client: Any) -> asyncio.StreamWriter | None:
-    """What a connection over TCP writes to."""
-    writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)  # noqa: SLF001 - it has no other name
-    return writer
+    return is_refused or words == UNENCRYPTED.lower() or isinstance(error, ssl.SSLCertVerificationError)
 
 
 class NatsConnection:
@@ -198,7 +90,8 @@ class NatsConnection:
         self._identity = identity
         self._name = name
         self._happened = happened
-        self._client: Any = _guarded(deliver)
+        # nats-py says that it takes whole seconds, and takes others too.
+        self._client: Any = Guarded(deliver)
         self._subscriptions: dict[int, list[Any]] = {}
         self._was_open = False
         self._refused: Exception | None = None
@@ -246,8 +139,8 @@ class NatsConnection:
                 reconnected_cb=self._on_reconnected,
                 allow_reconnect=True,
                 connect_timeout=2,
-                ping_interval=_PING_S,
-                max_outstanding_pings=_PINGS,
+                ping_interval=_client.PING_S,
+                max_outstanding_pings=_client.PINGS,
                 reconnect_time_wait=_RECONNECT_S,
                 max_reconnect_attempts=-1,
                 **{name: value for name, value in who.items() if value is not None},
@@ -302,13 +195,31 @@ class NatsConnection:
             if not self._client.is_closed:
                 await subscription.unsubscribe()
 
-    async def publish(self, subject: str, reply_to: str, body: bytes) -> None:
-        import nats.errors
+    @property
+    def is_full(self) -> bool:
+        return bool(self._client.is_full)
 
-        try:
-            await self._client.publish(subject, body, reply=reply_to)
-        except nats.errors.Error as error:
-            raise PeerLostError(str(error)) from error
+    async def room(self) -> None:
+        await self._client.room()
+
+    def publish(self, messages: list[Sent]) -> dict[int, str]:
+        client = self._client
+        if client.is_closed:
+            return dict.fromkeys(range(len(messages)), "the connection is closed")
+        if client.is_connected:
+            pieces, refused = publications(messages, client.max_payload)
+            client.write(pieces)
+            return dict.fromkeys(refused, _UNFIT)
+        found: dict[int, str] = {}
+        for position, message in enumerate(messages):
+            pieces, refused = publications([message], client.max_payload)
+            if refused:
+                found[position] = _UNFIT
+            elif sum(map(len, pieces)) > client.spare_bytes:
+                found[position] = "there is no connection, and no room for what waits for one"
+            else:
+                client.write(pieces)
+        return found
 
     def pause(self) -> None:
         self._client.may_read.clear()
@@ -341,7 +252,7 @@ class NatsConnection:
             await within(self._client.close(), _CLOSE_S)
         except Exception as error:  # noqa: BLE001 - there is nobody to tell, and what is left is ended below
             logging.getLogger("trunkline.cdt").debug("a connection to NATS did not end by itself: %r", error)
-        _abort(self._client)
+        self._client.abort()
 
     async def _on_error(self, error: Exception) -> None:
         words = str(error)

@@ -9,7 +9,7 @@ import secrets
 import ssl
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Self, TypeAlias, TypeVar, get_args
 
@@ -61,10 +61,11 @@ DRAIN_S = 5.0
 def need_names(**names: object) -> None:
     """Refuses ids that are no text, or empty (CDT-16, CDT-17)."""
     for argument, name in names.items():
-        need_text(argument, name)
-        if not name:
-            message = f"{argument} is empty"
-            raise LocalProtocolError(message)
+        if type(name) is not str or not name:
+            need_text(argument, name)
+            if not name:
+                message = f"{argument} is empty"
+                raise LocalProtocolError(message)
 
 
 def need_name(argument: str, name: object) -> None:
@@ -187,10 +188,11 @@ class Part(Role):
         # A role that is collected is not to be kept by what works for it.
         whose = weakref.ref(self)
 
-        def tell(kind: str, *details: Any) -> None:
+        def tell(events: Iterable[tuple[Any, ...]]) -> None:
             role = whose()
             if role is not None:
-                role._tell(kind, *details)  # noqa: SLF001 - it is this very class
+                for event in events:
+                    role._tell(*event)  # noqa: SLF001 - it is this very class
 
         if self._chosen["capture"] is not None:
             self._tap = await asyncio.to_thread(Tap, self._chosen["capture"], self._capture_options, self._notices)
@@ -375,14 +377,14 @@ class AsyncPart(Part, AsyncRole):
             await self._start()
         return self
 
-    async def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Awaits something, in the loop it was opened in; refuses another."""
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Coroutine[Any, Any, Result]:
+        """Something to await, in the loop it was opened in; refuses another."""
         if self._native is None or asyncio.get_running_loop() is not self._native.loop:
             coroutine.close()
             self._opened()
             message = f"{self!r} is bound to the loop it was opened in"
             raise LocalProtocolError(message)
-        return await coroutine
+        return coroutine
 
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event; see the blocking class."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
 from trunkline import _native
-from trunkline.cdt._connection import Connection, Deliver, Happened
+from trunkline.cdt._connection import Connection, Deliver, Happened, Heard
 from trunkline.cdt._tap import Tap
 from trunkline.cdt._waits import cut_off, until, within
 from trunkline.errors import ClosedError, PeerLostError
@@ -24,6 +26,21 @@ _CLOSE_S = 5.0
 _MOST_OUTPUTS = 10_000
 _MOST_OUTPUT_BYTES = 64 << 20
 
+# What is given to the connection at one time: many small messages, or a few large ones.
+_BATCH_BYTES = 256 << 10
+
+
+# Those of this process: in the child of a fork they are over, since they go on in the parent.
+_pumps: weakref.WeakSet[Pump] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    for pump in _pumps:
+        pump.closed = True
+
+
+os.register_at_fork(after_in_child=_end_all)
+
 
 class Pump:
     """A machine of CDT, its connection, and the loop that both are in.
@@ -34,8 +51,12 @@ class Pump:
         kind: The kind of machine.
         settings: How it is set up.
         connect: Makes the connection.
-        tell: Hears of every event, `(kind, *details)`.
+        tell: Hears of events, each `(kind, *details)`.
         tap: Where messages are recorded, if they are.
+
+    Attributes:
+        closed: Whether it is over.
+        is_held_up: Whether too much waits to be sent.
     """
 
     def __init__(
@@ -43,7 +64,7 @@ class Pump:
         kind: str,
         settings: dict[str, Any],
         connect: Callable[[Deliver, Happened], Connection],
-        tell: Callable[..., None],
+        tell: Callable[[Iterable[tuple[Any, ...]]], None],
         tap: Tap | None,
     ) -> None:
         self._kind = kind
@@ -51,19 +72,23 @@ class Pump:
         self._tell = tell
         self._tap = tap
         self.connection = connect(self._deliver, self._happened)
-        self._inbox: list[tuple[int, bytes, tuple[bytes, bytes, bytes]]] = []
+        self._inbox: list[Heard] = []
         self._outputs: deque[Any] = deque()
         self._output_bytes = 0
-        # Whether there is too much that waits to be sent.
         self.is_held_up = False
         self._relieved = asyncio.Event()
+        # Whether something is waited for that is to be done before what waits to be sent.
+        self._is_waiting = False
+        # What was sent that the machine wants to hear of, by socket and number.
+        self._to_tell: list[tuple[int, int]] = []
         self._is_due = False
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._driver: _native.Driver | None = None
         self._sending: asyncio.Task[None] | None = None
+        self.closed = False
         self._ended = asyncio.Event()
-        self._process = os.getpid()
+        _pumps.add(self)
 
     async def open(self) -> None:
         """Connects and subscribes; once it returns, the server knows of every subscription.
@@ -82,8 +107,7 @@ class Pump:
         try:
             self._driver = _native.Driver(self._kind, settings, now_ns=self._now_ns(), seed=None)
             self._turn()
-            while self._outputs:
-                await self._carry_out(self._outputs.popleft())
+            await self._carry_out_all()
             await self.connection.flush()
         except BaseException:
             await self.connection.close()
@@ -103,11 +127,6 @@ class Pump:
     @property
     def _where(self) -> str | None:
         return ",".join(self.endpoints) or None
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is over; to the child of a fork it is, since it goes on in the parent."""
-        return self._ended.is_set() or self._process != os.getpid()
 
     def stats(self) -> dict[str, Any]:
         """Counters of the machine, by name."""
@@ -141,7 +160,7 @@ class Pump:
         if self._driver is not None:
             self._driver.handle_close(self._now_ns(), grace_s)
             self._soon()
-            self._loop.call_later(grace_s + _CLOSE_S, self._ended.set)
+            self._loop.call_later(grace_s + _CLOSE_S, self._end)
 
     async def close(self, grace_s: float) -> None:
         """Ends in order, once: what was begun is finished, for as long as `grace_s`."""
@@ -149,7 +168,7 @@ class Pump:
         try:
             await self._ended.wait()
         finally:
-            self._ended.set()
+            self._end()
             self._relieved.set()
             if self._timer is not None:
                 self._timer.cancel()
@@ -161,6 +180,10 @@ class Pump:
                     await within(self.connection.flush(), _CLOSE_S)
             await self.connection.close()
 
+    def _end(self) -> None:
+        self.closed = True
+        self._ended.set()
+
     def _now_ns(self) -> int:
         return int(self._loop.time() * 1e9)
 
@@ -168,20 +191,19 @@ class Pump:
         """Has the machine know what time it is for others: clocks are set, and drift."""
         driver.ask(self._now_ns(), "clock", unix_ms=time.time_ns() // 1_000_000)
 
-    def _deliver(self, number: int, subject: bytes, reply_to: bytes, block: bytes, body: bytes) -> None:
-        self._inbox.append((number, subject, (reply_to, block, body)))
-        if not self._is_due:
-            self._soon()
+    def _deliver(self, messages: list[Heard]) -> None:
+        self._inbox += messages
+        self._soon()
 
     def _happened(self, what: str, text: str) -> None:
-        if self._driver is None or self._ended.is_set():
+        if self._driver is None or self.closed:
             return
         if what in ("connected", "disconnected"):
             self._driver.handle_socket(self._now_ns(), 0, what, endpoint=text)
             if what == "connected":
                 self._driver.ask(self._now_ns(), "max_payload", bytes=self.connection.max_payload)
         else:
-            self._tell(what, text)
+            self._tell([(what, text)])
         self._soon()
 
     def _soon(self) -> None:
@@ -193,7 +215,7 @@ class Pump:
         """Hands over what came in, and takes what comes of it."""
         self._is_due = False
         driver = self._driver
-        if driver is None or self._ended.is_set():
+        if driver is None or self.closed:
             return
         inbox, self._inbox = self._inbox, []
         self._tell_time(driver)
@@ -202,51 +224,53 @@ class Pump:
         outputs, events, errors = driver.exchange(now_ns, inbox)
         if self._tap is not None and inbox:
             kinds, where = dict(errors), self._where
-            for at, (_, subject, (reply_to, block, body)) in enumerate(inbox):
-                self._tap.record("in", where, subject, (reply_to, block, body), kinds.get(at))
-        for event in events:
-            self._tell(*event)
+            for at, (_, subject, frames) in enumerate(inbox):
+                self._tap.record("in", where, subject, frames, kinds.get(at))
+        if events:
+            self._tell(events)
         if outputs:
             self._outputs.extend(outputs)
             self._output_bytes += sum(map(_size, outputs))
+            if not self._is_waiting:
+                self._post()
             if not self.is_held_up and self._is_full:
                 self.is_held_up = True
                 self.connection.pause()
-            self._wake.set()
+            if self._outputs or self._to_tell:
+                self._wake.set()
         self._plan(driver.timeout_ns)
         if driver.closed and not self._outputs:
-            self._ended.set()
+            self._end()
 
     @property
     def _is_full(self) -> bool:
         return len(self._outputs) > _MOST_OUTPUTS or self._output_bytes > _MOST_OUTPUT_BYTES
 
     def _plan(self, timeout_ns: int | None) -> None:
+        if timeout_ns is None:
+            return
+        at = timeout_ns / 1e9 + 1e-6
         if self._timer is not None:
+            if self._timer.when() <= at:
+                # It is looked at then, and planned anew.
+                return
             self._timer.cancel()
-            self._timer = None
-        if timeout_ns is not None:
-            self._timer = self._loop.call_at(timeout_ns / 1e9 + 1e-6, self._soon)
+        self._timer = self._loop.call_at(at, self._look_up)
+
+    def _look_up(self) -> None:
+        self._timer = None
+        self._soon()
 
     async def _send(self) -> None:
         """Carries out what the machine wants, in its order; what it wants to know of is told once the server has it."""
         driver = self._driver
         assert driver is not None
         # A cancellation may end no more than the wait of one message: see `cut_off`.
-        while not self._ended.is_set():
+        while not self.closed:
             await self._wake.wait()
             self._wake.clear()
-            sent: list[tuple[int, int]] = []
-            while self._outputs and not self._ended.is_set():
-                output = self._outputs.popleft()
-                self._output_bytes -= _size(output)
-                told = await self._carry_out(output)
-                if told is not None:
-                    sent.append(told)
-                if self.is_held_up and not self._is_full:
-                    self.is_held_up = False
-                    self.connection.resume()
-                    self._relieved.set()
+            await self._carry_out_all()
+            sent, self._to_tell = self._to_tell, []
             if sent:
                 happening, reason = "sent", None
                 try:
@@ -257,23 +281,61 @@ class Pump:
                     driver.handle_socket(self._now_ns(), socket, happening, send=number, reason=reason)
             self._soon()
 
-    async def _carry_out(self, output: Any) -> tuple[int, int] | None:
-        """Does one thing; gives socket and number of what the machine wants to hear of."""
+    async def _carry_out_all(self) -> None:
+        self._is_waiting = True
+        try:
+            while self._outputs and not self.closed:
+                if type(self._outputs[0]) is not tuple:
+                    await self._carry_out(self._outputs.popleft())
+                elif not self._post():
+                    await self.connection.room()
+        finally:
+            self._is_waiting = False
+
+    def _post(self) -> bool:
+        """Sends the messages that stand first, as far as the connection takes them; whether it takes more."""
+        while self._outputs and not self.connection.is_full:
+            size, messages = 0, []
+            for output in takewhile(_is_message, self._outputs):
+                messages.append(output)
+                size += _size(output)
+                if size > _BATCH_BYTES:
+                    break
+            if not messages:
+                break
+            for _ in messages:
+                self._outputs.popleft()
+            self._output_bytes -= size
+            self._publish(messages)
+        if self.is_held_up and not self._is_full:
+            self.is_held_up = False
+            self.connection.resume()
+            self._relieved.set()
+        return not self.connection.is_full
+
+    def _publish(self, messages: list[Any]) -> None:
         driver = self._driver
         assert driver is not None
-        if type(output) is tuple:
-            socket, number, to, frames = output
-            reply_to, _, body = frames
-            try:
-                await self.connection.publish(to.decode(), reply_to.decode(), body)
-            except Exception as error:  # noqa: BLE001 - whatever it is, what comes after is to be sent
-                self._tell("failed", str(error))
+        unsent = self.connection.publish(messages)
+        if unsent:
+            self._tell([("failed", why) for why in set(unsent.values())])
+        if self._tap is None and not unsent and all(number is None for _, number, _, _ in messages):
+            return
+        for position, (socket, number, to, frames) in enumerate(messages):
+            if position in unsent:
                 if number is not None:
                     driver.handle_socket(self._now_ns(), socket, "unsent", send=number, reason="unreachable")
-                return None
+                    self._soon()
+                continue
             if self._tap is not None:
                 self._tap.record("out", self._where, to, frames, None)
-            return None if number is None else (socket, number)
+            if number is not None:
+                self._to_tell.append((socket, number))
+
+    async def _carry_out(self, output: dict[str, Any]) -> None:
+        """Opens or closes what the machine wants to listen to."""
+        driver = self._driver
+        assert driver is not None
         if output["output"] == "open":
             for bound in output["bind"]:
                 subject, _, queue = bound.partition(" ")
@@ -282,7 +344,10 @@ class Pump:
             with suppress(Exception):
                 await self.connection.unsubscribe(output["socket"])
             driver.handle_socket(self._now_ns(), output["socket"], "closed")
-        return None
+
+
+def _is_message(output: Any) -> bool:
+    return type(output) is tuple
 
 
 def _size(output: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack
 
 from trunkline._arguments import need_number, need_path, need_seconds
 from trunkline._native.cdt import fault
-from trunkline.cdt._connection import Happened
+from trunkline.cdt._connection import Happened, Heard
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector
 from trunkline.cdt._tap import Tap
 from trunkline.cdt._waits import until
@@ -84,19 +84,21 @@ class _Ear:
             await self.close(0.0)
             raise
 
-    def _deliver(self, _number: int, subject: bytes, reply_to: bytes, block: bytes, body: bytes) -> None:
-        if self.done.is_set():
-            return
-        chosen = self._chosen
-        topic = subject.decode(errors="replace")
-        error = fault(topic, body, chosen["codec"], chosen["bytes_encoding"], chosen["strict"])
-        self.tap.record("in", ",".join(self.endpoints) or None, subject, (reply_to, block, body), error)
-        self.received += 1
-        self.bytes += len(body)
-        if error is not None:
-            self.errors[error] = self.errors.get(error, 0) + 1
-        if self.received == self._limit:
-            self.done.set()
+    def _deliver(self, messages: list[Heard]) -> None:
+        chosen, where = self._chosen, ",".join(self.endpoints) or None
+        for _, subject, frames in messages:
+            if self.done.is_set():
+                return
+            *_, body = frames
+            topic = subject.decode(errors="replace")
+            error = fault(topic, body, chosen["codec"], chosen["bytes_encoding"], chosen["strict"])
+            self.tap.record("in", where, subject, frames, error)
+            self.received += 1
+            self.bytes += len(body)
+            if error is not None:
+                self.errors[error] = self.errors.get(error, 0) + 1
+            if self.received == self._limit:
+                self.done.set()
 
     def drain(self, _grace_s: float) -> None:
         """There is nothing to wait for."""

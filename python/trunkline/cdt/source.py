@@ -189,17 +189,16 @@ class Pulling(Part):
             if timeout_s is not None:
                 given["timeout_s"] = max(timeout_s - (pump.loop.time() - began), _LEAST_S)
         call = self._number()
+        pump.ask(verb, call=call, **given)
         future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
         self._calls[call] = verb, future
         try:
-            pump.ask(verb, call=call, **given)
             return await future
         except asyncio.CancelledError:
+            self._calls.pop(call, None)
             if not pump.closed:
                 pump.ask("cancel", call=call)
             raise
-        finally:
-            self._calls.pop(call, None)
 
     def _failed(self, how: str, timeout_s: float | None) -> Exception:
         if how == "no_target":

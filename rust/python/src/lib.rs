@@ -74,7 +74,7 @@ mod _native {
         #[pymodule_export]
         use crate::cdt::{
             PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse,
-            PyConfigUpdated, decode, encode, fault, is_token, matches, restore, told,
+            PyConfigUpdated, decode, deliveries, encode, fault, is_token, matches, publications, restore, told,
         };
     }
 

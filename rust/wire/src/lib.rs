@@ -20,6 +20,7 @@ pub mod mc0;
 pub mod msgpack;
 pub mod mtl;
 mod names;
+pub mod nats;
 mod pattern;
 mod protocol;
 pub mod question;

@@ -3,12 +3,14 @@
 mod driven;
 mod held;
 mod message;
+mod nats;
 
 pub(crate) use driven::{source_machine, target_machine};
 pub(crate) use message::{
     PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse, PyConfigUpdated,
     decode, encode, recorded, restore,
 };
+pub(crate) use nats::{deliveries, publications};
 
 use pyo3::prelude::*;
 use trunkline_wire::cdt::{Settings, decode as decode_body, subject};
