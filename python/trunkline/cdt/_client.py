@@ -23,6 +23,9 @@ __all__ = ["PINGS", "PING_S", "UNENCRYPTED", "Guarded"]
 PING_S = 10.0
 PINGS = 2
 
+# What is read from the system before it is looked at; at most twice that.
+_READ_BYTES = 256 << 10
+
 UNENCRYPTED = "the server does not encrypt: set up TLS there, or leave out tls and tls://"
 
 
@@ -151,7 +154,10 @@ class Guarded(Client):
             self.writer.transport.abort()
 
     def _set_limits(self) -> None:
-        """Has the system end a connection whose server takes nothing of what is sent, as one that hangs, or is cut off."""
+        """Sets how much is read ahead, and has the system end a connection whose server reads nothing of what is sent."""
+        reader = getattr(self._transport, "_io_reader", None)
+        if reader is not None:
+            reader._limit = _READ_BYTES  # noqa: SLF001 - it has no other name
         option = getattr(socket, "TCP_USER_TIMEOUT", None)
         if self.writer is not None and option is not None:
             given_ms = int(PING_S * (PINGS + 1) * 1000)

@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, Self, TypeAlias, TypeVar, get_args
 
 from trunkline._arguments import (
@@ -374,12 +375,22 @@ class AsyncPart(Part, AsyncRole):
 
     async def __aenter__(self) -> Self:
         if self._native is None:
+            self._thread = get_ident()
             await self._start()
         return self
 
+    @property
+    def _is_at_home(self) -> bool:
+        """Whether the loop that runs here is the one it was opened in."""
+        loop = self._native.loop
+        # `get_running_loop` of Python 3.11 asks the system which process this is, which takes as long as a message.
+        if get_ident() == self._thread and asyncio.current_task(loop) is not None:
+            return True
+        return asyncio.get_running_loop() is loop
+
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Coroutine[Any, Any, Result]:
         """Something to await, in the loop it was opened in; refuses another."""
-        if self._native is None or asyncio.get_running_loop() is not self._native.loop:
+        if self._native is None or not self._is_at_home:
             coroutine.close()
             self._opened()
             message = f"{self!r} is bound to the loop it was opened in"

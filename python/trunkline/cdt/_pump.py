@@ -81,7 +81,9 @@ class Pump:
         self._is_waiting = False
         # What was sent that the machine wants to hear of, by socket and number.
         self._to_tell: list[tuple[int, int]] = []
+        # Whether there is to be a turn, and whether one is being made.
         self._is_due = False
+        self._is_turning = False
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._driver: _native.Driver | None = None
@@ -209,7 +211,8 @@ class Pump:
     def _soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._turn)
+            if not self._is_turning:
+                self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """Hands over what came in, and takes what comes of it."""
@@ -217,30 +220,43 @@ class Pump:
         driver = self._driver
         if driver is None or self.closed:
             return
+        self._is_turning = True
+        try:
+            self._tell_time(driver)
+            driver.handle_timeout(self._now_ns())
+            self._exchange(driver)
+            if self._is_due:
+                # What it was asked for on the way need not wait for the next round of the loop.
+                self._is_due = False
+                self._exchange(driver)
+        finally:
+            self._is_turning = False
+            if self._is_due:
+                self._loop.call_soon(self._turn)
+        self._plan(driver.timeout_ns)
+        if driver.closed and not self._outputs:
+            self._end()
+
+    def _exchange(self, driver: _native.Driver) -> None:
         inbox, self._inbox = self._inbox, []
-        self._tell_time(driver)
-        now_ns = self._now_ns()
-        driver.handle_timeout(now_ns)
-        outputs, events, errors = driver.exchange(now_ns, inbox)
+        outputs, events, errors = driver.exchange(self._now_ns(), inbox)
         if self._tap is not None and inbox:
             kinds, where = dict(errors), self._where
             for at, (_, subject, frames) in enumerate(inbox):
                 self._tap.record("in", where, subject, frames, kinds.get(at))
         if events:
             self._tell(events)
-        if outputs:
-            self._outputs.extend(outputs)
-            self._output_bytes += sum(map(_size, outputs))
-            if not self._is_waiting:
-                self._post()
-            if not self.is_held_up and self._is_full:
-                self.is_held_up = True
-                self.connection.pause()
-            if self._outputs or self._to_tell:
-                self._wake.set()
-        self._plan(driver.timeout_ns)
-        if driver.closed and not self._outputs:
-            self._end()
+        if not outputs:
+            return
+        self._outputs.extend(outputs)
+        self._output_bytes += sum(map(_size, outputs))
+        if not self._is_waiting:
+            self._post()
+        if not self.is_held_up and self._is_full:
+            self.is_held_up = True
+            self.connection.pause()
+        if self._outputs or self._to_tell:
+            self._wake.set()
 
     @property
     def _is_full(self) -> bool:
