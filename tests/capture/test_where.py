@@ -124,6 +124,9 @@ def test_sequences_of_mtl_have_64_bits(tmp_path):
 def test_it_holds_of_records_one_by_one(recorded):
     found = recorded.decode("cdtp", selection=Selection(where="sequence in (7, 9) and sender = 'c'")).read_all()
     assert found["sequence"].to_pylist() == [7, 9]
+    selection = Selection(where="sequence in (7, 9) or type = 'BOR'")
+    assert [(row["seq"], chosen) for row, chosen in recorded.chosen(selection)] == [(0, {0}), (6, {0}), (12, {0, 2})]
+    assert [(row["seq"], chosen) for row, chosen in recorded.chosen(Selection(sender="c"))] == [(12, None)]
 
 
 def test_it_goes_with_everything_else_that_is_selected(recorded):

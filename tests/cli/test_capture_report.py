@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from peers.cdtp import BOR, EOR, batch
 from peers.commands import besides_progress, release
 from peers.recorded import write
 
@@ -28,6 +29,52 @@ def test_a_report_of_what_is_selected(run, recorded, tmp_path):
     out, _ = run("capture", "report", recorded, "one.html", "--where", "type = 'DAT' and sender like 'D.t%'", "--json")
     assert json.loads(out)["rows"] == 2
     assert "D.one" not in (tmp_path / "one.html").read_text()
+
+
+def test_a_report_replaces_a_report_and_nothing_else(run, recorded, tmp_path):
+    precious = tmp_path / "precious.txt"
+    precious.write_text("precious")
+    _, err = run("capture", "report", recorded, "precious.txt", returncode=1)
+    assert "--overwrite" in err
+    assert precious.read_text() == "precious"
+    run("capture", "report", recorded, "precious.txt", "--overwrite")
+    run("capture", "report", recorded, "precious.txt")
+    assert precious.read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.fixture
+def in_batches(run, tmp_path):
+    """A run of CDTP2, whose data are two messages of three records each."""
+    frames = [[batch([0], BOR)], [batch([1, 2, 3])], [batch([4, 5, 6])], [batch([7], EOR)]]
+    write(tmp_path / "batches.jsonl", frames, step_ns=10**9)
+    run("capture", "import", "batches.jsonl", "--capture", "batches")
+    return "batches"
+
+
+def test_what_is_selected_of_a_message_of_several_records(run, in_batches):
+    where = ("--where", "sequence in (2, 5)")
+    out, _ = run("capture", "cat", in_batches, *where, "--format", "{sequence}")
+    assert out == "2\n5\n"
+    out, _ = run("capture", "cat", in_batches, "--type", "DAT", "--head", 2, "--format", "{sequence}")
+    assert out == "1\n2\n"
+    out, _ = run("capture", "cat", in_batches, "--tail", 3, "--format", "{type} {sequence}")
+    assert out == "DAT 5\nDAT 6\nEOR 7\n"
+    out, _ = run("capture", "cat", in_batches, *where, "--json")
+    rows = list(map(json.loads, out.splitlines()))
+    assert [[message["sequence"] for message in row["messages"]] for row in rows] == [[2], [5]]
+    out, _ = run("capture", "export", in_batches, "some.h5", *where, "--json")
+    assert json.loads(out)["rows"] == 2
+
+
+@pytest.mark.parametrize("chosen", ["--type=DAT", "--where=sequence in (2, 5)", "--since=1970-01-01T00:00:01"])
+def test_a_part_of_a_run_is_no_bad_run(run, in_batches, tmp_path, chosen):
+    run("capture", "report", in_batches, "whole.html")
+    assert "GOOD" in (tmp_path / "whole.html").read_text()
+    run("capture", "report", in_batches, "part.html", chosen)
+    page = (tmp_path / "part.html").read_text()
+    assert "Bad runs" not in page
+    assert ("Missing" in page) == chosen.startswith("--since")
+    assert "cannot be told from" in page
 
 
 def test_a_report_that_cannot_be_made(run, recorded, tmp_path):

@@ -8,7 +8,12 @@ import msgpack
 import pytest
 import reference as wire
 
-from trunkline import spark
+from peers.cdtp import batch
+from trunkline import capture, spark
+from trunkline.capture.selecting import of_records
+from trunkline.cli.sparking import selected
+from trunkline.spark.report import make
+from trunkline.spark.report.model import Scope
 
 S = 10**9
 START = 1_795_251_125 * S  # 2026-11-21 08:52:05
@@ -102,3 +107,18 @@ def test_of_many_senders_some_have_a_row(captured, reported):
     plot = report.path.read_text().partition('id="timeline"')[2].partition("</figure>")[0]
     assert re.findall(r"<title>(s\d\d), run 1: ", plot) == [f"s{at:02}" for at in range(24)]
     assert "24 of 30 runs, of the 24 senders with most messages" in plot
+
+
+def test_a_report_of_some_records_counts_these_alone(session, captured):
+    path = captured((0, batch([1, 2, 3])), (S, batch([4, 5, 6])))
+    selection = capture.Selection(where="sequence in (2, 5, 6)")
+    rows = session.read.parquet(str(path))
+    with selected(path, selection) as keep, selected(path, of_records(selection), "cdtp") as keep_records:
+        by_spark = make(keep(rows), path.parent / "a.html", "some", Scope.of(selection, keep_records))
+    by_duckdb = capture.report(path, path.parent / "b.html", name="some", selection=selection)
+    for found in (by_spark, by_duckdb):
+        section = found.sections["cdtp"]
+        (sender,) = section.senders
+        assert (sender.messages, sender.bytes, sender.missing) == (3, 15, None)
+        assert section.runs == ()
+        assert sum(sum(times.values()) for times in section.counts.rates.values()) == 3

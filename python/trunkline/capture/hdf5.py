@@ -78,13 +78,14 @@ def write(
     import h5py
 
     capture = reading.open(path)
-    rows = capture.rows(dataclasses.replace(selection or Selection(), protocol="cdtp"))
+    rows = capture.chosen(dataclasses.replace(selection or Selection(), protocol="cdtp"))
     messages = bad = 0
     with h5py.File(out, "w", libver="v110") as file, _Run(file, capture.runs()) as run:
-        for row in rows:
+        for row, chosen in rows:
             try:
-                found = _native.decode("cdtp", of_row(row), row["topic"])
-                assert found is not None
+                decoded = _native.decode("cdtp", of_row(row), row["topic"])
+                assert decoded is not None
+                found = [message for at, message in enumerate(decoded) if chosen is None or at in chosen]
                 run.add(row, found)
             except DecodeError:
                 bad += 1

@@ -161,14 +161,33 @@ class Capture:
         """The rows, oldest first, each a dict of its columns; needs no pyarrow.
 
         Args:
-            selection: Which rows; all if None.
+            selection: Which rows: those with any selected message; all if None.
             first_seq: The number of the first row to return.
 
         Raises:
             LocalProtocolError: There is no such run.
         """
+        return (row for row, _ in self.chosen(selection, first_seq=first_seq))
+
+    def chosen(
+        self, selection: Selection | None = None, *, first_seq: int = 0
+    ) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
+        """The rows as `rows` has them, each with the positions of those of its messages that are selected.
+
+        A CDTP2 message is one row and may hold several messages, of which a condition may select some.
+
+        Args:
+            selection: Which rows; all if None.
+            first_seq: The number of the first row to return.
+
+        Returns:
+            Rows with positions from 0 on; None for all messages of a row.
+
+        Raises:
+            LocalProtocolError: There is no such run.
+        """
         selected = (selection or Selection()).of(self, first_seq)
-        return selected.rows(self._native.rows(selected.native))
+        return selected.messages(self._native.rows(selected.native))
 
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""

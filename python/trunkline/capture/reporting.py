@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from trunkline._extras import needs
 from trunkline.capture import reading
-from trunkline.capture.selecting import Selection, wanted
+from trunkline.capture.selecting import Selection, of_records, wanted
 from trunkline.errors import CaptureError, LocalProtocolError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from trunkline.spark._duckdb.session import Session
     from trunkline.spark.report import Report
 
 __all__ = ["report"]
@@ -55,20 +56,31 @@ def report(
 
     from trunkline.spark import _engine
     from trunkline.spark.report import checked, make
+    from trunkline.spark.report.model import Scope
 
     out, opened = checked(out_html), reading.open(capture)
     try:
         with _engine.here(memory, on_progress) as session:
-            rows = session.read(opened)
+            rows, scope = session.read(opened), Scope()
             if selection is not None:
                 rows = rows.join(session.frame_of(*wanted(opened, selection)), ["seq"], "left_semi")
-            return make(cast("DataFrame", rows), out, name or os.fspath(capture))
+                scope = Scope.of(selection, _keeping_records(session, opened, selection))
+            return make(cast("DataFrame", rows), out, name or os.fspath(capture), scope)
     except duckdb.OutOfMemoryException as error:
         message = f"{memory} of memory, and what there is of {tempfile.gettempdir()}, do not do: {_said(error)}"
         raise LocalProtocolError(message) from error
     except duckdb.Error as error:
         message = f"{os.fspath(capture)}: {_said(error)}; trunkline capture verify says more"
         raise CaptureError(message) from error
+
+
+def _keeping_records(session: Session, opened: reading.Capture, selection: Selection) -> Any:
+    """What keeps the messages of CDTP that are selected; None where whole rows are."""
+    records = of_records(selection)
+    if records is None:
+        return None
+    found = session.frame_of(*wanted(opened, records, ("seq", "record")))
+    return lambda table: table.join(found, ["seq", "record"], "left_semi")
 
 
 def _said(error: Exception) -> str:

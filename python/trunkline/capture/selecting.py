@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trunkline import _native as _codec
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trunkline.capture.reading import Capture
     from trunkline.capture.where import Condition, Where
 
-__all__ = ["Selected", "Selection", "wanted"]
+__all__ = ["Selected", "Selection", "of_records", "wanted"]
 
 # What each protocol calls the kind of a message, as a column.
 _KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
@@ -150,15 +150,15 @@ class Selected:
         self._is_told_by_rows = selection.sender is None and selection.type is None and spans is None
         self._where = selection.condition()
 
-    def rows(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Those of the rows the capture gives that are wanted."""
+    def messages(self, rows: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
+        """Those of the rows the capture gives that are wanted, and which of the messages of each; None is all of them."""
         if not self._is_told_by_rows:
             rows = filter(self._has, rows)
         if self._where is None:
-            return rows
-        from trunkline.capture.where import wanted_rows
+            return ((row, None) for row in rows)
+        from trunkline.capture.where import wanted_messages
 
-        return wanted_rows({protocol: self._where.of(protocol) for protocol in self._where.protocols}, rows)
+        return wanted_messages({protocol: self._where.of(protocol) for protocol in self._where.protocols}, rows)
 
     def condition(self, protocol: str, **options: Any) -> Condition | None:
         """What `Selection.where` says of a protocol decoded with these options; None where it says nothing."""
@@ -205,6 +205,14 @@ class Selected:
             return batch.filter(functools.reduce(compute.or_, masks))
 
         return keep
+
+
+def of_records(selection: Selection) -> Selection | None:
+    """What a selection says of single messages of CDTP, of which a row may hold several; None where it says nothing of them."""
+    condition = selection.condition()
+    if condition is None or "cdtp" not in condition.protocols or selection.spoken not in (None, "cdtp"):
+        return None
+    return replace(selection, protocol="cdtp")
 
 
 def wanted(

@@ -6,8 +6,10 @@ true nor false, and is not selected.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from trunkline import columns
@@ -129,21 +131,28 @@ class Condition:
         return decode_some
 
 
-def wanted_rows(conditions: Mapping[str, Condition], rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The rows that have a message of which the condition of its protocol holds."""
+def wanted_messages(
+    conditions: Mapping[str, Condition], rows: Iterator[dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], frozenset[int]]]:
+    """The rows that have a message of which the condition of its protocol holds, and which of its messages these are."""
     import pyarrow as pa
 
     from trunkline._native import capture as _native
 
     for some in _batched(rows):
-        wanted: set[int] = set()
+        wanted: dict[int, set[int]] = {}
         for protocol, condition in conditions.items():
             places = [at for at, row in enumerate(some) if row["protocol"] == protocol]
             schema = pa.schema([column for column in _native.schema() if column.name in condition.needs])
             batch = pa.RecordBatch.from_pylist([some[at] for at in places], schema)
             row, is_so = condition.holds(batch)
-            wanted.update(places[at] for at in row.filter(is_so).to_pylist())
-        yield from (some[at] for at in sorted(wanted))
+            for at, messages in itertools.groupby(
+                zip(row.to_pylist(), is_so.to_pylist(), strict=True), key=itemgetter(0)
+            ):
+                chosen = {number for number, (_, is_chosen) in enumerate(messages) if is_chosen}
+                if chosen:
+                    wanted[places[at]] = chosen
+        yield from ((some[at], frozenset(wanted[at])) for at in sorted(wanted))
 
 
 def _batched(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -16,13 +16,13 @@ from trunkline.cli.content import Content
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.lines import STDIN, stdin
-from trunkline.cli.options import Json, example, listed
+from trunkline.cli.options import Json, Overwrite, example, listed
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting
 from trunkline.cli.signals import CUT_OFF, Stopping
 from trunkline.cli.tables import Decoding
-from trunkline.cli.whole import whole
+from trunkline.cli.whole import is_report, whole
 
 if TYPE_CHECKING:
     from trunkline.capture import Run
@@ -116,9 +116,12 @@ def cat(
     *,
     selecting: Selecting,
     head: Annotated[
-        int | None, typer.Option("--head", "--limit", min=0, metavar="N", help="Print the first N rows.")
+        int | None,
+        typer.Option("--head", "--limit", min=0, metavar="N", help="Print the first N messages; with --json rows."),
     ] = None,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="Print the last N rows.")] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=0, metavar="N", help="Print the last N messages; with --json rows.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep printing what is recorded meanwhile.")] = False,
     content: Content,
     as_json: Json = False,
@@ -198,14 +201,18 @@ def report(
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
     *,
     selecting: Selecting,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Writes a report with tables and plots, without Spark: for captures of up to some ten million rows."""
+    """Writes a report with tables and plots, without Spark: for captures of up to some ten million rows.
+
+    A former report of that name is replaced.
+    """
     selection = selecting.selection()
     from trunkline import capture
 
     output = Output(json=as_json)
-    with whole(out) as part, Progress("counting (messages)", None) as progress:
+    with whole(out, replaces=overwrite or is_report(out)) as part, Progress("counting (messages)", None) as progress:
         found = capture.report(directory, part, selection=selection, on_progress=progress.at)
     output.result("report", str(out), path=str(out), rows=found.rows)
 

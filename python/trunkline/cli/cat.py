@@ -6,7 +6,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,15 @@ __all__ = ["Cat", "moment"]
 _LOOK_S = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is printed together: a row as the capture has it, those of its messages that are wanted, and what is wrong with it."""
+
+    row: dict[str, Any]
+    messages: list[AnyMessage]
+    error: str | None
+
+
 class Cat:
     """Prints the rows of a capture.
 
@@ -41,32 +50,36 @@ class Cat:
         self._printer = printer
         self._next_seq = 0
 
-    def rows(self, head: int | None, tail: int | None, *, follow: bool) -> Iterator[dict[str, Any]]:
-        """The rows wanted: the first, the last or all there are, and those to come if anybody follows."""
+    def rows(self, head: int | None, tail: int | None, *, follow: bool) -> Iterator[_Row]:
+        """The rows wanted: the first, the last or all there are, and those to come if anybody follows.
+
+        To show to people a row is a message each, so that the first and the last are counted in what is printed.
+        """
         rows = self._rest()
         yield from deque(rows, maxlen=tail) if tail is not None else itertools.islice(rows, head)
         while follow:
             time.sleep(_LOOK_S)
             yield from self._rest()
 
-    def _rest(self) -> Iterator[dict[str, Any]]:
+    def _rest(self) -> Iterator[_Row]:
         """The rows since the last time."""
         from trunkline import capture
 
-        for row in capture.open(self._directory).rows(self._selection, first_seq=self._next_seq):
+        for row, chosen in capture.open(self._directory).chosen(self._selection, first_seq=self._next_seq):
             self._next_seq = row["seq"] + 1
-            yield row
+            decoded, error = _decoded(row)
+            messages = [message for at, message in enumerate(decoded) if chosen is None or at in chosen]
+            # As JSON a row is one object, with whole frames: that is what `capture import` takes.
+            if self._printer.output.json or len(messages) < 2:
+                yield _Row(row, messages, error)
+            else:
+                yield from (_Row(row, [message], error) for message in messages)
 
-    def show(self, row: dict[str, Any]) -> None:
+    def show(self, one: _Row) -> None:
         """Prints a row: each of its messages, or what is wrong with it."""
-        frames = of_row(row)
-        row = {**row, **received(row["received_at_ns"])}
-        try:
-            decoded = decode_frames(row["protocol"], frames, row["topic"])
-            said = [_said(message, row) for message in decoded or ()]
-            error = row["error"]
-        except errors.DecodeError as fault:
-            said, error = [], fault.kind
+        error, frames = one.error, of_row(one.row)
+        row = {**one.row, **received(one.row["received_at_ns"])}
+        said = [_said(message, row) for message in one.messages]
         if self._printer.output.json:
             messages = [{**one.fields, **self._printer.payload(one.payload)} for one in said]
             self._printer.output.event("row", **row, messages=messages)
@@ -76,8 +89,16 @@ class Cat:
         start = f"{row['seq']:>8} {moment(row['received_at_ns'])} {row['direction']:<3} "
         if error is not None:
             said = [Said("", f"error {error}", {}, {}, frames)]
-        for one in said or [Said("", row["protocol"], {}, {}, frames)]:
-            self._printer.show(one, fields, start)
+        for each in said or [Said("", row["protocol"], {}, {}, frames)]:
+            self._printer.show(each, fields, start)
+
+
+def _decoded(row: dict[str, Any]) -> tuple[list[AnyMessage], str | None]:
+    """The messages of a row, and what is wrong with it."""
+    try:
+        return list(decode_frames(row["protocol"], of_row(row), row["topic"]) or ()), row["error"]
+    except errors.DecodeError as fault:
+        return [], fault.kind
 
 
 def _said(message: AnyMessage, row: dict[str, Any]) -> Said:

@@ -23,6 +23,7 @@ __all__ = [
     "Idle",
     "Json",
     "NeededGroup",
+    "Overwrite",
     "StatsInterval",
     "Tags",
     "decoding_options",
@@ -96,6 +97,7 @@ Group = Annotated[
     str | None,
     typer.Option("--group", metavar="G", help="Discover and be discovered by CHIRP in this group.", callback=encodable),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Idle = Annotated[
     float | None,

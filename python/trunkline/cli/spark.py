@@ -11,11 +11,11 @@ import typer
 from trunkline.cli.apart import apart
 from trunkline.cli.family import Family
 from trunkline.cli.groups import grouped
-from trunkline.cli.options import DECODABLE, Json, Tags, decoding_options, example, need_decodable
+from trunkline.cli.options import DECODABLE, Json, Overwrite, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting
 from trunkline.cli.sparking import selected, spark_session, watched
-from trunkline.cli.whole import whole
+from trunkline.cli.whole import is_report, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,20 +99,26 @@ def report(
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
     *,
     selecting: Selecting,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Writes a report with tables and plots."""
+    """Writes a report with tables and plots. A former report of that name is replaced."""
     selection = selecting.selection()
     from trunkline import capture as room
-    from trunkline import spark
+    from trunkline.capture.selecting import of_records
+    from trunkline.spark.report import checked, make
+    from trunkline.spark.report.model import Scope
 
     output = Output(json=as_json)
     room.open(capture)
+    records = None if selection is None else of_records(selection)
     with (
-        whole(out) as part,
+        whole(out, replaces=overwrite or is_report(out)) as part,
         selected(capture, selection) as keep,
+        selected(capture, records, "cdtp") as keep_records,
         spark_session("trunkline spark report") as session,
         watched(session, "counting (tasks)"),
     ):
-        spark.report(keep(_rows(session, capture)), part, name=str(capture))
+        scope = Scope() if selection is None else Scope.of(selection, keep_records if records else None)
+        make(keep(_rows(session, capture)), checked(part), str(capture), scope)
     output.result("report", str(out), path=str(out))

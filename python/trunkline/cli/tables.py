@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trunkline.cli.options import DECODABLE, DEFAULT, CaptureTags, decoding_options, listed, need_decodable
+from trunkline.cli.options import (
+    DECODABLE,
+    DEFAULT,
+    CaptureTags,
+    Overwrite,
+    decoding_options,
+    listed,
+    need_decodable,
+)
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting
@@ -33,7 +41,7 @@ class Decoding:
     ] = None
     tags: CaptureTags = None
     payload: Annotated[bool, typer.Option("--payload", help="Add a column of payloads.")] = False
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False
+    overwrite: Overwrite = False
 
     def write(
         self, directory: Path, out: Path, form: Format, selecting: Selecting, output: Output, *, event: str

@@ -12,7 +12,20 @@ from trunkline._native.capture import is_capture
 from trunkline.cli.apart import removed_unless_finished
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["whole"]
+__all__ = ["is_report", "whole"]
+
+
+# What every report has near its beginning.
+_REPORT = b'<meta name="generator" content="trunkline">'
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a report, which another one may replace without asking."""
+    try:
+        with path.open("rb") as file:
+            return _REPORT in file.read(1024)
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -31,10 +44,10 @@ def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
         message = f"{path} would be a part of the capture {path.parent}: choose another place"
         raise LocalProtocolError(message)
     if path.exists() and not path.is_file():
-        message = f"{path} is there already: choose another name"
+        message = f"{path} already exists: choose another name"
         raise LocalProtocolError(message)
     if path.exists() and not replaces:
-        message = f"{path} is there already: choose another name, or give --overwrite"
+        message = f"{path} already exists: choose another name, or give --overwrite"
         raise LocalProtocolError(message)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     removed_unless_finished(part)

@@ -21,7 +21,7 @@ from trunkline.spark.report.cdtp_runs import RunReport
 from trunkline.spark.report.dcp import DcpSection, ServiceReport
 from trunkline.spark.report.html import page
 from trunkline.spark.report.mc0 import Mc0Section, RefusalReport, TopicReport
-from trunkline.spark.report.model import Report, Section, Total
+from trunkline.spark.report.model import Report, Scope, Section, Total
 from trunkline.spark.report.mtl import MtlSection, RefusedLogin, ResourceReport
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ def checked(out_html: str | os.PathLike[str]) -> Path:
     return out
 
 
-def make(rows: DataFrame, out: Path, name: str | None) -> Report:
+def make(rows: DataFrame, out: Path, name: str | None, scope: Scope = Scope()) -> Report:  # noqa: B008 - it is frozen
     """Counts rows of a capture, and writes the page."""
     total = _total(rows)
-    sections = [count(rows, total) for count in _SECTIONS]
+    sections = [count(rows, total, scope) for count in _SECTIONS]
     # Of CDTP there is more to say: who sent them.
     has_others = any(section.spoken for section in sections if section.protocol != cdtp.CdtpSection.protocol)
     result = Report(

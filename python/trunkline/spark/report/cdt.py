@@ -12,7 +12,7 @@ from trunkline.spark._engine import F, Window
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, legend, line, table
-from trunkline.spark.report.model import NAME, Clock, Section, Tile, Total
+from trunkline.spark.report.model import NAME, Clock, Scope, Section, Tile, Total
 from trunkline.spark.rollout import ROLLOUT_COLUMNS, ways
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _id(config_id: str) -> str:
     return shown if len(shown) <= 24 else f"{shown[:12]}…"
 
 
-def count(rows: DataFrame, total: Total) -> CdtSection:
+def count(rows: DataFrame, total: Total, _scope: Scope) -> CdtSection:
     """Counts what these rows of a capture hold."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return CdtSection()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from trunkline.spark.report import cdtp_counts, cdtp_runs
 from trunkline.spark.report.cdtp_counts import Counts, SenderReport
 from trunkline.spark.report.cdtp_runs import RunCounts, RunReport
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, OTHERS, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, OTHERS, Scope, Section, Tile, Total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,10 +20,13 @@ __all__ = ["CdtpSection", "count"]
 # How many senders have a row in the plot of runs.
 TIMELINE = 24
 
-_NOTES = (
+_MISSING = (
     "Missing are sequence numbers that were skipped between the begin of a run and the highest seen since; messages "
-    "with header S have none. A malformed message does not say who sent it: it stands with the one sender of its "
-    "endpoint, or by itself. Over time, the records of a CDTP2 message that holds several count evenly from its sender's "
+    "with header S have none. "
+)
+_NOTES = (
+    "A malformed message does not say who sent it: it is counted under the only sender of its "
+    "endpoint, or separately. Over time, the records of a CDTP2 message that holds several count evenly from its sender's "
     "previous message to this one, and not all of them when it came."
 )
 
@@ -35,12 +38,14 @@ class CdtpSection(Section):
     Attributes:
         counts: What was counted.
         run_counts: What was counted of runs.
+        scope: Which part of the capture it covers.
     """
 
     protocol: ClassVar[str] = "cdtp"
 
     counts: Counts
     run_counts: RunCounts
+    scope: Scope = field(default_factory=Scope)
 
     COLUMNS: ClassVar = (
         "sender",
@@ -114,11 +119,15 @@ class CdtpSection(Section):
 
     def tiles(self) -> Sequence[Tile]:
         """Senders, runs, and what is not as it should be."""
-        return (
-            Tile("Senders", f"{self._known:,}"),
+        runs = (
             Tile("Runs", f"{self.run_count:,}"),
             Tile("Bad runs", f"{self.run_counts.bad:,}", not self.run_counts.bad),
-            Tile("Missing", f"{self.missing:,}", not self.missing),
+        )
+        missing = (Tile("Missing", f"{self.missing:,}", not self.missing),)
+        return (
+            Tile("Senders", f"{self._known:,}"),
+            *(runs if self.scope.has_runs else ()),
+            *(missing if self.scope.has_sequences else ()),
         )
 
     @property
@@ -134,7 +143,15 @@ class CdtpSection(Section):
             tones = {"missing": sender.missing, "malformed": sender.malformed}
             mark = key(at if at < COLOURS and sender.sender is not None else COLOURS) if sender.messages else ""
             rows.append(line(sender.cells(), self.COLUMNS, left, {name for name in tones if tones[name]}, mark))
-        return table("senders", "Senders", self.COLUMNS, left, rows, _NOTES)
+        return table("senders", "Senders", self.COLUMNS, left, rows, f"{self._about_scope}{_NOTES}")
+
+    @property
+    def _about_scope(self) -> str:
+        if not self.scope.has_sequences:
+            return "Only some messages are selected: what is missing, and the condition of runs, cannot be told from them. "
+        if not self.scope.has_runs:
+            return f"Only a part of the time is selected: the condition of runs cannot be told from it. {_MISSING}"
+        return _MISSING
 
     def details(self) -> str:
         """The runs, nothing where there are none."""
@@ -153,12 +170,20 @@ class CdtpSection(Section):
         rates = over_time.rates(counts.rates, clock, names, "Messages a second over time, a line for each sender")
         volumes = over_time.volumes(counts.volumes, clock, names, "Bytes a second over time, a line for each sender")
         gaps = over_time.totals(counts.gaps, clock, names, "missing", "Sequence numbers missing up to each time")
+        missing = figure(
+            "gaps",
+            "Gaps",
+            "Sequence numbers missing so far, each from when the message after its gap came",
+            gaps,
+            legend(with_gaps),
+            "No sequence number is missing.",
+        )
         return (
             figure("rate", "Rate over time", "Messages a second of each sender", rates, legend(names), ""),
             figure(
                 "volume", "Bytes over time", "Bytes a second of each sender, frames whole", volumes, legend(names), ""
             ),
-            self._timeline(),
+            *([self._timeline()] if self.scope.has_runs else []),
             figure(
                 "sizes",
                 "Payload sizes",
@@ -167,14 +192,7 @@ class CdtpSection(Section):
                 "",
                 "No message has a size.",
             ),
-            figure(
-                "gaps",
-                "Gaps",
-                "Sequence numbers missing so far, each from when the message after its gap came",
-                gaps,
-                legend(with_gaps),
-                "No sequence number is missing.",
-            ),
+            *([missing] if self.scope.has_sequences else []),
         )
 
     def _timeline(self) -> str:
@@ -192,8 +210,8 @@ class CdtpSection(Section):
         return figure("timeline", "Runs over time", caption, bars, "", "There are no runs.")
 
 
-def count(rows: DataFrame, total: Total) -> CdtpSection:
+def count(rows: DataFrame, total: Total, scope: Scope) -> CdtpSection:
     """Counts what these rows of a capture hold."""
-    counts = cdtp_counts.count(rows, total)
+    counts = cdtp_counts.count(rows, total, scope)
     is_known = any(sender.sender is not None for sender in counts.senders)
-    return CdtpSection(counts, cdtp_runs.count(rows) if is_known else RunCounts())
+    return CdtpSection(counts, cdtp_runs.count(rows) if is_known and scope.has_runs else RunCounts(), scope)

@@ -13,7 +13,7 @@ from trunkline.spark._engine import F, Window
 from trunkline.spark.columns import decode_keeping, need_columns
 from trunkline.spark.report.cdtp_batches import spread
 from trunkline.spark.report.counting import bucket
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Total, largest_first
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Total, largest_first
 from trunkline.spark.runs import skipped
 
 if TYPE_CHECKING:
@@ -108,16 +108,16 @@ class Counts:
         return self.clock.bucket_ns
 
 
-def count(rows: DataFrame, total: Total) -> Counts:
+def count(rows: DataFrame, total: Total, scope: Scope) -> Counts:
     """Counts what these rows of a capture hold."""
     need_columns(rows, _NEEDED, "a report takes")
 
     clock = total.clock
     when = bucket("received_at_ns", clock).alias("bucket")
     # It is small, and a session may well make hundreds of partitions of it.
-    parts = _parts(rows, when).coalesce(4).persist()
+    parts = _parts(rows, when, scope).coalesce(4).persist()
     try:
-        return _gather(parts, _batches(rows, clock), clock)
+        return _gather(parts, None if scope.keep else _batches(rows, clock), clock)
     finally:
         parts.unpersist()
 
@@ -131,21 +131,29 @@ def _named(messages: DataFrame) -> DataFrame:
     return messages.withColumn("sender", F.left("sender", F.lit(NAME)))
 
 
-def _parts(rows: DataFrame, when: Column) -> DataFrame:
+def _parts(rows: DataFrame, when: Column, scope: Scope) -> DataFrame:
     """The messages, counted by all that the report tells apart, and the sequence numbers that were skipped.
 
-    Each number is held against the highest one before it since the begin of the run, as a receiver does (CDTP-21).
+    Each number is held against the highest one before it since the begin of the run, as a receiver does (CDTP-21). Of records
+    of which only some are wanted the payload is counted in place of all frames.
     """
     counted = ("endpoint", "received_at_ns", "n_bytes", "record", "variant", "sender", "payload_bytes", "error")
     decoded = _decoded(rows, ("capture_id", "seq", *counted[:3]), (*counted[3:], "type", "sequence"))
-    messages = _named(skipped(decoded, ("capture_id", "endpoint", "sender"), counted))
+    if scope.keep:
+        decoded = scope.keep(decoded).withColumn("n_bytes", F.col("payload_bytes"))
+    messages = _named(
+        skipped(decoded, ("capture_id", "endpoint", "sender"), counted)
+        if scope.has_sequences
+        else decoded.select(*counted, F.lit(None).cast("bigint").alias("missed"))
+    )
+    whole = F.col("n_bytes") if scope.keep else F.when(F.col("record") == 0, F.col("n_bytes"))
     good = F.col("variant").isNotNull()
     size = F.when(F.col("payload_bytes") == 0, 0).otherwise(F.length(F.bin("payload_bytes")))
     parts = messages.groupBy(
         "endpoint", "sender", "variant", F.when(~good, F.col("error")).alias("kind"), when, size.alias("size")
     ).agg(
         F.count("*").alias("messages"),
-        F.sum(F.when(F.col("record") == 0, F.col("n_bytes"))).alias("bytes"),
+        F.sum(whole).alias("bytes"),
         F.min("received_at_ns").alias("first"),
         F.max("received_at_ns").alias("last"),
         F.sum("missed").alias("skipped"),
@@ -163,8 +171,11 @@ def _batches(rows: DataFrame, clock: Clock) -> DataFrame:
     return spread(_named(_decoded(rows, kept, ("variant", "sender"))).where("variant = '2'"), clock)
 
 
-def _gather(parts: DataFrame, batches: DataFrame, clock: Clock) -> Counts:
-    """Brings the counts here, with the senders there is no room for folded into one."""
+def _gather(parts: DataFrame, batches: DataFrame | None, clock: Clock) -> Counts:
+    """Brings the counts here, with the senders there is no room for folded into one.
+
+    `batches` has what came of CDTP2 over time; where there is none, each record counts when it came.
+    """
     by_owner = parts.where("owner IS NOT NULL").groupBy("owner").agg(F.sum("messages").alias("messages"))
     largest = by_owner.orderBy(F.desc("messages"), "owner").limit(SENDERS)
     names = [row["owner"] for row in largest.collect()]
@@ -184,7 +195,7 @@ def _gather(parts: DataFrame, batches: DataFrame, clock: Clock) -> Counts:
         F.sum("messages").alias("messages"),
         F.sum(F.when(F.col("kind").isNull(), F.col("messages"))).alias("good"),
         *(
-            F.sum(F.when(F.col("variant") != "2", F.col(name))).alias(f"single_{name}")
+            F.sum(F.when(F.col("variant") != "2", F.col(name)) if batches else F.col(name)).alias(f"single_{name}")
             for name in ("messages", "bytes")
         ),
         F.sum("bytes").alias("bytes"),
@@ -211,7 +222,7 @@ def _gather(parts: DataFrame, batches: DataFrame, clock: Clock) -> Counts:
             volumes[row["colour"]][row["bucket"]] += row["single_bytes"]
         elif row["good"] is not None and row["size"] is not None:
             sizes[row["colour"]][row["size"]] = row["good"]
-    if any("2" in row["variants"] for rows in by_sender.values() for row in rows):
+    if batches and any("2" in row["variants"] for rows in by_sender.values() for row in rows):
         coloured = batches.groupBy(place("sender", COLOURS).alias("at"), "bucket")
         for at, when, messages, volume in coloured.agg(F.sum("messages"), F.sum("bytes")).collect():
             rates[at][when] += messages

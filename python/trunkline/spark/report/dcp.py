@@ -12,7 +12,7 @@ from trunkline.spark._engine import F
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
 from trunkline.spark.requests import pair_requests
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class DcpSection(Section):
         )
 
 
-def count(rows: DataFrame, total: Total) -> DcpSection:
+def count(rows: DataFrame, total: Total, _scope: Scope) -> DcpSection:
     """Counts the requests in these rows of a capture."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return DcpSection()

@@ -12,7 +12,7 @@ from trunkline.spark._engine import F, made_once
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
 from trunkline.spark.topics import TOPIC_COLUMNS, count_topics, passing, timed
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Mc0Section(Section):
         return table("refusals", "Refused", self.REFUSAL_COLUMNS, {"error", "peer"}, rows, notes)
 
 
-def count(rows: DataFrame, total: Total) -> Mc0Section:
+def count(rows: DataFrame, total: Total, _scope: Scope) -> Mc0Section:
     """Counts what these rows of a capture hold."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return Mc0Section()

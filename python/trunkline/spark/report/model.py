@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
-__all__ = ["BUCKETS", "COLOURS", "NAME", "OTHERS", "Clock", "Report", "Section", "Tile", "Total", "largest_first"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from trunkline.capture import Selection
+
+__all__ = [
+    "BUCKETS",
+    "COLOURS",
+    "NAME",
+    "OTHERS",
+    "Clock",
+    "Report",
+    "Scope",
+    "Section",
+    "Tile",
+    "Total",
+    "largest_first",
+]
 
 # How finely time is divided.
 BUCKETS = 120
@@ -37,6 +54,29 @@ class Clock(NamedTuple):
 
     first_ns: int
     bucket_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which part of a capture a report covers, as far as it bears on what can be counted.
+
+    Attributes:
+        keep: Keeps the messages of CDTP that are selected, of a table with the columns `seq` and `record`; None where all
+            messages of each row are.
+        has_runs: Whether runs are covered from begin to end: of parts of runs no condition can be told.
+        has_sequences: Whether each sender's sequence numbers are covered without holes: else what is missing cannot be told.
+    """
+
+    keep: Callable[[DataFrame], DataFrame] | None = None
+    has_runs: bool = True
+    has_sequences: bool = True
+
+    @classmethod
+    def of(cls, selection: Selection, keep: Callable[[DataFrame], DataFrame] | None) -> Scope:
+        """That of a selection."""
+        has_sequences = selection.type is None and selection.where is None
+        has_runs = has_sequences and selection.since_ns is None and selection.until_ns is None
+        return cls(keep, has_runs, has_sequences)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from trunkline.spark.columns import decode_keeping
 from trunkline.spark.contents import CONTENT_COLUMNS, settled
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import BUCKETS, COLOURS, NAME, OTHERS, Clock, Section, Tile, Total
+from trunkline.spark.report.model import BUCKETS, COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -265,7 +265,7 @@ class MtlSection(Section):
         return table("logins", "Logins refused", self.LOGIN_COLUMNS, {"peer"}, rows, notes)
 
 
-def count(rows: DataFrame, total: Total) -> MtlSection:
+def count(rows: DataFrame, total: Total, _scope: Scope) -> MtlSection:
     """Counts what these rows of a capture hold."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return MtlSection()
