@@ -10,9 +10,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from trunkline._native import topic
@@ -20,7 +21,7 @@ from trunkline._text import readable
 from trunkline._threads import Thread, survivable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
-__all__ = ["Dropped", "Notices", "log", "settle", "stop", "tell_ends", "unwatch", "watch"]
+__all__ = ["Connections", "Dropped", "Notices", "connections", "log", "settle", "stop", "tell_ends", "unwatch", "watch"]
 
 Told = TypeVar("Told")
 
@@ -41,12 +42,35 @@ class Dropped:
         kind: The reason, as a slug.
         frames: The frames of the message, unchanged.
         peer: The routing id it came from, where the socket has routing ids; with CDT, the subject it was sent to.
+        endpoint: The endpoint it arrived at, if its socket has only one; None for CDT, and for messages that were to be sent.
+        seq: The number of its row in the capture, if it was recorded.
     """
 
     error: DecodeError | None
     kind: str
     frames: tuple[bytes, ...]
     peer: bytes | None = None
+    endpoint: str | None = None
+    seq: int | None = None
+
+
+@dataclass(slots=True)
+class Connections:
+    """Connections of all roles of this process.
+
+    Attributes:
+        dialled: The endpoints that roles connect to.
+        made: How many connections there have been.
+        open: How many there are.
+    """
+
+    dialled: set[str] = field(default_factory=set)
+    made: int = 0
+    open: int = 0
+
+
+connections = Connections()
+_counting = threading.Lock()
 
 
 class Notices:
@@ -71,7 +95,17 @@ class Notices:
                 about += f", to {dropped.peer[:100].decode(errors='replace')!r}"
             else:
                 about += f", from {dropped.peer[:32].hex()}"
-        self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{about}")
+        if dropped.endpoint is not None:
+            about += f", at {dropped.endpoint}"
+        if dropped.seq is not None:
+            about += f", row {dropped.seq}"
+        fields = {
+            "kind": dropped.kind,
+            "endpoint": dropped.endpoint,
+            "seq": dropped.seq,
+            "peer": None if dropped.peer is None else dropped.peer[:32].hex(),
+        }
+        self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{about}", fields=fields)
         self.call("on_drop", self._on_drop, dropped)
 
     def call(self, name: str, callback: Callable[[Told], object] | None, told: Told) -> None:
@@ -88,6 +122,10 @@ class Notices:
         if kind == "dropped":
             self.dropped(Dropped(*details))
             return
+        if kind in ("connected", "disconnected"):
+            with _counting:
+                connections.made += kind == "connected"
+                connections.open += 1 if kind == "connected" else -1
         text = readable(": ".join(filter(None, details)))
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)
@@ -104,8 +142,18 @@ class Notices:
         else:
             self.log(logging.INFO, kind, f"{text} {kind}".strip())
 
-    def log(self, level: int, kind: str, text: str, error: BaseException | None = None) -> None:
-        """Logs, with the traceback of an error, unless enough of this kind was logged within the last second."""
+    def log(
+        self,
+        level: int,
+        kind: str,
+        text: str,
+        error: BaseException | None = None,
+        fields: Mapping[str, object] | None = None,
+    ) -> None:
+        """Logs, with the traceback of an error, unless enough of this kind was logged within the last second.
+
+        `fields` are what a record has besides its text, as `record.fields`.
+        """
         now = time.monotonic()
         until, left = self._room.get(kind, (0.0, 0))
         if now >= until:
@@ -116,7 +164,7 @@ class Notices:
         self._room[kind] = until, left - 1
         silent = self._silent.pop(kind, 0)
         more = f" (and {silent} more like it)" if silent else ""
-        log(self._logger, level, f"{self._who}: {text}{more}", error)
+        log(self._logger, level, f"{self._who}: {text}{more}", error, {} if fields is None else fields)
 
 
 class _Watched(Protocol):
@@ -159,7 +207,7 @@ class _Watch:
             self._end()
 
 
-_Record: TypeAlias = tuple[logging.Logger, int, str, BaseException | None]
+_Record: TypeAlias = tuple[logging.Logger, int, str, BaseException | None, Mapping[str, object]]
 
 
 class _Thread:
@@ -194,11 +242,18 @@ class _Thread:
             watched.tell()
             self._notify()
 
-    def log(self, logger: logging.Logger, level: int, text: str, error: BaseException | None) -> None:
+    def log(
+        self,
+        logger: logging.Logger,
+        level: int,
+        text: str,
+        error: BaseException | None,
+        fields: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         if not logger.isEnabledFor(level):
             return
         self._start()
-        self._records.append((logger, level, text, error))
+        self._records.append((logger, level, text, error, fields))
         if threading.current_thread() is not self._thread:
             self._notify()
 
@@ -283,9 +338,9 @@ class _Thread:
             if isinstance(record, threading.Event):
                 record.set()
                 continue
-            logger, level, text, error = record
+            logger, level, text, error, fields = record
             try:
-                logger.log(level, text, exc_info=error)
+                logger.log(level, text, exc_info=error, extra={"fields": fields})
             except survivable():
                 # A filter of the user's, say: where logging itself tells of what its handlers raise.
                 traceback.print_exc()

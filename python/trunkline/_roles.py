@@ -254,6 +254,7 @@ def give_up(native: _Engine) -> None:
 
 def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Native:
     """A native role just opened: from now on its allow-list may change, and who is refused is logged."""
+    _notices.connections.dialled.update(named("connect", given.get("connect") or ()))
     curve, guard = given.get("curve"), native.guard
     if curve is not None and guard is not None:
         curve.used_by(guard)

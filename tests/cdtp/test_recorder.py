@@ -57,6 +57,33 @@ def test_records_everything_bit_for_bit(directory, open_socket):
     assert stats.segments == 1
 
 
+def test_a_drop_says_where_it_came_in_and_which_row_it_is(directory, open_socket, caplog):
+    dropped = []
+    with cdtp.Recorder(directory, bind=ANY, on_drop=dropped.append) as recorder:
+        push = open_socket(zmq.PUSH, connect=recorder.endpoints[0])
+        for frames in ([wire.header_s(), b"x"], [b"no header"]):
+            push.send_multipart(frames)
+        recorder.wait(count=2, timeout_s=20)
+        until(lambda: dropped)
+        endpoint = recorder.endpoints[0]
+    (one,) = dropped
+    assert (one.kind, one.endpoint, one.seq, one.peer) == ("bad_header", endpoint, 1, None)
+    until(lambda: caplog.records)
+    assert caplog.messages[0].endswith(f", at {endpoint}, row 1")
+    assert caplog.records[0].fields == {"kind": "bad_header", "endpoint": endpoint, "seq": 1, "peer": None}
+
+
+def test_a_drop_of_what_is_not_recorded_has_no_row(open_socket):
+    dropped = []
+    with cdtp.Receiver(bind=[ANY, ANY], on_drop=dropped.append) as receiver:
+        push = open_socket(zmq.PUSH, connect=receiver.endpoints[1])
+        for frames in ([b"no header"], [wire.header_s(), b"x"]):
+            push.send_multipart(frames)
+        receiver.receive(timeout_s=20)
+        endpoint = receiver.endpoints[1]
+    assert [(one.endpoint, one.seq) for one in dropped] == [(endpoint, None)]
+
+
 def record_in_segments(directory, open_socket, messages, **options):
     """Records each message in a segment of its own, publishing after each."""
     with cdtp.Recorder(directory, bind=ANY, **options) as recorder:

@@ -1,5 +1,6 @@
 """What a terminal shows of roles that run on, and what is told where there is none."""
 
+import dataclasses
 import json
 import os
 import re
@@ -10,9 +11,12 @@ import threading
 from contextlib import suppress
 
 import pytest
+from rich.console import Console
 
 from peers.commands import release
 from peers.waiting import until
+from trunkline._notices import Connections
+from trunkline.cdt import TargetStats
 from trunkline.cli.panel import _Panel, _sparkline
 from trunkline.dcp import BrokerStats
 from trunkline.dcp.broker import ServiceStats
@@ -272,3 +276,19 @@ def test_services_have_a_row_each(capsys):
     assert "and 5 more" in out
     assert "! 2 late" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_what_a_role_hears_of_itself_is_no_fault_and_one_is_a_singular(monkeypatch):
+    monkeypatch.setattr("trunkline._notices.connections", Connections())
+    stats = TargetStats(2, 2, {"own_event": 6, "expired": 1}, 1, 0, 0, 1, 0, 0, 0)
+    panel = _Panel(lambda: stats, "cdt.target", None, "received", None)
+    console = Console(width=100)
+    with console.capture() as first:
+        console.print(panel._draw(stats, 1.0, 1.0))
+    panel._before = dataclasses.replace(stats, received=1)
+    with console.capture() as second:
+        console.print(panel._draw(stats, 1.0, 2.0))
+    assert "not connected" in first.get()
+    assert "own_event" not in second.get()
+    assert "! 1 expired\n" in second.get()
+    assert " 1 message/s" in second.get()

@@ -8,6 +8,7 @@ import stat
 import time
 
 import pyarrow.parquet
+import pytest
 
 from peers.commands import batch, spec
 
@@ -178,3 +179,14 @@ def test_it_says_what_it_has_counted(run, push):
         "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "2", feed=(push, [many] * 2)
     )
     assert err.splitlines()[-1].endswith("; 2 wire messages recorded")
+
+
+@pytest.mark.parametrize(
+    "dialling",
+    [["cdtp", "record", "--capture", "none"], ["mc0", "subscribe", "topic"], ["dcp", "worker", "echo", "--echo"]],
+)
+def test_what_nobody_answers_is_said(start, dialling):
+    command = start(*dialling, "--connect", "tcp://no-such-host.invalid:9")
+    assert "no connection to tcp://no-such-host.invalid:9 yet" in command.told("WARNING")
+    command.signal(signal.SIGINT)
+    command.end()

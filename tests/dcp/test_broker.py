@@ -304,8 +304,9 @@ def test_the_log_says_what_a_drop_was_about(dial, caplog):
         client.send_multipart([*PING[:2], b"\x09"])
         client.send_multipart(reply(b"gone", b"x"))
         until(lambda: len(broker.stats.dropped) == 3)
-    until(lambda: f"broker: queue_full, of {(b'nobody' + bytes(94))!r}, from 4301" in caplog.messages)
-    until(lambda: any(line.startswith("broker: bad_type") and line.endswith(", from 4301") for line in caplog.messages))
+        where = f"from 4301, at {broker.endpoints[0]}"
+    until(lambda: f"broker: queue_full, of {(b'nobody' + bytes(94))!r}, {where}" in caplog.messages)
+    until(lambda: any(line.startswith("broker: bad_type") and line.endswith(f", {where}") for line in caplog.messages))
     until(lambda: "broker: unroutable, from 676f6e65" in caplog.messages)
 
 

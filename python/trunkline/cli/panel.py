@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
-from trunkline._text import amount, readable, short
+from trunkline._text import amount, counted, readable, short
 from trunkline.cli.output import Output, on_terminal
 from trunkline.cli.telling import NO_READER
 
@@ -194,7 +194,7 @@ class _Panel:
             self._messages.append((_passed(stats) - _passed(self._before)) / passed_s)
             if hasattr(stats, "bytes"):
                 self._bytes.append((stats.bytes - self._before.bytes) / passed_s)
-            words = f"  {self._messages[-1]:,.0f} messages/s"
+            words = f"  {counted(round(self._messages[-1]), 'message')}/s"
             if self._bytes:
                 words += f"  {amount(self._bytes[-1])}/s"
         total = f"  {_passed(stats):,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
@@ -205,6 +205,10 @@ class _Panel:
         return line
 
     def _counters(self, stats: Any) -> Iterator[str]:
+        from trunkline._notices import connections
+
+        if not hasattr(stats, "peers"):
+            yield counted(connections.open, "connection") if connections.open > 0 else "not connected"
         for name, words in _COUNTERS.items():
             value = getattr(stats, name, None)
             if isinstance(value, int) and value:
@@ -224,10 +228,12 @@ def _passed(stats: Any) -> int:
 def _bad(stats: Any) -> Iterator[str]:
     dropped = getattr(stats, "dropped", {})
     for kind, number in sorted(dropped.items(), key=lambda item: -item[1]):
-        yield f"{number:,} {kind}"
+        # What a role of CDT tells, it hears itself.
+        if kind != "own_event":
+            yield f"{number:,} {kind}"
     for name in _BAD:
         value = getattr(stats, name, 0)
-        if isinstance(value, int) and value:
+        if isinstance(value, int) and value and name not in dropped:
             yield f"{value:,} {name.replace('_', ' ')}"
 
 
@@ -311,10 +317,10 @@ def _bar(done: int, total: int) -> RenderableType:
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    """Numbers as a row of bars, the largest as high as a letter.
+    """Numbers as a row of bars, the largest as high as a letter unless all are small: a heartbeat a second is no load.
 
-    >>> _sparkline([0, 5, 10])
-    '▁▅█'
+    >>> _sparkline([0, 5, 10]), _sparkline([0, 1])
+    ('▁▅█', '▁▂')
     """
-    most = max(values, default=0)
-    return "".join(_BARS[round(value / most * (len(_BARS) - 1)) if most > 0 else 0] for value in values)
+    most = max([*values, len(_BARS) - 1])
+    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values)

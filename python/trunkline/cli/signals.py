@@ -8,6 +8,7 @@ terminal may get it from the shell and from the system.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import signal
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn, Self
 
+from trunkline._text import readable
 from trunkline.cli.telling import hold_back, tell_what_happened
 
 __all__ = [
@@ -39,6 +41,9 @@ _LOOK_S = 0.1
 
 # How long a command that is cut off may take to come to its end.
 _UNWIND_S = 1.0
+
+# After how long without a connection people are told.
+_UNANSWERED_S = 3.0
 
 # How the terminal was before anybody was asked for a password.
 _echoing: list[Any] | None = None
@@ -127,6 +132,15 @@ def closing(close: Callable[[], object]) -> Iterator[None]:
             signal.signal(number, leave)
 
 
+def _tell_unanswered() -> None:
+    """Says that nobody has answered yet: a role dials without end, and would wait for ever without a word."""
+    from trunkline._notices import connections
+
+    if connections.dialled and not connections.made:
+        where = ", ".join(sorted(connections.dialled))
+        logging.getLogger("trunkline").warning("no connection to %s yet: still trying", readable(where))
+
+
 class Stopping:
     """What signals do to a role that runs on: the first one stops it, a second SIGINT or SIGTERM leaves at once.
 
@@ -145,9 +159,13 @@ class Stopping:
 
     def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._handle) for number in ending_signals()}
+        self._reminder = threading.Timer(_UNANSWERED_S, _tell_unanswered)
+        self._reminder.daemon = True
+        self._reminder.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._reminder.cancel()
         tell_what_happened()
         if not self.stopped:
             for number, handler in self._before.items():

@@ -96,7 +96,8 @@ class _JsonLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         said = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        return json.dumps(said)
+        fields = {name: value for name, value in getattr(record, "fields", {}).items() if value is not None}
+        return json.dumps(said | fields)
 
 
 def _telling() -> Iterator[_Telling]:

@@ -123,8 +123,15 @@ class World:
 class SimulatedNotices(Notices):
     """Every line of the log, as it comes: nobody waits for a thread, and time does not pass as the log has it."""
 
-    def log(self, level: int, kind: str, text: str, error: BaseException | None = None) -> None:  # noqa: ARG002 - all kinds
-        self._logger.log(level, "%s: %s", self._who, text, exc_info=error)
+    def log(
+        self,
+        level: int,
+        kind: str,  # noqa: ARG002 - all kinds
+        text: str,
+        error: BaseException | None = None,
+        fields: Mapping[str, object] | None = None,
+    ) -> None:
+        self._logger.log(level, "%s: %s", self._who, text, exc_info=error, extra={"fields": fields or {}})
 
 
 class Engine:

@@ -77,6 +77,8 @@ pub struct LowSpace {
 pub struct Writer {
     columns: Columns,
     first_at: Instant,
+    /// The number of the first row of this writer.
+    first_seq: u64,
     recorded: u64,
     batch_bytes: u64,
     /// What the rows of the batch cost.
@@ -125,11 +127,13 @@ impl Writer {
         let batch_bytes = settings.segment_bytes / batches;
         let hand_over_age = settings.sync_interval / 4;
         let backlog_bytes = settings.backlog_bytes;
+        let first_seq = store.next_seq();
         let thread = DiskThread::spawn(store, settings, Arc::clone(&shared))
             .map_err(|error| CaptureError::writing(directory, error))?;
         Ok(Self {
             columns: Columns::default(),
             first_at: Instant::now(),
+            first_seq,
             recorded: 0,
             batch_bytes,
             batch_cost: 0,
@@ -149,9 +153,9 @@ impl Writer {
         &self.recovery
     }
 
-    /// Adds a message. Never waits; see [`has_room`](Self::has_room).
+    /// Adds a message, and tells the number of its row. Never waits; see [`has_room`](Self::has_room).
     #[inline]
-    pub fn append<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>) {
+    pub fn append<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>) -> u64 {
         let n_bytes = row.frames.iter().map(|frame| frame.as_ref().len() as u64).sum();
         if self.columns.rows() == 0 {
             self.first_at = Instant::now();
@@ -166,6 +170,7 @@ impl Writer {
         if is_full || self.batch_cost >= BATCH_COST {
             self.hand_over();
         }
+        self.first_seq + self.recorded - 1
     }
 
     /// Whether more may be appended. After `false`, `wake` is called when it is `true` again; a writer that failed has

@@ -11,7 +11,8 @@ use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::{SmallVec, smallvec};
 use trunkline_capture::Direction;
 use trunkline_wire::{
-    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight, cost,
+    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, Place, SocketEvent, SocketKind, Unsent, Weight,
+    cost,
 };
 
 use self::sending::Letter;
@@ -322,13 +323,17 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let size = cost(&frames);
         let verdict = self.core.machine.handle_message(now, Incoming { socket: id, peer, user_id, host, frames });
         let core = &mut *self.core;
+        let mut seq = None;
         if let (Some(tap), Some((endpoint, peer, frames))) = (&mut core.tap, record) {
             let shown = core.machine.shown(id, &frames);
             let frames = shown.as_deref().unwrap_or(&frames);
-            tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), frames, &verdict);
+            seq = tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), frames, &verdict);
         }
         let seen = self.events.len();
         self.take_events();
+        for dropped in self.events[seen..].iter_mut().filter_map(Event::dropped) {
+            dropped.place = Place { endpoint: self.slots[at].endpoint.clone(), seq };
+        }
         // What came of it may take more than it did on the wire.
         let weight = self.events[seen..].iter().map(|event| match event.weight() {
             Weight::Lossless(bytes) => bytes,

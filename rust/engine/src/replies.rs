@@ -208,7 +208,7 @@ mod tests {
         let lost = || ClientEvent::Connection(Connection::Lost("tcp://broker:1".to_owned()));
         assert_eq!(sink.take(lost()), Some(lost()));
         let error = DecodeError { kind: ErrorKind::BadType, frame: 1, offset: 0 };
-        let dropped = || ClientEvent::Dropped(Dropped { reason: error.into(), peer: None, frames: Frames::new() });
+        let dropped = || ClientEvent::Dropped(Dropped::new(error, None, Frames::new()));
         assert_eq!(sink.take(dropped()), Some(dropped()));
     }
 

@@ -72,6 +72,7 @@ impl Tap {
         self.overflow == CaptureOverflow::Count || self.recording.pen().writer.as_ref().is_none_or(Writer::has_room)
     }
 
+    /// Adds a message; tells the number of its row, unless it is lost.
     pub(crate) fn record(
         &mut self,
         direction: Direction,
@@ -79,7 +80,7 @@ impl Tap {
         peer: Option<&Bytes>,
         frames: &[Bytes],
         verdict: &Verdict,
-    ) {
+    ) -> Option<u64> {
         let mut pen = self.recording.pen();
         // In the order of the rows, so that time never goes back from one to the next.
         let received_at_ns = pen.now_ns();
@@ -88,10 +89,10 @@ impl Tap {
             _ => {
                 self.lost += 1;
                 self.troubles.extend(pen.losing());
-                return;
+                return None;
             }
         };
-        writer.append(&Row {
+        Some(writer.append(&Row {
             received_at_ns,
             framing: verdict.label.framing.unwrap_or(self.framing),
             endpoint,
@@ -101,7 +102,7 @@ impl Tap {
             reply_to: None,
             frames,
             error: verdict.error.map(ErrorKind::slug),
-        });
+        }))
     }
 
     /// What the engine calls before it waits.

@@ -31,10 +31,11 @@ pub(crate) fn dropped<'py>(
     protocol: &'static str,
     dropped: &Dropped,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let Dropped { reason, peer, frames } = dropped;
+    let Dropped { reason, peer, frames, place } = dropped;
     let error = reason.error().map(|error| decode_error(protocol, error).into_value(py));
     let peer = peer.as_ref().map(|peer| PyBytes::new(py, peer));
-    ("dropped", error, reason.slug(), frames::tuple(py, frames.iter())?, peer).into_pyobject(py)
+    let frames = frames::tuple(py, frames.iter())?;
+    ("dropped", error, reason.slug(), frames, peer, place.endpoint.as_deref(), place.seq).into_pyobject(py)
 }
 
 pub(crate) fn capture_error(error: &CaptureFault) -> PyErr {

@@ -1,6 +1,7 @@
 //! Messages that came to nothing, as every machine tells of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -15,6 +16,17 @@ pub struct Dropped {
     pub peer: Option<Bytes>,
     /// The message, bit for bit; empty where it came back from the transport.
     pub frames: Frames,
+    /// Where it came in.
+    pub place: Place,
+}
+
+/// Where a message came in, as far as whoever has the sockets tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The endpoint, if it was the only one of its socket.
+    pub endpoint: Option<Arc<str>>,
+    /// The number of its row, if it was recorded.
+    pub seq: Option<u64>,
 }
 
 /// Why a message was dropped.
@@ -30,6 +42,11 @@ pub enum DropReason {
 pub type DropCounts = BTreeMap<&'static str, u64>;
 
 impl Dropped {
+    /// A message that came to nothing somewhere.
+    pub fn new(reason: impl Into<DropReason>, peer: Option<Bytes>, frames: Frames) -> Self {
+        Self { reason: reason.into(), peer, frames, place: Place::default() }
+    }
+
     /// Counts it.
     pub fn count(&self, counts: &mut DropCounts) {
         *counts.entry(self.reason.slug()).or_default() += 1;

@@ -30,7 +30,7 @@ mod status;
 pub mod zap;
 
 pub use calling::{CallId, Calling};
-pub use dropped::{DropCounts, DropReason, Dropped};
+pub use dropped::{DropCounts, DropReason, Dropped, Place};
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use frames::{FRAME_COST, Frames, MAX_FRAMES, Parcel, cost};
 pub use lifecycle::Lifecycle;

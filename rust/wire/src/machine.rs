@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{ErrorKind, Frames, Framing, Parcel};
+use crate::{Dropped, ErrorKind, Frames, Framing, Parcel};
 
 /// Monotonic nanoseconds since an origin of the driver's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,6 +113,12 @@ pub trait Machine {
 pub trait Event: Send + 'static {
     /// The event's class and size in bytes.
     fn weight(&self) -> Weight;
+
+    /// The dropped message it tells of, if that is what it tells.
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        None
+    }
 }
 
 /// What a full queue does to an event.

@@ -178,6 +178,11 @@ impl Event for SourceEvent {
             Self::Ended(..) => Weight::Lossless(0),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Who waits for an answer.
@@ -276,7 +281,7 @@ impl Source {
 
     /// Tells of a message that came to nothing; what is recorded of it.
     fn drop(&mut self, reason: DropReason, incoming: Incoming<Hearing>) -> Verdict {
-        let dropped = Dropped { reason, peer: incoming.peer, frames: incoming.frames };
+        let dropped = Dropped::new(reason, incoming.peer, incoming.frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(SourceEvent::Dropped(dropped));
         reason.error().map_or_else(Verdict::default, Verdict::from)

@@ -181,6 +181,11 @@ impl Event for TargetEvent {
             Self::Get { .. } | Self::Announced { .. } | Self::Updated { .. } => Weight::Lossless(0),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Whom an announcement is about: the version of the application, the endpoint, the configuration.
@@ -244,7 +249,7 @@ impl Target {
 
     /// Tells of a message that came to nothing; what is recorded of it.
     fn drop(&mut self, reason: DropReason, incoming: Incoming<Listening>) -> Verdict {
-        let dropped = Dropped { reason, peer: incoming.peer, frames: incoming.frames };
+        let dropped = Dropped::new(reason, incoming.peer, incoming.frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(TargetEvent::Dropped(dropped));
         reason.error().map_or_else(Verdict::default, Verdict::from)

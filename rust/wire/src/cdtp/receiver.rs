@@ -86,6 +86,11 @@ impl Event for ReceiverEvent {
             Self::Run { sender, id, .. } => Weight::Notice(sender.len() + id.len()),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Counters of a receiver.
@@ -423,7 +428,7 @@ impl Machine for Receiver {
                 Verdict::default()
             }
             Err(error) => {
-                let dropped = Dropped { reason: error.into(), peer: None, frames };
+                let dropped = Dropped::new(error, None, frames);
                 dropped.count(&mut self.stats.dropped);
                 self.events.push_back(ReceiverEvent::Dropped(dropped));
                 error.into()

@@ -130,6 +130,11 @@ impl Event for BeaconEvent {
             Self::Dropped(dropped) => dropped.weight(),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Counters of a beacon.
@@ -316,7 +321,7 @@ impl Beacon {
     }
 
     fn drop(&mut self, reason: DropReason, frames: Frames, peer: Option<Bytes>) {
-        let dropped = Dropped { reason, peer, frames };
+        let dropped = Dropped::new(reason, peer, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(BeaconEvent::Dropped(dropped));
     }

@@ -108,6 +108,11 @@ impl Event for ClientEvent {
             Self::Connection(_) => Weight::Notice(0),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Counters of a client.
@@ -300,7 +305,7 @@ impl Machine for Client {
             // The codec lets nothing else through to a client.
             Ok(Layout::Register | Layout::Ping | Layout::Pong | Layout::Request(_) | Layout::Reconnect) => {}
             Err(error) => {
-                let dropped = Dropped { reason: error.into(), peer: None, frames };
+                let dropped = Dropped::new(error, None, frames);
                 dropped.count(&mut self.stats.dropped);
                 self.events.push_back(ClientEvent::Dropped(dropped));
                 return error.into();

@@ -143,6 +143,11 @@ impl Event for WorkerEvent {
             Self::Abandoned(_) | Self::Registered | Self::Lost | Self::Connection(_) => Weight::Notice(0),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Counters of a worker.
@@ -420,7 +425,7 @@ impl Worker {
     }
 
     fn drop(&mut self, error: DecodeError, frames: Frames) -> ErrorKind {
-        let dropped = Dropped { reason: error.into(), peer: None, frames };
+        let dropped = Dropped::new(error, None, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(WorkerEvent::Dropped(dropped));
         error.kind

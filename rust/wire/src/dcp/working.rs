@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::{
     Asking, Back, Client, ClientEvent, ClientStats, ClientVerb, Outcome, Worker, WorkerEvent, WorkerStats, WorkerVerb,
 };
-use crate::{Backlog, CallId, Calling, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Verdict, Weight};
+use crate::{
+    Backlog, CallId, Calling, Dropped, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Verdict, Weight,
+};
 
 /// Marks the number of a send of the client's.
 const CALL: u64 = 1 << 63;
@@ -35,6 +37,14 @@ impl Event for WorkingEvent {
         match self {
             Self::Work(event) => event.weight(),
             Self::Call(event) => event.weight(),
+        }
+    }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        match self {
+            Self::Work(event) => event.dropped(),
+            Self::Call(event) => event.dropped(),
         }
     }
 }

@@ -126,6 +126,11 @@ impl Event for BrokerEvent {
             Self::Connection(_) => 0,
         })
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Counters of a broker.

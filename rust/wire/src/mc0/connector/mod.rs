@@ -241,7 +241,7 @@ impl Connector {
     }
 
     fn drop(&mut self, reason: DropReason, frames: Frames) {
-        let dropped = Dropped { reason, peer: None, frames };
+        let dropped = Dropped::new(reason, None, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(ConnectorEvent::Dropped(dropped));
     }

@@ -116,6 +116,11 @@ impl Event for ConnectorEvent {
             Self::Silent | Self::Found | Self::Connection(_) => Weight::Notice(0),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 impl Calling for Connector {

@@ -253,7 +253,7 @@ impl Middleware {
     }
 
     fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
-        let dropped = Dropped { reason, peer, frames };
+        let dropped = Dropped::new(reason, peer, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(MiddlewareEvent::Dropped(dropped));
     }

@@ -365,7 +365,7 @@ impl Machine for Client {
         match read {
             Ok(reply) => self.on_reply(reply),
             Err(error) => {
-                let dropped = Dropped { reason: error.into(), peer: None, frames };
+                let dropped = Dropped::new(error, None, frames);
                 dropped.count(&mut self.stats.dropped);
                 self.events.push_back(ClientEvent::Dropped(dropped));
                 self.on_garbage(error);
@@ -496,6 +496,11 @@ impl Event for ClientEvent {
             Self::Dropped(dropped) => dropped.weight(),
             Self::Asked { .. } | Self::Connection(_) => Weight::Notice(0),
         }
+    }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
     }
 }
 

@@ -192,6 +192,11 @@ impl Event for FlowEvent {
             | Self::Connection(_) => Weight::Notice(0),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Counters of a data connection.

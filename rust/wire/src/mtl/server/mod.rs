@@ -303,7 +303,7 @@ impl Server {
     }
 
     fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
-        let dropped = Dropped { reason, peer, frames };
+        let dropped = Dropped::new(reason, peer, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(ServerEvent::Dropped(dropped));
     }

@@ -285,6 +285,11 @@ impl Event for ServerEvent {
             | Self::Connection(_) => Weight::Notice(0),
         }
     }
+
+    #[inline]
+    fn dropped(&mut self) -> Option<&mut Dropped> {
+        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    }
 }
 
 /// Counters of a server.
