@@ -192,7 +192,7 @@ def test_what_is_no_run_of_cdtp_is_refused(tmp_path):
         capture.export(path, out, tags={"run": "bigint"})
     with pytest.raises(LocalProtocolError, match="speaks cdtp and dcp"):
         capture.export(path, out, selection=capture.Selection(service="s"))
-    with pytest.raises(CaptureError, match="nothing there"):
+    with pytest.raises(CaptureError, match="does not exist"):
         capture.export(tmp_path / "absent", out)
     assert not out.exists()
 

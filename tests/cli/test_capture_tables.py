@@ -57,7 +57,7 @@ def test_decode_overwrites_nothing_unless_told_to(run, recorded, tmp_path):
     precious = tmp_path / "precious.txt"
     precious.write_text("words")
     _, err = run("capture", "decode", recorded, "precious.txt", returncode=1)
-    assert err == ("trunkline: error: precious.txt is there already: choose another name, or give --overwrite\n")
+    assert err == ("trunkline: error: precious.txt already exists: choose another name, or give --overwrite\n")
     assert precious.read_text() == "words"
     run("capture", "decode", recorded, "precious.txt", "--overwrite")
     assert precious.read_bytes().startswith(b"PAR1")
@@ -129,4 +129,4 @@ def test_decode_says_what_else_there_is(run, tmp_path):
 def test_decode_says_where_it_cannot_write(run, recorded):
     _, err = run("capture", "decode", recorded, "/proc/nowhere/out.parquet", returncode=1)
     (line,) = err.splitlines()
-    assert "/proc/nowhere: No such file or directory: check the name" in line
+    assert "/proc/nowhere: No such file or directory: check the path" in line

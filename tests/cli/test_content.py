@@ -166,3 +166,12 @@ def test_payloads_are_cut(run, push):
     first, second = (json.loads(line) for line in out.splitlines()[1:3])
     assert (first["payload"], first["payload_sizes"]) == (["o"], [3])
     assert (second["payload"], second["payload_sizes"]) == ([{"base64": "AA=="}], [2])
+
+
+def test_a_format_names_members_of_what_has_any():
+    template = _Template("{tags.run} {tags.at.x} {config.a} {tags.none:>3}")
+    said = Said("", "a", {"tags": {"run": 7, "at.x": "north"}, "config": None}, {}, [])
+    assert template.fill(said, {}, None) == "7 north -   -"
+    for bad in ("{tags.}", "{sender.a}", "{nothing.a}"):
+        with pytest.raises(typer.BadParameter, match=r"tags\.NAME"):
+            _Template(bad)

@@ -74,7 +74,7 @@ def test_a_reply_without_data_is_a_failed_handler(start, broker, ask):
     broker.reply(broker.ask(), b"X")
     out, err = command.end(1)
     assert out == "X\n"
-    assert "trunkline: request 0 was replied to without data: its handler failed, or had none to give\n" in err
+    assert "trunkline: request 0: the reply is empty: its handler failed, or returned nothing\n" in err
     command = start(*ask, "x", "--json")
     broker.reply(broker.ask())
     reply, stopped = events(command.end(1)[0])
@@ -135,7 +135,7 @@ def test_a_broker_that_is_not_there_is_a_time_out(run):
     arguments = ("dcp", "request", "upper", "--connect", "tcp://127.0.0.1:9", "--timeout", "0.1")
     out, err = run(*arguments, returncode=1)
     assert out == ""
-    assert "request 0 was not replied to within 0.1 s" in err
+    assert "request 0 timed out after 0.1 s" in err
     out, _ = run(*arguments, "--json", returncode=1)
     latency = json.loads(out.splitlines()[-1])["stats"]["latency_ms"]
     assert latency == dict.fromkeys(["p50", "p90", "p99", "max"])

@@ -65,6 +65,20 @@ def test_watch_prints_for_people(start, chirper, group):
     command.end()
 
 
+def test_watch_ends_after_so_many_announcements(start, chirper, group):
+    command = start("chirp", "watch", "--group", group, "--json", "--count", "1")
+    while chirper.hears(REQUEST).group != md5(group):
+        pass
+    chirper.send(pack(OFFER, "det.one", 4000, group=group))
+    _, offer, stopped = map(json.loads, command.end()[0].splitlines())
+    assert (offer["event"], stopped["reason"]) == ("offer", "count")
+
+
+def test_watch_ends_where_nobody_announces_anything(run, group):
+    out, _ = run("chirp", "watch", "--group", group, "--json", "--idle", "0.2")
+    assert json.loads(out.splitlines()[-1])["reason"] == "idle"
+
+
 @pytest.mark.req("CHIRP-05")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("mode", "address"), [("multicast", MULTICAST), ("broadcast", BROADCAST)])
@@ -156,4 +170,4 @@ def test_list_says_who_offers_what_and_ends(start, chirper, group):
 
 def test_a_group_in_which_nobody_offers_anything(run, group):
     out, err = run("chirp", "list", "--group", group, "--seconds", "0.1", returncode=1)
-    assert (out, err) == ("", f"trunkline: nobody offers anything in {group}\n")
+    assert (out, err) == ("", f"trunkline: no services found in group {group}\n")

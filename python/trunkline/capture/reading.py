@@ -167,7 +167,8 @@ class Capture:
         Raises:
             LocalProtocolError: There is no such run.
         """
-        return (row for row, _ in self.chosen(selection, first_seq=first_seq))
+        selected = (selection or Selection()).of(self, first_seq)
+        return selected.rows(self._native.rows(selected.native))
 
     def chosen(
         self, selection: Selection | None = None, *, first_seq: int = 0

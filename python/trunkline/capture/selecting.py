@@ -150,6 +150,12 @@ class Selected:
         self._is_told_by_rows = selection.sender is None and selection.type is None and spans is None
         self._where = selection.condition()
 
+    def rows(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Those of the rows the capture gives that have any wanted message; several threads may share what it returns."""
+        if self._where is None:
+            return rows if self._is_told_by_rows else filter(self._has, rows)
+        return (row for row, _ in self.messages(rows))
+
     def messages(self, rows: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
         """Those of the rows the capture gives that are wanted, and which of the messages of each; None is all of them."""
         if not self._is_told_by_rows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from trunkline import errors
-from trunkline._text import amount, span
+from trunkline._text import amount, counted, span
 from trunkline.cli.apart import apart
 from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
@@ -264,7 +264,7 @@ def replay(
             **made,
             **endpoints.keywords(),
         )
-    output.result("stopped", f"{sent:,} messages sent", reason="eof", stats={"sent": sent})
+    output.result("stopped", f"{counted(sent, 'message')} sent", reason="eof", stats={"sent": sent})
 
 
 @app.command("import", epilog=example("trunkline capture import recorded.jsonl.gz --capture run7"))
@@ -293,7 +293,7 @@ def import_(
 
         given = [stdin(stop) if str(file) == STDIN else file for file in files]
         messages = room.import_(given, capture, private=private, on_progress=look_up)
-    text = f"{messages:,} messages imported into {capture}"
+    text = f"{counted(messages, 'message')} imported into {capture}"
     output.result("imported", text, messages=messages, capture=str(capture))
 
 
@@ -310,7 +310,7 @@ def recover(directory: Directory, *, as_json: Json = False) -> None:
         )
     elif found.rows:
         cut = f"; {found.cut_bytes} bytes of an unfinished write cut" if found.cut_bytes else ""
-        output.line(f"{found.rows:,} messages recovered into segment {found.segment}{cut}")
+        output.line(f"{counted(found.rows, 'message')} recovered into segment {found.segment}{cut}")
     else:
         output.line("nothing to recover")
     if found.damaged:
@@ -334,6 +334,8 @@ def verify(directory: Directory, *, as_json: Json = False) -> None:
         output.event("verified", **counts, problems=len(found.problems))
     elif not found.problems:
         unchecked = f", {found.unchecked:,} of them without a sum to check" if found.unchecked else ""
-        output.line(f"all is well: {found.messages:,} messages in {found.segments:,} segments{unchecked}")
+        output.line(
+            f"all is well: {counted(found.messages, 'message')} in {counted(found.segments, 'segment')}{unchecked}"
+        )
     if found.problems:
         raise typer.Exit(1)

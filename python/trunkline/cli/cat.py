@@ -15,6 +15,7 @@ from trunkline import errors
 from trunkline._frames import of_row
 from trunkline._native import decode as decode_frames
 from trunkline.cli.content import Printer, Said, received
+from trunkline.cli.output import on_terminal
 from trunkline.cli.selecting import shown_id
 
 if TYPE_CHECKING:
@@ -86,7 +87,13 @@ class Cat:
             return
         peer = None if row["peer"] is None else shown_id(row["peer"])
         fields = {**row, "error": error, "peer": peer}
-        start = f"{row['seq']:>8} {moment(row['received_at_ns'])} {row['direction']:<3} "
+        at = moment(row["received_at_ns"])
+        # On a terminal, where there is little room, without the year and to the millisecond.
+        start = (
+            f"{row['seq']:>6} {at[5:-3]} {row['direction']:<3} "
+            if on_terminal()
+            else f"{row['seq']:>8} {at} {row['direction']:<3} "
+        )
         if error is not None:
             said = [Said("", f"error {error}", {}, {}, frames)]
         for each in said or [Said("", row["protocol"], {}, {}, frames)]:

@@ -12,9 +12,22 @@ import typer
 from trunkline import errors
 from trunkline._text import readable
 from trunkline.cli.family import Family
-from trunkline.cli.options import Chirp, ChirpOption, Json, NeededGroup, StatsInterval, encodable, example, span
-from trunkline.cli.output import Output
+from trunkline.cli.options import (
+    Chirp,
+    ChirpOption,
+    Idle,
+    Json,
+    NeededGroup,
+    StatsInterval,
+    encodable,
+    ending_after,
+    example,
+    span,
+)
+from trunkline.cli.output import Output, Reason, on_terminal
 from trunkline.cli.pace import Pace
+from trunkline.cli.panel import watching
+from trunkline.cli.printing import Printing
 from trunkline.cli.signals import Stopping
 
 if TYPE_CHECKING:
@@ -50,6 +63,8 @@ def watch(
             callback=encodable,
         ),
     ] = None,
+    count: Annotated[int | None, ending_after("printing this many announcements")] = None,
+    idle: Idle = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
@@ -61,8 +76,8 @@ def watch(
         for service in chirp.Service:
             beacon.request(service)
         output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at")
-        _print_all(beacon, Pace(stopping, lambda: output.stats(beacon.stats), stats_interval), output)
-        output.stopped("signal", beacon.stats)
+        pace = Pace(stopping, lambda: output.stats(beacon.stats), stats_interval, idle)
+        output.stopped(_print_all(beacon, pace, output, f"watching {group}", count), beacon.stats)
 
 
 @app.command(epilog=example("trunkline chirp offer --group lab --name Detector.one --service data --port 23999"))
@@ -83,7 +98,8 @@ def offer(
     with Stopping(tells=not as_json) as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
         beacon.offer(room.Service[service.name], port)
         output.ready("chirp.beacon", beacon.endpoints, f"offering {service.value} at port {port} to {group} from")
-        _print_all(beacon, Pace(stopping, lambda: output.stats(beacon.stats), stats_interval), output)
+        pace = Pace(stopping, lambda: output.stats(beacon.stats), stats_interval)
+        _print_all(beacon, pace, output, f"offering {service.value} of {name} to {group}", None)
         output.stopped("signal", beacon.stats)
 
 
@@ -117,20 +133,22 @@ def list_(
     for event in sorted(offers.values(), key=lambda offer: (offer.name or offer.host, offer.service)):
         _print(event, output)
     if not offers:
-        output.note(f"nobody offers anything in {group}")
+        output.note(f"no services found in group {group}")
         raise typer.Exit(1)
 
 
-def _print_all(beacon: Beacon, pace: Pace, output: Output) -> None:
-    """Prints until a signal comes."""
-    while not pace.stopped:
-        with suppress(errors.TimeoutError):
-            _print(beacon.receive(timeout_s=pace.wait_s()), output)
-        pace.look_up()
+def _print_all(beacon: Beacon, pace: Pace, output: Output, doing: str, count: int | None) -> Reason:
+    """Prints announcements until there were so many, none come any more, or a signal does; on a terminal with the time."""
+
+    def show(event: Event) -> None:
+        _print(event, output, time.strftime("%H:%M:%S ") if on_terminal() else "")
+
+    with watching(output, lambda: beacon.stats, doing=doing, prints=True):
+        return Printing(beacon.receive, show, count).run(pace)
 
 
-def _print(event: Event, output: Output) -> None:
+def _print(event: Event, output: Output, start: str = "") -> None:
     service = event.service.name.lower()
     where = "" if event.endpoint is None else f" {event.endpoint}"
-    text = f"{event.kind} {readable(event.name or event.host)} {service}{where}"
+    text = f"{start}{event.kind} {readable(event.name or event.host)} {service}{where}"
     output.result(event.kind, text, host=event.host, name=event.name, service=service, endpoint=event.endpoint)

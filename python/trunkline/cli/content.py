@@ -16,7 +16,7 @@ import typer
 
 from trunkline import errors
 from trunkline._text import amount, readable
-from trunkline.cli.output import Output, plain
+from trunkline.cli.output import Output, on_terminal, plain
 
 if TYPE_CHECKING:
     from trunkline.capture import AnyMessage
@@ -43,6 +43,12 @@ _OF_ROWS = (
     *("n_frames", "n_bytes", "error"),
 )
 NAMES = frozenset((*_OF_ALL, *_OF_PROTOCOLS, *_OF_ROWS))
+
+# What has members of its own, as `{tags.run}`.
+_WITH_MEMBERS = ("tags", "config", "metadata", "properties", "body")
+
+# How much of what stands before a payload is shown on a terminal, where it would take its place.
+_DETAILS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,14 @@ class Said:
     @property
     def line(self) -> str:
         """All but the payload, on a line."""
-        return " ".join(filter(None, (readable(self.subject), self.kind, self.words)))
+        return self.line_of(None)
+
+    def line_of(self, most: int | None) -> str:
+        """The same with at most so many characters of details."""
+        words = self.words
+        if most is not None and len(words) > most:
+            words = f"{words[: most - 1]}…"
+        return " ".join(filter(None, (readable(self.subject), self.kind, words)))
 
     @property
     def words(self) -> str:
@@ -187,7 +200,7 @@ def sizes(payload: Sequence[bytes]) -> str:
 
 
 def _names_help() -> str:
-    return "Print this for each message, with {sender}, {topic}, {payload} and other fields filled in."
+    return "Print this for each message, with {sender}, {topic}, {tags.run}, {payload} and other fields filled in."
 
 
 @dataclass(frozen=True)
@@ -256,9 +269,11 @@ class Printer:
         else:
             # A frame that is cut or no text has its length beside it.
             many = f"{sizes(said.payload)}: " if len(said.payload) > 1 else ""
-            line = f"{start}{said.line} {many}{text_of(said.payload, self.limit)}".rstrip()
             # Whoever says how much is shown is shown that much.
-            (self.output.fitted if self._given_limit is None else self.output.line)(line)
+            is_fitted = self._given_limit is None
+            most = _DETAILS if is_fitted and on_terminal() and said.payload else None
+            line = f"{start}{said.line_of(most)} {many}{text_of(said.payload, self.limit)}".rstrip()
+            (self.output.fitted if is_fitted else self.output.line)(line)
 
     def payload(self, payload: Sequence[bytes]) -> dict[str, Any]:
         """A payload as JSON has it; what is cut shows by the sizes."""
@@ -281,8 +296,9 @@ class _Template:
             raise typer.BadParameter(message) from None
         self._parts = [(_unescaped(literal), name, spec or "") for literal, name, spec, _ in parts]
         for _, name, _ in self._parts:
-            if name is not None and name not in NAMES:
-                message = f"--format: there is no {{{name}}}. There are {', '.join(sorted(NAMES))}."
+            if name is not None and name not in NAMES and not _is_member(name):
+                members = ", ".join(f"{whole}.NAME" for whole in _WITH_MEMBERS)
+                message = f"--format: there is no {{{name}}}. There are {', '.join(sorted(NAMES))}, {members}."
                 raise typer.BadParameter(message)
 
     def fill(self, said: Said, row: Mapping[str, Any], limit: int | None) -> str:
@@ -299,6 +315,11 @@ class _Template:
         return line
 
 
+def _is_member(name: str) -> bool:
+    whole, _, member = name.partition(".")
+    return whole in _WITH_MEMBERS and bool(member)
+
+
 def _unescaped(text: str) -> str:
     for written, meant in ((r"\n", "\n"), (r"\t", "\t"), (r"\0", "\0")):
         text = text.replace(written, meant)
@@ -308,13 +329,20 @@ def _unescaped(text: str) -> str:
 def _value(name: str, said: Said, row: Mapping[str, Any], limit: int | None) -> str | int:
     if name == "payload" or (name == "body" and name not in said.fields):
         return text_of(said.payload, limit)
+    if _is_member(name):
+        whole, _, member = name.partition(".")
+        members = said.fields.get(whole)
+        return _shown(members.get(member) if isinstance(members, Mapping) else None)
     if name == "payload_hex":
         return b"".join(said.payload).hex()
     if name == "payload_bytes":
         return sum(map(len, said.payload))
     if name in ("subject", "details"):
         return readable(said.subject) if name == "subject" else said.words
-    value = said.fields.get(name, row.get(name))
+    return _shown(said.fields.get(name, row.get(name)))
+
+
+def _shown(value: Any) -> str | int:
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):

@@ -168,7 +168,7 @@ def services(
     output.listing("service", _SERVICE_COLUMNS, status["services"])
     if not output.json:
         peers = counted(status["peers"], "peer")
-        output.note(f"{peers}; {status['received']:,} messages received, {status['sent']:,} sent")
+        output.note(f"{peers}; {counted(status['received'], 'message')} received, {status['sent']:,} sent")
 
 
 app.command(epilog=dcp_worker.EXAMPLE)(dcp_worker.worker)

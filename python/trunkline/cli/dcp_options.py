@@ -46,4 +46,4 @@ def need_heartbeat(interval_s: float, liveness: int) -> None:
 
 def no_broker(endpoints: Sequence[str]) -> str:
     """What it says of brokers that nobody tells how they are."""
-    return f"no broker answers at {', '.join(endpoints)}, or it was started with --no-status"
+    return f"no broker answers at {', '.join(endpoints)}, or it is encrypted, or was started with --no-status"

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -79,7 +79,7 @@ def request(
 ) -> None:
     """Sends requests to a service, prints the replies, and reports their latency.
 
-    A request that has data and is replied to without any has failed: so a worker answers for a handler that raised.
+    An empty reply to a request with data counts as failed: that is how a worker answers when its handler raised.
     """
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import dcp
@@ -92,26 +92,35 @@ def request(
         Progress(f"asking {service}", count) as progress,
     ):
         asked = asking.ask_all(client, count, in_flight, output, progress)
-        # Programs know what they look for; people are told where to look.
-        why = "" if as_json or asked.replies else _why(client, service, connect)
-    output.summary("count", asked, "; ".join(filter(None, (_summary(asked), why))))
+        why = None if asked.replies else _why(client, service, connect)
+    if why is None:
+        output.summary("count", asked, _summary(asked))
+    else:
+        output.summary("count", asked, f"{_summary(asked)}; {why.text}", why=why.slug)
     if asked.timeouts or asked.empty:
         raise typer.Exit(1)
 
 
-def _why(client: Client, service: str, connect: Sequence[str]) -> str:
+class _Why(NamedTuple):
+    """Why nobody replied, for programs and for people."""
+
+    slug: str
+    text: str
+
+
+def _why(client: Client, service: str, connect: Sequence[str]) -> _Why | None:
     """Why nobody replied, as far as the broker says."""
     try:
         reply = client.request(STATUS, b"", timeout_s=_ASIDE_S)
         workers = {one["service"]: one["workers"] for one in json.loads(reply.data[0])["services"]}
     except errors.TimeoutError:
-        return no_broker(connect)
+        return _Why("no_broker", no_broker(connect))
     except (IndexError, KeyError, TypeError, ValueError):
         # It has a service of that name which says something else.
-        return ""
+        return None
     if not workers.get(service):
-        return f"the broker answers: it has no worker for {service}"
-    return f"the broker answers: {counted(workers[service], 'worker')} of {service} took too long"
+        return _Why("no_worker", f"the broker answers: it has no worker for {service}")
+    return _Why("no_reply", f"the broker answers: {counted(workers[service], 'worker')} of {service} took too long")
 
 
 class _Asking:
@@ -149,7 +158,7 @@ class _Asking:
             reply = future.result()
         except errors.TimeoutError:
             self._timeouts += 1
-            late = f"request {index} was not replied to within {self._timeout_s:g} s"
+            late = f"request {index} timed out after {self._timeout_s:g} s"
             output.remark("timeout", late, index=index)
             return
         self._latencies_ms.append(latency_ms)
@@ -160,7 +169,7 @@ class _Asking:
                 "reply", index=index, data=reply.data, metadata=reply.metadata, latency_ms=round(latency_ms, 3)
             )
         elif is_empty:
-            output.note(f"request {index} was replied to without data: its handler failed, or had none to give")
+            output.note(f"request {index}: the reply is empty: its handler failed, or returned nothing")
         else:
             output.line(" ".join(text_of([part.removesuffix(b"\n")], None) for part in reply.data))
 

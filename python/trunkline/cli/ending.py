@@ -22,7 +22,7 @@ _ADVICE = {
     errno.EEXIST: "remove it, or choose another name",
     errno.EACCES: "check who may read and write there",
     errno.ENOSPC: "free some space",
-    errno.ENOENT: "check the name, or make it first",
+    errno.ENOENT: "check the path",
     errno.EROFS: "choose another place",
 }
 

@@ -228,12 +228,21 @@ class Segments:
 
     segment_bytes: Annotated[
         int | None,
-        typer.Option("--segment-bytes", min=1, metavar="N", help="Publish a segment after this many bytes of frames."),
+        typer.Option(
+            "--segment-bytes",
+            min=1,
+            metavar="N",
+            help="Publish a segment after this many bytes of frames. [default: 256 MiB]",
+        ),
     ] = None
     segment_seconds: Annotated[
         float | None,
         typer.Option(
-            "--segment-seconds", min=0.1, metavar="S", help="Publish a segment after this many seconds.", callback=span
+            "--segment-seconds",
+            min=0.1,
+            metavar="S",
+            help="Publish a segment after this many seconds. [default: 60]",
+            callback=span,
         ),
     ] = None
     keep_bytes: Annotated[

@@ -43,7 +43,7 @@ def keygen(
     shown, hidden = output / f"{name}.key", output / f"{name}.key_secret"
     for file in (shown, hidden):
         if file.is_symlink() or file.exists():
-            message = f"{file} is there already and is not replaced: choose another name, or remove both halves"
+            message = f"{file} already exists and is not overwritten: choose another name, or remove both halves"
             raise LocalProtocolError(message)
     _write(hidden, 0o600, _HEAD.format(name=name, half="secret") + _PUBLIC.format(public) + _OWN.format(secret))
     try:

@@ -34,4 +34,6 @@ class Latency:
     def __str__(self) -> str:
         if self.max is None:
             return "no answers"
-        return f"after {self.p50} ms (half), {self.p90} (90 %), {self.p99} (99 %), {self.max} at most"
+        if self.p50 == self.max:
+            return f"latency {self.max} ms"
+        return f"latency p50 {self.p50} ms, p90 {self.p90}, p99 {self.p99}, max {self.max}"

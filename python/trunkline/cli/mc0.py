@@ -329,7 +329,7 @@ def topics(
     if not output.json:
         # One of them is who asks.
         clients = counted(status["clients"] - 1, "client")
-        output.note(f"{clients}; {status['received']:,} messages received, {status['messages']:,} passed on")
+        output.note(f"{clients}; {counted(status['received'], 'message')} received, {status['messages']:,} delivered")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ __all__ = [
     "Json",
     "NeededGroup",
     "Overwrite",
+    "Payload",
     "StatsInterval",
     "Tags",
     "decoding_options",
@@ -97,6 +98,7 @@ Group = Annotated[
     str | None,
     typer.Option("--group", metavar="G", help="Discover and be discovered by CHIRP in this group.", callback=encodable),
 ]
+Payload = Annotated[bool, typer.Option("--payload", help="Add a column of payloads.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Idle = Annotated[

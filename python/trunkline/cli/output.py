@@ -153,9 +153,9 @@ class Output:
         tell_no_more()
         self.summary(reason, stats, "; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
 
-    def summary(self, reason: Reason, stats: object, text: str) -> None:
+    def summary(self, reason: Reason, stats: object, text: str, **more: object) -> None:
         """Says how a command with an end of its own has ended, and what has come of it."""
-        self.remark("stopped", text, reason=reason, stats=stats)
+        self.remark("stopped", text, reason=reason, stats=stats, **more)
 
     def _write(self, text: str | bytes, end: bytes = b"\n") -> None:
         stdout = sys.stdout

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trunkline._text import counted
 from trunkline.cli.apart import apart
 from trunkline.cli.family import Family
 from trunkline.cli.groups import grouped
-from trunkline.cli.options import DECODABLE, Json, Overwrite, Tags, decoding_options, example, need_decodable
+from trunkline.cli.options import DECODABLE, Json, Overwrite, Payload, Tags, decoding_options, example, need_decodable
 from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting
 from trunkline.cli.sparking import selected, spark_session, watched
@@ -35,7 +36,7 @@ def _rows(session: SparkSession, capture: Path) -> DataFrame:
 
 
 class Mode(StrEnum):
-    """What becomes of a header that is none."""
+    """What is done with a header that does not decode."""
 
     PERMISSIVE = "PERMISSIVE"
     FAILFAST = "FAILFAST"
@@ -60,11 +61,12 @@ def decode(
         Mode,
         typer.Option("--mode", help="What to do with undecodable headers: keep them as rows, fail, or leave them out."),
     ] = Mode.PERMISSIVE,
+    payload: Payload = False,
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table with Spark."""
-    options = decoding_options(tags)
+    options = decoding_options(tags) | ({"payload": True} if payload else {})
     need_decodable(protocol, options)
     selection = selecting.selection(protocol) if selecting != Selecting() else None
     from trunkline import spark
@@ -84,7 +86,7 @@ def decode(
         with watched(session, "decoding (tasks)"):
             table.write.parquet(str(part))
         messages = session.read.parquet(str(part)).count()
-    output.result("decoded", f"{messages:,} rows in {out}", rows=messages, path=str(out))
+    output.result("decoded", f"{counted(messages, 'row')} in {out}", rows=messages, path=str(out))
 
 
 @app.command(

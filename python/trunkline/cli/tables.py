@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trunkline._text import counted
 from trunkline.cli.options import (
     DECODABLE,
     DEFAULT,
     CaptureTags,
     Overwrite,
+    Payload,
     decoding_options,
     listed,
     need_decodable,
@@ -40,7 +42,7 @@ class Decoding:
         ),
     ] = None
     tags: CaptureTags = None
-    payload: Annotated[bool, typer.Option("--payload", help="Add a column of payloads.")] = False
+    payload: Payload = False
     overwrite: Overwrite = False
 
     def write(
@@ -60,7 +62,7 @@ class Decoding:
             rows = capture.export(
                 directory, part, protocol, format=form, selection=selection, on_progress=progress.at, **options
             )
-        output.result(event, f"{rows:,} rows in {out}", rows=rows, path=str(out))
+        output.result(event, f"{counted(rows, 'row')} in {out}", rows=rows, path=str(out))
 
 
 def _protocol_of(counts: Mapping[str, int], output: Output) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trunkline._native.capture import is_capture
@@ -49,6 +51,7 @@ def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
     if path.exists() and not replaces:
         message = f"{path} already exists: choose another name, or give --overwrite"
         raise LocalProtocolError(message)
+    _remove_leftovers(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     removed_unless_finished(part)
     try:
@@ -60,6 +63,33 @@ def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
         yield part
         part.replace(path)
     finally:
-        if part.is_dir():
-            shutil.rmtree(part)
-        part.unlink(missing_ok=True)
+        _remove(part)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Removes what processes that were killed have left of a file of this name."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        process = part.name.removeprefix(f".{path.name}.").removesuffix(".part")
+        if process.isdecimal() and not _runs(int(process)):
+            with suppress(OSError):
+                _remove(part)
+
+
+def _runs(process: int) -> bool:
+    if sys.platform == "win32":
+        # There this would end it.
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        # It is somebody else's, or cannot be told.
+        return True
+    return True
+
+
+def _remove(part: Path) -> None:
+    if part.is_dir():
+        shutil.rmtree(part)
+    part.unlink(missing_ok=True)

@@ -70,7 +70,7 @@ impl CaptureError {
         }
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         let kind = if is_missing { CaptureErrorKind::Missing } else { CaptureErrorKind::Unreadable };
-        let what = if is_missing { "there is nothing there" } else { "cannot be read" };
+        let what = if is_missing { "does not exist" } else { "cannot be read" };
         Self { kind, path: path.to_owned(), what: what.into(), source: Some(Arc::new(error)) }
     }
 
