@@ -489,7 +489,7 @@ async def test_what_is_larger_than_a_message_is_refused(server):
         assert raised.value.status_code == 413
         assert source.stats.sent == 0
     async with cdt.AsyncSource("cmx", target="cdp", servers=server.url, max_content_bytes=5) as source:
-        with pytest.raises(ConfigError, match="room for 5"):
+        with pytest.raises(ConfigError, match="5 is the limit"):
             await source.push("app-1", "e-1", b"123456")
 
 

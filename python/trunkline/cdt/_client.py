@@ -75,8 +75,9 @@ class Guarded(Client):
 
     The parser of nats-py calls the first two methods for every message that it reads; what they raise would end its reading, and the
     connection would be deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of
-    that. The fourth begins a connection, and the fifth waits for ever until a server that reads nothing has been sent the rest of the last one.
-    The sixth encrypts only where the server insists, and would send passwords in the clear where it does not.
+    that. The fourth begins a connection. The fifth ends the client for good for whatever a server says before it closes a connection, as that a
+    login has expired. The sixth waits for ever until a server that reads nothing has been sent the rest of the last one.
+    The seventh encrypts only where the server insists, and would send passwords in the clear where it does not.
     """
 
     def __init__(self, deliver: Deliver) -> None:
@@ -128,6 +129,14 @@ class Guarded(Client):
     async def _process_connect_init(self) -> None:
         self._set_limits()
         await super()._process_connect_init()
+
+    async def _process_err(self, err_msg: str) -> None:
+        if self.is_connected and "permissions violation" not in err_msg.lower():
+            error = nats.errors.Error(err_msg.strip("'"))
+            await self._error_cb(error)
+            await self._process_op_err(error)
+            return
+        await super()._process_err(err_msg)
 
     async def _attempt_reconnect(self) -> None:
         self.abort()

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from trunkline._native.cdt import publications
 from trunkline.cdt import _client
@@ -52,13 +52,29 @@ class Identity(TypedDict, total=False):
 
 
 def without_credentials(server: str) -> str:
-    """A URL as it may be shown: without user, password and token."""
-    try:
-        parts = urlsplit(server)
-    except ValueError:
-        return server.rpartition("@")[2]
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme or 'nats'}://{host}" if host else server.rpartition("@")[2]
+    """A URL as it may be shown: without user, password and token, whatever characters these have."""
+    scheme, _, host = _parts(server)
+    return f"{scheme or 'nats'}://{host}"
+
+
+def _parts(server: str) -> tuple[str, str | None, str]:
+    """The scheme of a URL, which may be empty, who we are, and the rest."""
+    scheme, mark, rest = server.partition("://")
+    who, at, host = (rest if mark else server).rpartition("@")
+    return scheme if mark else "", who if at else None, host
+
+
+def _logins(servers: Sequence[str]) -> tuple[list[str], Identity]:
+    """Servers without what their URLs say of who we are, and that: in URLs other characters than letters are encoded by %."""
+    found: Identity = {}
+    bare = []
+    for server in servers:
+        scheme, who, host = _parts(server)
+        bare.append(f"{scheme}://{host}" if scheme else host)
+        if who is not None and not found:
+            user, colon, password = who.partition(":")
+            found = {"user": unquote(user), "password": unquote(password)} if colon else {"token": unquote(user)}
+    return bare, found
 
 
 def _no_server(where: str) -> LocalProtocolError:
@@ -86,8 +102,9 @@ class NatsConnection:
     def __init__(
         self, servers: Sequence[str], identity: Identity, name: str, deliver: Deliver, happened: Happened
     ) -> None:
-        self._servers = list(servers)
-        self._identity = identity
+        self._servers, said = _logins(servers)
+        given = {name: value for name, value in identity.items() if value is not None}
+        self._identity = Identity(**{**said, **given})  # type: ignore[typeddict-item]
         self._name = name
         self._happened = happened
         # nats-py says that it takes whole seconds, and takes others too.
@@ -96,6 +113,7 @@ class NatsConnection:
         self._was_open = False
         self._refused: Exception | None = None
         self._denied = asyncio.Event()
+        self._lost = asyncio.Event()
 
     @property
     def client(self) -> Client:
@@ -215,6 +233,9 @@ class NatsConnection:
             pieces, refused = publications([message], client.max_payload)
             if refused:
                 found[position] = _UNFIT
+            elif message[1] is not None:
+                # Whoever wants to know is told at once: it would go out later all the same.
+                found[position] = "there is no connection to a NATS server"
             elif sum(map(len, pieces)) > client.spare_bytes:
                 found[position] = "there is no connection, and no room for what waits for one"
             else:
@@ -233,13 +254,30 @@ class NatsConnection:
         if not self._client.is_connected:
             message = "there is no connection to a NATS server"
             raise PeerLostError(message)
+        self._lost.clear()
         try:
-            await within(self._client.flush(_FLUSH_S), _FLUSH_S)
+            await self._unless_lost(self._client.flush(_FLUSH_S))
         except TimeoutError:
             message = f"the NATS server did not answer within {_FLUSH_S:g} s"
             raise PeerLostError(message) from None
         except (nats.errors.Error, ValueError, OSError) as error:
             raise PeerLostError(str(error)) from error
+
+    async def _unless_lost(self, flushing: Coroutine[Any, Any, None]) -> None:
+        """Waits for an answer of the server, which does not come once the connection is lost."""
+        losing = asyncio.ensure_future(self._lost.wait())
+        answering = asyncio.ensure_future(flushing)
+        try:
+            await asyncio.wait([losing, answering], timeout=_FLUSH_S, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                if losing.done():
+                    message = "the connection to the NATS server was lost"
+                    raise PeerLostError(message)
+                raise TimeoutError
+        finally:
+            losing.cancel()
+            await cut_off(answering)
+        answering.result()
 
     async def close(self) -> None:
         self.resume()
@@ -267,6 +305,7 @@ class NatsConnection:
         self._happened(kind, words.removeprefix("nats: "))
 
     async def _on_disconnected(self) -> None:
+        self._lost.set()
         # nats-py says so of a connection too that never came about.
         if self._was_open:
             self._happened("disconnected", ", ".join(map(without_credentials, self._servers)))

@@ -25,7 +25,7 @@ from trunkline._arguments import (
     need_text,
     refuse,
 )
-from trunkline._native.cdt import ConfigNewAvailable, ConfigUpdated, is_token
+from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse, ConfigUpdated, encode, is_token
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role
 from trunkline._text import counted
@@ -52,8 +52,12 @@ Result = TypeVar("Result")
 _EVENT_BYTES = 512
 _MOST_EVENT_BYTES = 256 << 20
 
-# What a message takes beside names and content.
-_OVERHEAD = 768
+# What is left for the ids of whoever asks, and how long the id of a configuration is that is given none.
+_IDS = 256
+_A_HASH = "0" * 32
+
+# A subject is made of several, and a server takes lines of 4 KiB.
+_TOKEN_BYTES = 512
 
 # How long a role finishes what it has, unless it is told.
 DRAIN_S = 5.0
@@ -67,11 +71,26 @@ def need_names(**names: object) -> None:
             if not name:
                 message = f"{argument} is empty"
                 raise LocalProtocolError(message)
+        if not str(name).isascii():
+            need_utf8(argument, name)
+
+
+def need_utf8(argument: str, name: object) -> None:
+    """Refuses a lone surrogate, which no message can hold."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        message = f"{argument} is not valid Unicode: {name!r}"
+        raise LocalProtocolError(message) from None
 
 
 def need_name(argument: str, name: object) -> None:
     """Refuses what cannot be one token of a subject (CDT-11)."""
     need_text(argument, name)
+    need_utf8(argument, name)
+    if len(str(name).encode()) > _TOKEN_BYTES:
+        message = f"{argument} has at most {_TOKEN_BYTES} bytes: it is part of a NATS subject"
+        raise LocalProtocolError(message)
     if not is_token(str(name)):
         message = f"{argument} is one token of a NATS subject, without dots, wildcards and spaces, not {name!r}"
         raise LocalProtocolError(message)
@@ -282,15 +301,28 @@ class Part(Role):
         self._unqueued += 1
         self._notices.dropped(Dropped(None, "queue_full", ()))
 
-    def _need_room(self, app: str, endpoint: str, content: bytes, content_type: str) -> None:
+    def _need_room(
+        self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None = None
+    ) -> None:
         """Refuses what no message could hold (CDT-31)."""
         most = self._chosen["max_content_bytes"]
-        if most is None:
-            names = sum(len(name.encode()) for name in (app, endpoint, content_type))
-            room = max(0, self._pump.connection.max_payload - _OVERHEAD - 2 * names)
-            most = room if self._chosen["codec"] == "avro" else room // 4 * 3
-        if len(content) > most:
-            message = f"{counted(len(content), 'byte')}, and there is room for {most} in a message"
+        if most is not None and len(content) > most:
+            message = f"{counted(len(content), 'byte')} of content, and {most:,} is the limit"
+            raise ConfigError(413, message)
+        room = self._pump.connection.max_payload
+        size = len(content)
+        if size <= room:
+            answer = ConfigResponse(
+                app_version_name=app,
+                endpoint_id=endpoint,
+                config_id=config_id or _A_HASH,
+                content_type=content_type,
+                content=content,
+            )
+            codec, bytes_encoding = self._chosen["codec"], self._chosen["bytes_encoding"]
+            size = _IDS + len(encode(answer, codec=codec, bytes_encoding=bytes_encoding))
+        if size > room:
+            message = f"{counted(len(content), 'byte')} of content: a message of {size:,} bytes, and the server takes {room:,}"
             raise ConfigError(413, message)
 
     async def _receive(self, timeout_s: float | None) -> Event:

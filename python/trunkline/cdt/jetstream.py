@@ -1,10 +1,11 @@
-"""Configurations in JetStream's key-value store, which replicas on many machines share."""
+"""Configurations in JetStream's key-value store, which the replicas of a target on many machines share."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,12 @@ _HISTORY = 64
 # What it holds in memory of configurations, which never change.
 _CACHE_BYTES = 64 << 20
 
+# What a line to a server has room for, beside the subject that a key is in.
+_KEY_BYTES = 3_500
+
+# What the name of a bucket may be made of.
+_BUCKET = re.compile(r"[A-Za-z0-9_-]+")
+
 # How often it tries again where another replica was there before.
 _TRIES = 20
 
@@ -48,7 +55,16 @@ def _text(token: str) -> str:
 
 
 def _key(*texts: str) -> str:
-    return ".".join(map(_token, texts))
+    key = ".".join(map(_token, texts))
+    if len(key) > _KEY_BYTES:
+        message = "names are too long for a key of JetStream"
+        raise ConfigError(400, message)
+    return key
+
+
+def bucket_prefix(name: str) -> str:
+    """What the names of the buckets of a target begin with: those of another target are others."""
+    return f"cdt_{name if _BUCKET.fullmatch(name) else _token(name)}"
 
 
 class JetStreamStore:

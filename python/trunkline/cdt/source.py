@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -38,6 +39,9 @@ _LEAST_S = 0.001
 # The kind of message that each call sends, as a server names it that refuses it.
 _ASKED_BY = {"configrequest": "pull", "configpush": "push", "configupdated": "report"}
 _RESYNC_S = 300.0
+
+# As many as the wire's counter has room for.
+_MOST_RETRIES = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,15 @@ class Watching:
         self.changes: deque[ConfigResponse] = deque(maxlen=1)
         self.changed = asyncio.Event()
         self.is_over = False
+        # The id of what was handed out last.
+        self._last: str | None = None
 
     def put(self, response: ConfigResponse) -> None:
         # Who is slow has the latest: what it was before is history.
-        self.changes.append(response)
-        self.changed.set()
+        self.changes.clear()
+        if response.config_id != self._last:
+            self.changes.append(response)
+            self.changed.set()
 
     def end(self) -> None:
         self.is_over = True
@@ -94,10 +102,13 @@ class Watching:
         if not self.changes:
             message = "the watch has ended"
             raise ClosedError(message)
-        return self.changes.popleft()
+        response = self.changes.popleft()
+        self._last = response.config_id
+        return response
 
     def give_back(self, response: ConfigResponse) -> None:
         """Takes back what whoever it was for has not got, unless it is history."""
+        self._last = None
         if not self.changes:
             self.put(response)
 
@@ -147,6 +158,8 @@ class Pulling(Part):
     def _tell(self, kind: str, *details: Any) -> None:
         if kind == "ended":
             call, how, what = details
+            if how == "answered" and self._log.isEnabledFor(logging.DEBUG):
+                self._log.debug("source: %s of %s", type(what).__name__, what.correlation_id)
             _, future = self._calls.pop(call, (None, None))
             if future is not None and not future.done():
                 future.set_result((how, what))
@@ -193,12 +206,25 @@ class Pulling(Part):
         future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
         self._calls[call] = verb, future
         try:
+            if verb == "push" and given["confirm"] is None:
+                return await self._sent(call, future, given["timeout_s"])
             return await future
         except asyncio.CancelledError:
             self._calls.pop(call, None)
             if not pump.closed:
                 pump.ask("cancel", call=call)
             raise
+
+    async def _sent(
+        self, call: int, future: asyncio.Future[tuple[str, Any]], timeout_s: float | None
+    ) -> tuple[str, Any]:
+        """Waits until the server has what is not to be answered, no longer than whoever asked."""
+        await asyncio.wait([future], timeout=timeout_s)
+        if not future.done():
+            self._calls.pop(call, None)
+            self._pump.ask("cancel", call=call)
+            return "timed_out", None
+        return future.result()
 
     def _failed(self, how: str, timeout_s: float | None) -> Exception:
         if how == "no_target":
@@ -231,9 +257,12 @@ class Pulling(Part):
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         need_text("config_id", config_id, may_be_none=True)
         need_number("retries", retries)
+        if retries > _MOST_RETRIES:
+            message = f"retries is at most {_MOST_RETRIES:,}, not {retries}"
+            raise ValueError(message)
         self._need_time(timeout_s)
         key = (app_version_name, endpoint_id, config_id or "")
-        if key in self._cached:
+        if key in self._cached and not self._pump.closed:
             self._cached.move_to_end(key)
             return self._cached[key]
         how, response = await self._call(
@@ -271,6 +300,8 @@ class Pulling(Part):
             message = f"confirm is 'stored', 'applied' or None, not {confirm!r}"
             raise LocalProtocolError(message)
         self._need_time(timeout_s)
+        if content is not None:
+            content_type = content_type or CONTENT_TYPE
         expected = config_id or content_id(content_type, content or b"")
         key = (app_version_name, endpoint_id, expected)
         if confirm == "applied":
@@ -305,7 +336,7 @@ class Pulling(Part):
     async def _push_content(self, app: str, endpoint: str, content: bytes, *given: Any) -> str:
         need_names(app_version_name=app, endpoint_id=endpoint)
         need_bytes("content", content)
-        self._need_room(app, endpoint, content, str(given[0]))
+        self._need_room(app, endpoint, content, str(given[0]), given[1])
         return await self._push(app, endpoint, bytes(content), *given)
 
     async def _report(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:

@@ -12,10 +12,11 @@ from typing import Any, TypeVar, Unpack
 
 from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
+from trunkline.cdt._waits import cut_off
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.sqlite import SqliteStore
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store, Stored
-from trunkline.errors import ClosedError, ConfigError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError, ConfigError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
 __all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
@@ -30,6 +31,9 @@ _THREADS = 4
 # What a store that is slow may have been handed, and what it may still have to be told.
 _MOST_HELD = 256 << 20
 _MOST_UPDATES = 65_536
+
+# How long a store may take at the end, whatever the time that the role was given.
+_PARTING_S = 0.5
 
 # How many configurations are read at a time to announce them, where a target died before it could.
 _OWED_AT_ONCE = 64
@@ -66,7 +70,7 @@ class TargetStats:
 
 def _opened_store(store: Any) -> Any:
     if isinstance(store, str | os.PathLike):
-        return MemoryStore() if store == ":memory:" else SqliteStore(store)
+        return MemoryStore() if os.fspath(store) == ":memory:" else SqliteStore(store)
     if not isinstance(store, Store):
         missing = [name for name in ("put", "get", "rollback", "history", "rollout") if not hasattr(store, name)]
         refuse(
@@ -78,6 +82,19 @@ def _opened_store(store: Any) -> Any:
 def _says_at_once(store: Any) -> bool:
     """Whether a store may be asked here for what it has in memory: it is one of ours, whose `get` nobody has overridden."""
     return type(store) in (MemoryStore, SqliteStore) and "get" not in vars(store)
+
+
+def _asked(method: Callable[..., Result], given: tuple[Any, ...], more: Mapping[str, Any]) -> Callable[[], Result]:
+    """What asks a store in a thread. No future takes a `StopIteration`: whoever waits for it would wait for ever."""
+
+    def ask() -> Result:
+        try:
+            return method(*given, **more)
+        except StopIteration as error:
+            message = f"the store raised {error!r}"
+            raise RuntimeError(message) from error
+
+    return ask
 
 
 def found(config: Config | None, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
@@ -135,18 +152,25 @@ class Offering(Part):
     async def _opened_store(self) -> Any:
         if self._given_store != "jetstream":
             return await asyncio.to_thread(_opened_store, self._given_store)
-        from trunkline.cdt.jetstream import JetStreamStore
+        from trunkline.cdt.jetstream import JetStreamStore, bucket_prefix
 
-        store = JetStreamStore(connector(self._chosen, self._name))
+        store = JetStreamStore(connector(self._chosen, self._name), prefix=bucket_prefix(self._name))
         await store.open()
         return store
 
     async def _end(self, drain_s: float) -> None:
+        end_s = asyncio.get_running_loop().time() + max(drain_s, _PARTING_S)
         try:
             await super()._end(drain_s)
         finally:
             while self._tasks:
-                await asyncio.wait(self._tasks)
+                done, left = await asyncio.wait(
+                    self._tasks, timeout=max(0.0, end_s - asyncio.get_running_loop().time())
+                )
+                if left and not done:
+                    # A store that takes longer is not waited for: what it stores is announced at the next start.
+                    for task in left:
+                        await cut_off(task)
             await self._note()
             await self._end_store()
 
@@ -165,11 +189,17 @@ class Offering(Part):
         try:
             if inspect.iscoroutinefunction(method):
                 return await method(*given, **more)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: method(*given, **more))
+            return await asyncio.get_running_loop().run_in_executor(self._pool, _asked(method, given, more))
         except (SystemExit, KeyboardInterrupt) as error:
             # It would end the loop, which is that of others too.
             message = f"the store raised {error!r}"
             raise RuntimeError(message) from error
+        except Exception as error:
+            if type(error).__module__.startswith("nats."):
+                # That of the JetStream store.
+                message = f"JetStream: {str(error).removeprefix('nats: ') or 'no answer'}"
+                raise PeerLostError(message) from error
+            raise
 
     def _tell(self, kind: str, *details: Any) -> None:
         if kind == "get":
@@ -226,14 +256,12 @@ class Offering(Part):
 
     async def _get_slowly(self, token: int, app: str, endpoint: str, config_id: str | None) -> None:
         try:
-            config = await self._ask_store(self._store.get, app, endpoint, config_id)
+            self._answer(token, await self._ask_store(self._store.get, app, endpoint, config_id))
         except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
             self._fail(token, error)
-        else:
-            self._answer(token, config)
 
     def _fail(self, token: int, error: Exception) -> None:
-        if isinstance(error, ConfigError):
+        if isinstance(error, ConfigError) and error.status_code in range(400, 600):
             self._pump.ask("failed", token=token, status=error.status_code, reason=error.reason_phrase)
             return
         self._log.error("target: the store failed", exc_info=error)
@@ -260,12 +288,11 @@ class Offering(Part):
                 stored = await self._go_back(app, endpoint, config_id)
             else:
                 stored = await self._keep(app, endpoint, content, content_type or CONTENT_TYPE, config_id, None)
+            self._confirm(token, app, endpoint, stored)
         except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
             self._fail(token, error)
-            return
         finally:
             self._held -= size
-        self._confirm(token, app, endpoint, stored)
 
     def _confirm(self, token: int, app: str, endpoint: str, stored: Stored) -> None:
         # Stored, told, confirmed: in this order, on one connection (CDT-38, CDT-39).
@@ -332,7 +359,7 @@ class Offering(Part):
     async def _keep(
         self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None, if_current: str | None
     ) -> Stored:
-        self._need_room(app, endpoint, content, content_type)
+        self._need_room(app, endpoint, content, content_type, config_id)
         stored: Stored = await self._ask_store(
             self._store.put,
             app,
@@ -370,6 +397,7 @@ class Offering(Part):
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         need_bytes("content", content)
         need_text("content_type", content_type)
+        content_type = content_type or CONTENT_TYPE
         if config_id is not None:
             need_names(config_id=config_id)
         if if_current is not None:

@@ -69,5 +69,9 @@ def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if name == "since_ms":
-        return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        try:
+            return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        except (OverflowError, ValueError, OSError):
+            # What others say of their time may be anything.
+            return f"{value} ms"
     return str(value)

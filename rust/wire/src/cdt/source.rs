@@ -391,7 +391,8 @@ impl Source {
         let body = incoming.frames[2].clone();
         if body.is_empty() && is_no_responders(&incoming.frames[1]) {
             // It names no request: nobody has heard any of those that wait (CDT-35).
-            let open = self.pending.iter().filter(|(_, one)| one.request.kind.answered_with() == kind);
+            let is_open = |one: &Pending| one.request.kind.answered_with() == kind && one.stored.is_none();
+            let open = self.pending.iter().filter(|(_, one)| is_open(one));
             for number in open.map(|(number, _)| *number).collect::<Vec<_>>() {
                 self.finish(now, number, Ended::NoTarget);
             }
