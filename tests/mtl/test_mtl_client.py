@@ -640,6 +640,35 @@ async def test_a_connection_that_is_cancelled_while_it_asks_for_its_lease_ends_a
         assert (await asyncio.wait_for(client.command("A.B"), 20)).body["n"] == 1
 
 
+@pytest.mark.req("MTL-51")
+def test_as_many_rejected_contents_are_named_as_a_window_has():
+    with (
+        mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], max_queue=1) as server,
+        mtl.Client(connect=server.endpoints) as client,
+        client.writer("jobs", window=5000) as writer,
+    ):
+        for _ in range(3000):
+            writer.send(b"x")
+        with pytest.raises(RemoteProtocolError) as caught:
+            writer.flush(timeout_s=20)
+        assert caught.value.sequences == tuple(range(2, 3001))
+
+
+@pytest.mark.req("MTL-42")
+def test_a_queue_that_was_made_anew_can_be_summoned_again(client):
+    client.command("Queue.Create", {"name": "new"})
+    with client.reader("new") as reader:
+        reader.summon("new")
+        client.command("Queue.Delete", {"name": "new"})
+        client.command("Queue.Create", {"name": "new"})
+        with pytest.raises(RemoteProtocolError, match="400"):
+            reader.dismiss("new")
+        reader.summon("new")
+        with client.writer("new") as writer:
+            writer.send(b"x")
+        assert reader.receive(timeout_s=20).body == b"x"
+
+
 def test_a_content_that_the_server_would_not_take_is_refused_before_it_is_sent():
     with (
         mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], max_message_bytes=1000) as server,

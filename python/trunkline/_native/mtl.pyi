@@ -339,7 +339,7 @@ class Flow(Caller):
         """Seconds from when contents were given until they were settled: of the last ten thousand."""
 
     def rejects(self) -> list[int]:
-        """Which contents were rejected, by their order: the last thousand."""
+        """Which contents were rejected, by their order: the last hundred thousand."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""

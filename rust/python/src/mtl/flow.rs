@@ -386,9 +386,9 @@ impl PyFlow {
         py.detach(|| self.reader.handle.stats()).machine.times.iter().map(std::time::Duration::as_secs_f64).collect()
     }
 
-    /// Which contents were rejected, by their order: the last thousand.
+    /// Which contents were rejected, by their order: the last hundred thousand.
     fn rejects(&self, py: Python<'_>) -> Vec<u64> {
-        py.detach(|| self.reader.handle.stats()).machine.rejects.into()
+        py.detach(|| self.reader.handle.stats()).machine.rejects.iter().copied().collect()
     }
 }
 
