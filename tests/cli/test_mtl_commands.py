@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from peers.mtl import Control, lease, response, summon
+from peers.mtl import Control, Playing, confirm, lease, response, summon
 from peers.waiting import until
 from trunkline import capture, mtl
 
@@ -152,6 +152,27 @@ def test_what_is_rejected_is_said(start, run):
     out, _ = run("mtl", "send", "jobs", "x", "--count", "4", "--connect", endpoint, "--json", returncode=1)
     assert [json.loads(line)["index"] for line in out.splitlines()[:-1]] == [2, 3]
     assert (last(out)["stats"]["confirmed"], last(out)["stats"]["rejected"]) == (2, 2)
+
+
+@pytest.mark.req("MTL-45")
+@pytest.mark.parametrize("window", ["2", "10"])
+def test_what_nobody_confirms_in_time_is_counted_and_said(context, open_socket, start, window):
+    data = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
+    port = int(data.last_endpoint.rpartition(b":")[2])
+    playing = Playing(context, (201, {}), (200, {}), (202, {"port": port, "lease": "one"}))
+    at = ("--connect", playing.endpoint, "--timeout", "0.5", "--window", window, "--json")
+    sending = start("mtl", "send", "jobs", "x", "--count", "5", *at)
+    peer, shown, _ = data.recv_multipart()
+    data.send_multipart([peer, *response(int.from_bytes(shown[1:9], "big"), 200)])
+    peer, first, _ = data.recv_multipart()
+    data.send_multipart([peer, *confirm(int.from_bytes(first[1:9], "big"))])
+    stopped = sending.event("stopped")
+    out, err = sending.end(1)
+    assert (stopped["reason"], stopped["stats"]["confirmed"], out) == ("timeout", 1, "")
+    assert stopped["stats"]["sent"] >= 3
+    (line,) = err.splitlines()
+    assert line.startswith("trunkline: error: ")
+    playing.stop()
 
 
 def test_nobody_there(run):

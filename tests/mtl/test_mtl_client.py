@@ -373,6 +373,57 @@ def test_a_writer_that_lost_its_server_sends_again_what_nobody_confirmed(data):
         assert (writer.stats.confirmed, writer.stats.reconnects) == (3, 1)
 
 
+def loses_for_good(at, peer):
+    """Takes two contents, and has the lease be gone; there is no other."""
+    for body in (b"a", b"b"):
+        assert said(at, peer)[1] == body
+    at.send_multipart([peer, *response(0, 403)])
+
+
+@pytest.fixture
+def once(open_socket, play):
+    """Plays a server that leases once and never again, and gives its endpoint, and where it takes data."""
+    at = open_socket(zmq.ROUTER, bind=ANY)
+    port = int(at.last_endpoint.rpartition(b":")[2])
+    return play(READY, OK, (202, {"port": port, "lease": "one"}), (403, {})).endpoint, at
+
+
+@pytest.mark.req("MTL-50", "MTL-58")
+def test_a_writer_that_ended_by_itself_says_what_it_leaves_when_it_is_closed(once):
+    endpoint, at = once
+    with mtl.Client(connect=endpoint) as client:
+        writer, peer = opening(lambda: client.writer("jobs"), at)
+        for body in (b"a", b"b"):
+            writer.send(body)
+        loses_for_good(at, peer)
+        until(lambda: writer.closed)
+        with pytest.raises(TimeoutError, match=r"2 contents: .*403") as caught:
+            writer.close()
+        assert caught.value.unsent == 2
+        assert isinstance(caught.value.__cause__, LeaseRefusedError)
+        # It has been said.
+        writer.close()
+
+
+@pytest.mark.req("MTL-50", "MTL-58")
+async def test_an_asyncio_writer_that_ended_by_itself_does_too(once):
+    endpoint, at = once
+    async with mtl.AsyncClient(connect=endpoint) as client:
+        writer = client.writer("jobs")
+        entering = asyncio.ensure_future(writer.__aenter__())
+        peer = await asyncio.to_thread(shows, at, "one")
+        await entering
+        for body in (b"a", b"b"):
+            await writer.send(body)
+        await asyncio.to_thread(loses_for_good, at, peer)
+        with pytest.raises(LeaseRefusedError):
+            await writer.flush(timeout_s=20)
+        with pytest.raises(TimeoutError) as caught:
+            await writer.close()
+        assert (caught.value.unsent, type(caught.value.__cause__)) == (2, LeaseRefusedError)
+        await writer.close()
+
+
 @pytest.mark.req("MTL-58")
 def test_a_reader_that_lost_its_server_summons_again(data):
     client, at = data
@@ -638,6 +689,27 @@ async def test_a_connection_that_is_cancelled_while_it_asks_for_its_lease_ends_a
             await asyncio.wait_for(opening, 20)
         # Nobody waits for the lease any more: the client is free to ask for something else.
         assert (await asyncio.wait_for(client.command("A.B"), 20)).body["n"] == 1
+
+
+async def test_a_client_that_is_closed_while_it_opens_ends_at_once(open_socket):
+    silent = open_socket(zmq.ROUTER, bind=ANY)
+    client = mtl.AsyncClient(connect=silent.last_endpoint.decode(), timeout_s=1000)
+    opening = asyncio.ensure_future(client.__aenter__())
+    await asyncio.to_thread(silent.recv_multipart)
+    async with asyncio.timeout(20):
+        await client.close()
+        with pytest.raises(ClosedError):
+            await opening
+
+
+async def test_a_client_that_is_closed_before_it_has_begun_to_open_is_not_entered(server):
+    client = mtl.AsyncClient(connect=server.endpoints, user="ada", password="sesame")
+    opening = asyncio.ensure_future(client.__aenter__())
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(ClosedError):
+        await opening
+    until(lambda: not server.stats.peers)
 
 
 @pytest.mark.req("MTL-51")

@@ -171,16 +171,22 @@ def send(
     total = None if is_stdin else len(bodies) * (count or 1)
     repeated = itertools.chain.from_iterable(itertools.repeat(bodies, count or 1))
     contents: Iterable[bytes] = lines() if is_stdin else repeated
-    with (
-        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
-        closing(client.close),
-        client.writer(resource, confirm=confirmed, window=window) as writer,
-        Progress(f"sending to {resource}", total) as progress,
-    ):
-        sending = _Sending(writer, properties, output, progress)
-        sent = sending.send_all(contents, login.timeout)
-    output.summary("eof" if is_stdin else "count", sent, _summary(sent, is_confirmed=sending.is_confirmed))
-    if sent.rejected or sending.left:
+    sending: _Sending | None = None
+    try:
+        with (
+            mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
+            closing(client.close),
+            client.writer(resource, confirm=confirmed, window=window) as writer,
+            Progress(f"sending to {resource}", total) as progress,
+        ):
+            sending = _Sending(writer, properties, output, progress)
+            sending.send_all(contents, login.timeout)
+    except errors.TrunklineError as error:
+        if sending is not None:
+            sending.tell("timeout" if isinstance(error, errors.TimeoutError) else "error")
+        raise
+    sending.tell("eof" if is_stdin else "count")
+    if sending.has_rejected:
         raise typer.Exit(1)
 
 
@@ -213,34 +219,32 @@ class _Sending:
         self._properties = properties
         self._output = output
         self._progress = progress
-        self.is_confirmed = writer.is_confirmed
-        self.left = 0
+        self._start = time.monotonic()
+        self._sent = 0
+        self.has_rejected = False
 
-    def send_all(self, contents: Iterable[bytes], timeout_s: float) -> _Sent:
+    def send_all(self, contents: Iterable[bytes], timeout_s: float) -> None:
         """Sends each, and waits until all are settled."""
-        start = time.monotonic()
-        sent = 0
         for body in contents:
             self._writer.send(body, properties=self._properties, timeout_s=timeout_s)
-            sent += 1
-            self._progress.at(sent)
+            self._sent += 1
+            self._progress.at(self._sent)
         try:
             self._writer.flush(timeout_s=timeout_s)
-        except errors.TimeoutError as error:
-            self.left = error.unsent or 0
-            self._output.note(str(error))
-            # They have had their time.
-            self._writer.close(drain_s=0.0)
         except errors.RemoteProtocolError as error:
+            if not error.sequences:
+                raise
+            self.has_rejected = True
             for sequence in error.sequences:
-                self._rejected(sequence)
-        seconds = time.monotonic() - start
+                self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
+
+    def tell(self, reason: Reason) -> None:
+        """Says how it has ended, and what has come of it."""
+        seconds = time.monotonic() - self._start
         stats = self._writer.stats
         latencies = Latency.of([each * 1000 for each in self._writer.times_s])
-        return _Sent(sent, stats.confirmed, stats.rejected, round(sent / seconds, 1), latencies)
-
-    def _rejected(self, sequence: int) -> None:
-        self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
+        sent = _Sent(self._sent, stats.confirmed, stats.rejected, round(self._sent / seconds, 1), latencies)
+        self._output.summary(reason, sent, _summary(sent, is_confirmed=self._writer.is_confirmed))
 
 
 def _summary(sent: _Sent, *, is_confirmed: bool) -> str:

@@ -21,7 +21,7 @@ from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happe
 
 __all__ = ["Output", "encode", "on_terminal", "plain", "text_of_bytes"]
 
-Reason = Literal["signal", "count", "idle", "eof", "timeout"]
+Reason = Literal["signal", "count", "idle", "eof", "timeout", "error"]
 
 # How much is held back at most.
 _HELD_BYTES = 1 << 16
