@@ -399,6 +399,25 @@ def test_what_cannot_be_is_refused_by_name(options, words):
         mtl.Server(**{"bind": ANY, "anonymous": True, **options})
 
 
+def test_what_readers_had_at_a_clean_stop_comes_again_as_such(start, open_socket, tmp_path):
+    server = start(durable=tmp_path / "store", max_recycle=2)
+    peers = Peers(open_socket, server)
+    writer, reader = peers.writer(confirm="full"), peers.reader(confirm="full", window=1)
+    for sequence in (1, 2):
+        writer.send_multipart(content(sequence, "", b"%d" % sequence))
+    while int.from_bytes(writer.recv_multipart()[0][1:9], "big") < 2:
+        pass
+    assert reader.recv_multipart() == content(1, "jobs", b"1")
+    server.close()
+    marked = b"\0\0\0\x0e\x0bredeliveredt\x01"
+    reader = Peers(open_socket, start(durable=tmp_path / "store", max_recycle=2)).reader(confirm="full", window=1)
+    # The first delivery counts: of three there are two left.
+    for sequence in (1, 2):
+        assert reader.recv_multipart() == content(sequence, "jobs", b"1", marked)
+        reader.send_multipart(reject(sequence, recycle=True))
+    assert reader.recv_multipart() == content(3, "jobs", b"2")
+
+
 def test_a_full_queue_rejects(start, open_socket):
     server = start(max_queue=2)
     writer = Peers(open_socket, server).writer(confirm="full")

@@ -1132,6 +1132,41 @@ fn an_orderly_end_waits_for_the_store() {
 }
 
 #[test]
+fn an_orderly_end_keeps_how_often_contents_were_delivered() {
+    let mut bench = storing(2);
+    bench.write("w", 1, &["a", "b", "c"]);
+    bench.verb(ServerVerb::Stored(4));
+    // The first has come back and gone out again, the second is in hand, the third was not delivered.
+    bench.take(CONTROL, "r", None, data::reject(1, false, true));
+    bench.batches.clear();
+    bench.server.handle_close(bench.now, Duration::from_secs(5));
+    bench.drain();
+    let attempts = |position, attempts| Op::Attempts { queue: 1, position, attempts };
+    let kept: Vec<_> = bench.batches.iter().flat_map(|batch| batch.ops.clone()).collect();
+    assert_eq!(kept, [attempts(2, 1), attempts(1, 2)]);
+    assert!(!bench.server.is_closed());
+}
+
+#[test]
+fn a_purge_is_answered_once_it_is_stored() {
+    let mut bench = storing(1);
+    bench.write("w", 1, &["a", "b", "c"]);
+    bench.verb(ServerVerb::Stored(4));
+    bench.enter("boss", "queue");
+    bench.send_control("boss", None, "Queue.Purge", "{\"name\": \"jobs\"}");
+    assert!(bench.said("boss").is_empty());
+    bench.verb(ServerVerb::Stored(5));
+    assert_eq!(bench.reply("boss"), (200, json!({"status": "OK", "purged": 2})));
+    // Nothing is waited for where nothing goes.
+    assert_eq!(bench.ask("boss", "Queue.Purge", &json!({"name": "jobs"})).1["purged"], 0);
+    bench.write("w", 4, &["d"]);
+    bench.verb(ServerVerb::Stored(6));
+    bench.send_control("boss", None, "Queue.Purge", "{\"name\": \"jobs\"}");
+    bench.verb(ServerVerb::Unstored(7, "no space".to_owned()));
+    assert_eq!(bench.reply("boss").0, 507);
+}
+
+#[test]
 fn many_leases_are_not_kept() {
     let mut bench = Bench::open();
     bench.enter("ada", "queue");

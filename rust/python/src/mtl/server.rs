@@ -281,6 +281,7 @@ fn change<'py>(py: Python<'py>, op: &Op) -> PyResult<Bound<'py, PyTuple>> {
             let (properties, body) = (PyBytes::new(py, properties), PyBytes::new(py, body));
             ("put", queue, position, attempts, expires_at_ms, properties, body).into_pyobject(py)
         }
+        Op::Attempts { queue, position, attempts } => ("attempts", queue, position, attempts).into_pyobject(py),
         Op::Remove { queue, position } => ("remove", queue, position).into_pyobject(py),
     }
 }

@@ -105,7 +105,7 @@ impl Bench {
         self.drain();
     }
 
-    fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         loop {
             let mut fates = vec![];
             while let Some(output) = self.server.poll_output() {

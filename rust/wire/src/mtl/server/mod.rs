@@ -27,6 +27,7 @@ use self::flows::{Flows, Terms};
 use self::realm::{Content, Place, Queue, Realm, Resource};
 use self::sessions::{Asker, Delays, Origin, Sessions};
 use self::store::Journal;
+use super::control::Reply;
 use super::heartbeat::Beat;
 use super::{FIRST_OF_CONTROL, data as wire, redacted};
 use crate::question::Questions;
@@ -84,8 +85,13 @@ enum Hanging {
 #[derive(Debug)]
 enum Kept {
     Content(Place),
-    Created { asker: Asker, resource: Slot, queue: u64 },
-    Deleted(Asker),
+    Created {
+        asker: Asker,
+        resource: Slot,
+        queue: u64,
+    },
+    /// Contents or a queue that go, and what is replied once they have gone.
+    Gone(Asker, Reply),
 }
 
 /// The server of MTL.
@@ -357,8 +363,8 @@ impl Server {
                     }
                     self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored") });
                 }
-                Kept::Deleted(asker) => {
-                    self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored yet") });
+                Kept::Gone(asker, reply) => {
+                    self.reply(&asker, &if is_stored { reply } else { says(507, "it cannot be stored yet") });
                 }
             }
         }
@@ -593,7 +599,10 @@ impl Machine for Server {
     /// Takes nothing new; waits until all is stored and the transport has taken what there is for clients.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.now = now;
-        self.state.drain(now, grace);
+        if self.state.drain(now, grace) {
+            // Nothing is handed out from now on, so these numbers are the last.
+            self.keep_attempts();
+        }
         self.close_if_done(now);
     }
 

@@ -172,6 +172,24 @@ impl Server {
         }
     }
 
+    /// Has it stored how often contents were delivered: a server that starts again goes on from there.
+    pub(super) fn keep_attempts(&mut self) {
+        let in_hand = self.flows.iter().flat_map(|flow| flow.in_hand.values());
+        let in_hand = in_hand.map(|in_hand| (in_hand.resource, &in_hand.content));
+        let returned =
+            self.realm.iter().flat_map(|(slot, resource)| resource.queue.returned().map(move |it| (slot, it)));
+        let ops: Vec<_> = in_hand
+            .chain(returned)
+            .filter_map(|(slot, content)| {
+                let queue = self.realm.get(slot)?.queue.number;
+                Some(Op::Attempts { queue, position: content.position, attempts: content.attempts })
+            })
+            .collect();
+        for op in ops {
+            self.journal.insist(op);
+        }
+    }
+
     /// A reader has room again.
     pub(super) fn wake(&mut self, reader: Slot) {
         let Some(flow) = self.flows.get_mut(reader) else { return };
@@ -290,10 +308,7 @@ impl Server {
         let slot = found.ok_or_else(|| says(404, "there is no such queue"))?;
         match name {
             "queue.delete" => Ok(self.delete(asked, slot)),
-            "queue.purge" => {
-                let purged = self.purge(slot);
-                Ok(Some(Reply { status: 200, body: object(json!({ "status": "OK", "purged": purged })) }))
-            }
+            "queue.purge" => Ok(self.purge(asked, slot)),
             _ => Ok(Some(self.info(slot))),
         }
     }
@@ -336,7 +351,7 @@ impl Server {
             return Some(ok());
         }
         self.journal.insist(Op::Delete { queue });
-        self.journal.wait(Kept::Deleted(asked.asker.clone()));
+        self.journal.wait(Kept::Gone(asked.asker.clone(), ok()));
         None
     }
 
@@ -367,13 +382,18 @@ impl Server {
         Some(number)
     }
 
-    fn purge(&mut self, slot: Slot) -> u64 {
+    fn purge(&mut self, asked: &Asked<'_>, slot: Slot) -> Outcome {
         let waiting = self.realm.get(slot).map_or(0, |resource| resource.queue.waiting());
         for _ in 0..waiting {
             let Some(content) = self.realm.get_mut(slot).and_then(|resource| resource.queue.take()) else { break };
             self.settle_out(slot, &content);
         }
-        waiting
+        let reply = Reply { status: 200, body: object(json!({ "status": "OK", "purged": waiting })) };
+        if !self.journal.is_on() || waiting == 0 {
+            return Some(reply);
+        }
+        self.journal.wait(Kept::Gone(asked.asker.clone(), reply));
+        None
     }
 
     fn info(&self, slot: Slot) -> Reply {
