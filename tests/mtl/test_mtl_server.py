@@ -399,6 +399,33 @@ def test_what_cannot_be_is_refused_by_name(options, words):
         mtl.Server(**{"bind": ANY, "anonymous": True, **options})
 
 
+@pytest.mark.req("MTL-14", "MTL-15")
+@pytest.mark.parametrize("users", [None, {"ada": "sesame", "eve": "sesame"}])
+def test_a_key_that_is_taken_away_takes_all_it_opened(start, open_socket, tmp_path, users):
+    for name, keys in (("ada", ADA), ("eve", EVE)):
+        (tmp_path / name).write_bytes(keys[0])
+    server = start(users=users, anonymous=False, curve=Curve(SERVER, allow=tmp_path))
+    controls = [Peers(open_socket, server, **as_client(keys)).control() for keys in (ADA, EVE)]
+    for control in controls:
+        assert control.ask("Connection.Open", OPEN)[0] == 401
+        assert control.step(b"", "EXTERNAL")[0] == 201
+        assert control.ask("Connection.Profile", {"profile": "queue"})[0] == 200
+    ada, eve = controls
+    data = Peers(open_socket, server, **as_client(ADA)).data(ada.lease("Writer", ["jobs"]))
+    (tmp_path / "ada").unlink()
+    server.reload()
+    until(lambda: server.stats.leases == 0)
+    assert ada.ask("Queue.List") == (401, {"status": "Unauthorized", "mechanisms": []})
+    assert ada.ask("Connection.Open", OPEN)[0] == 401
+    assert eve.ask("Queue.List")[0] == 200
+    data.send_multipart(PING)
+    assert [data.recv_multipart(), data.recv_multipart()] == [PONG, response(0, 403)]
+    (tmp_path / "ada").write_bytes(ADA[0])
+    server.reload()
+    until(lambda: ada.ask("Connection.Open", OPEN)[1]["mechanisms"])
+    assert ada.step(b"", "EXTERNAL")[0] == 201
+
+
 def test_what_readers_had_at_a_clean_stop_comes_again_as_such(start, open_socket, tmp_path):
     server = start(durable=tmp_path / "store", max_recycle=2)
     peers = Peers(open_socket, server)

@@ -258,6 +258,9 @@ class Server(Role):
     def revoke(self, users: Sequence[str], *, leases: bool) -> None:
         """Sessions of these users have to authenticate again; with `leases` their data connections end too."""
 
+    def bar(self, users: Sequence[str]) -> None:
+        """Whoever has proved one of these names by a key is let in no more; they replace those of before."""
+
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""
 

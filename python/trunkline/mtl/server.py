@@ -165,6 +165,8 @@ class Serving(AttendedRole):
         if isinstance(users, Mapping):
             # Their passwords are kept nowhere.
             self._given_users = None
+        # Names of the allow-list so far: connections that were made by keys gone since still have them.
+        self._proved: set[str] = set()
         self._authenticator = Authenticator(self._users, anonymous=anonymous)
         self._handlers = {
             (profile.name, name.lower()): handler
@@ -201,6 +203,9 @@ class Serving(AttendedRole):
         if self._options.get("socket") is not None:
             message = "a server has sockets of its own: leave out socket="
             raise LocalProtocolError(message)
+        curve = self._options.get("curve")
+        if curve is not None:
+            self._proved.update(curve.names.values())
         native = _Server(options, self._settings)
         notices = Notices("mtl", "server", self._on_drop)
         told = native.told
@@ -238,7 +243,8 @@ class Serving(AttendedRole):
         """Reads the users and the allow-list again.
 
         Users that were removed, changed their password or lost rights have to authenticate again with their next command; data
-        connections of users that were removed or lost rights are closed (MTL-15).
+        connections of users that were removed or lost rights are closed (MTL-15). Sessions and data connections of names that
+        are no longer in the allow-list end, and their connections are of no more use.
 
         Raises:
             LocalProtocolError: One of the two is invalid or cannot be read; both stay as they were.
@@ -254,6 +260,8 @@ class Serving(AttendedRole):
             raise LocalProtocolError(message) from error
         if curve is not None:
             curve.admit(allowed)
+            self._proved.update(curve.names.values())
+            native.bar(sorted(self._proved - set(curve.names.values())))
         if users is None or self._users is None or users == self._users:
             return
         before, self._users = self._users, users

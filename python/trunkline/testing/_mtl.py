@@ -55,6 +55,9 @@ class _ServerEngine(Engine):
     def revoke(self, users: list[str], *, leases: bool) -> None:
         self.ask("revoke", users=users, leases=leases)
 
+    def bar(self, users: list[str]) -> None:
+        self.ask("bar", users=users)
+
     def _tell(self, kind: str, *details: Any) -> None:
         if kind in ("login", "command"):
             self._answer(kind, *details)

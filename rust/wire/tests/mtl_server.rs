@@ -767,6 +767,39 @@ fn a_command_has_a_mebibyte_at_most() {
         bench.server.stats().dropped.iter().map(|(kind, count)| (*kind, *count)).collect::<Vec<_>>(),
         [("bad_json", 1)]
     );
+// req: MTL-14, MTL-15
+#[test]
+fn a_key_that_is_good_no_more_is_worth_nothing_on_a_connection_it_made() {
+    for access in [None, with_users().access] {
+        let mut bench = Bench::new(ServerSettings { access, ..settings() });
+        let ask = |bench: &mut Bench, user, name: &str, body: &serde_json::Value| {
+            bench.send_control(user, Some(user), name, &body.to_string());
+            bench.said(user).iter().map(|reply| String::from_utf8(reply[1].to_vec()).unwrap()).collect::<String>()
+        };
+        for user in ["ada", "bob"] {
+            ask(&mut bench, user, "Connection.Open", &open());
+            if access.is_some() {
+                ask(&mut bench, user, "Connection.Authorize", &authorize("SCRAM-SHA-256", ""));
+                bench.answer(Answer::Welcome(self::user("bob")));
+                bench.said(user);
+            }
+            assert_eq!(ask(&mut bench, user, "Connection.Profile", &json!({"profile": "queue"})), "200");
+        }
+        bench.send_control("ada", Some("ada"), "Connection.Writer", "{}");
+        let lease = bench.reply("ada").1["lease"].as_str().unwrap().to_owned();
+        bench.take(CONTROL, "w", Some("ada"), data::lease(1, &lease));
+        assert_eq!(bench.said("w"), [data::response(1, 200)]);
+        bench.verb(ServerVerb::Bar(vec!["ada".to_owned()]));
+        assert_eq!(ask(&mut bench, "ada", "Queue.List", &json!({})), "401");
+        assert_eq!(ask(&mut bench, "ada", "Connection.Open", &open()), "401");
+        assert_eq!(ask(&mut bench, "bob", "Queue.List", &json!({})), "200");
+        bench.take(CONTROL, "w", Some("ada"), data::ping());
+        assert_eq!(bench.said("w"), [data::pong(), data::response(0, 403)]);
+        // Once it is good again, it begins anew.
+        bench.verb(ServerVerb::Bar(vec![]));
+        assert_eq!(ask(&mut bench, "ada", "Queue.List", &json!({})), "400");
+        assert_eq!(ask(&mut bench, "ada", "Connection.Open", &open()), if access.is_none() { "201" } else { "401" });
+    }
 }
 
 // req: MTL-18

@@ -89,6 +89,7 @@ impl Spoken for Server {
             "revoke" => {
                 return Ok(ServerVerb::Revoke { users: given.extract("users")?, leases: given.extract("leases")? });
             }
+            "bar" => return given.extract("users").map(ServerVerb::Bar),
             other => return no_verb(other),
         };
         Ok(ServerVerb::Answer(token(given)?, answer))

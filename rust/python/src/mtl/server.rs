@@ -242,6 +242,11 @@ impl PyServer {
         self.handle.ask(ServerVerb::Revoke { users, leases });
     }
 
+    /// Whoever has proved one of these names by a key is let in no more; they replace those of before.
+    fn bar(&self, users: Vec<String>) {
+        self.handle.ask(ServerVerb::Bar(users));
+    }
+
     /// Where it listens for commands, and where for data.
     #[getter]
     fn listens(&self, py: Python<'_>) -> (Vec<String>, Vec<String>) {

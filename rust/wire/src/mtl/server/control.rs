@@ -117,6 +117,10 @@ impl Server {
 
     fn on_command(&mut self, now: Nanos, asker: &Asker, origin: Origin, command: &Command) -> Result<Outcome, Reply> {
         let name = command.name.to_ascii_lowercase();
+        if origin.user_id.as_ref().is_some_and(|user| self.barred.contains(user)) {
+            // Its connection was made while its key was good; nothing else ends it.
+            return Err(Reply { status: 401, body: object(json!({ "status": "Unauthorized", "mechanisms": [] })) });
+        }
         if name == "connection.open" {
             return self.open(now, asker, origin, &command.body).map(Some);
         }

@@ -15,7 +15,7 @@ pub use self::settings::{
 };
 pub use self::store::{Batch, Op, Restored, StoredContent};
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -109,6 +109,8 @@ pub struct Server {
     is_pressed: bool,
     sessions: Sessions,
     delays: Delays,
+    /// Names whose keys are good no more, of which there may be connections still.
+    barred: HashSet<Bytes>,
     questions: Questions<Hanging>,
     leases: HashMap<String, Terms>,
     lease_due: VecDeque<(Nanos, String)>,
@@ -159,6 +161,7 @@ impl Server {
             is_pressed: false,
             sessions: Sessions::new(),
             delays: Delays::default(),
+            barred: HashSet::new(),
             questions: Questions::new(QUESTIONS, THINKING),
             leases: HashMap::new(),
             lease_due: VecDeque::new(),
@@ -346,6 +349,14 @@ impl Server {
                 self.revoke_leases(now, slot);
             }
             self.sessions.get_mut(slot).user = None;
+        }
+    }
+
+    /// Lets nobody use the sockets any more who has proved one of these names by a key.
+    fn bar(&mut self, now: Nanos, users: Vec<String>) {
+        self.barred = users.into_iter().map(Bytes::from).collect();
+        for slot in self.sessions.proved(&self.barred) {
+            self.end_session(now, slot);
         }
     }
 
@@ -592,6 +603,7 @@ impl Machine for Server {
                 self.events.push_back(ServerEvent::StoreFailed(reason));
             }
             ServerVerb::Revoke { users, leases } => self.revoke(now, &users, leases),
+            ServerVerb::Bar(users) => self.bar(now, users),
         }
         self.close_if_done(now);
     }
