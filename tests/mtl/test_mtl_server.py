@@ -400,6 +400,19 @@ def test_what_cannot_be_is_refused_by_name(options, words):
 
 
 @pytest.mark.req("MTL-14", "MTL-15")
+def test_users_who_come_while_it_runs_log_in(start, open_socket, tmp_path):
+    from trunkline.mtl.users import Users
+
+    Users().write(tmp_path / "users.toml")
+    server = start(users=tmp_path / "users.toml", anonymous=False)
+    peers = Peers(open_socket, server)
+    assert peers.control().ask("Connection.Open", OPEN)[1]["mechanisms"] == ["SCRAM-SHA-256"]
+    Users.read({"ada": "sesame"}).write(tmp_path / "users.toml")
+    server.reload()
+    peers.control("queue", user="ada", password="sesame")
+
+
+@pytest.mark.req("MTL-14", "MTL-15")
 @pytest.mark.parametrize("users", [None, {"ada": "sesame", "eve": "sesame"}])
 def test_a_key_that_is_taken_away_takes_all_it_opened(start, open_socket, tmp_path, users):
     for name, keys in (("ada", ADA), ("eve", EVE)):

@@ -177,7 +177,7 @@ class Serving(AttendedRole):
         is_open = users is None and anonymous
         self._settings = {
             "data_bind": data_endpoints,
-            "access": None if is_open else (self._users is not None and self._users.have_passwords, True, anonymous),
+            "access": None if is_open else (self._users is not None, True, anonymous),
             "virtual_hosts": hosts,
             "profiles": known([profiles] if isinstance(profiles, str | Profile) else profiles, names),
             "max_queue": max_queue,

@@ -986,6 +986,21 @@ fn users_do_what_their_patterns_allow() {
     assert_eq!(bench.server.stats().leases, 0);
 }
 
+#[test]
+fn dead_letters_go_where_their_maker_may_write() {
+    let mut bench = Bench::new(with_users());
+    bench.ask("bob", "Connection.Open", &open());
+    bench.send_control("bob", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(User { write: Some(vec!["jobs*".to_owned()]), ..user("bob") }));
+    bench.reply("bob");
+    bench.ask("bob", "Connection.Profile", &json!({"profile": "queue"}));
+    for (dead_letter, code) in [("logs", 403), ("jobs", 200), ("logs", 403)] {
+        let body = json!({"name": "jobs2", "dead-letter": dead_letter});
+        assert_eq!(bench.status("bob", "Queue.Create", &body), code, "{dead_letter}");
+    }
+    assert_eq!(bench.info_of("bob", "jobs2")["dead-letter"], "jobs");
+}
+
 /// A durable server whose queues are stored, with a writer "w" and a reader "r" of such a window.
 fn storing(window: u64) -> Bench {
     let mut bench = Bench::new(durable(Restored::default()));

@@ -299,6 +299,10 @@ impl Server {
         let found = self.realm.find(virtual_host, profile, queue);
         if name == "queue.create" {
             let bounds = bounds(body, &self.settings.bounds)?;
+            // What nobody wants goes there in the name of whoever made the queue.
+            if bounds.dead_letter.as_ref().is_some_and(|name| !rights.may_write(name)) {
+                return Err(says(403, "you may not write to the resource of its dead letters"));
+            }
             return match found.and_then(|slot| self.realm.get(slot)) {
                 Some(there) if there.queue.bounds == bounds => Ok(Some(ok())),
                 Some(_) => Err(says(400, "there is such a queue with other bounds")),
