@@ -204,6 +204,11 @@ def test_json_is_read_as_others_write_it_and_others_read_ours(body, compact):
     assert pickle.loads(pickle.dumps(command)) == command
 
 
+def test_json_of_any_size_is_decoded():
+    body = json.dumps({"big": "x" * (2 << 20)}).encode()
+    assert len(mtl.decode([b"A.B", body]).body["big"]) == 2 << 20
+
+
 def test_frames_may_be_anything_like_bytes():
     frames = [b"\x05" + bytes(7) + b"\x01\x04jobs" + bytes(4), b"x" * 2000]
     for kind in (memoryview, bytearray, zmq.Frame):

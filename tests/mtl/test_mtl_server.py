@@ -458,6 +458,19 @@ def test_what_readers_had_at_a_clean_stop_comes_again_as_such(start, open_socket
     assert reader.recv_multipart() == content(3, "jobs", b"2")
 
 
+@pytest.mark.req("MTL-28")
+def test_a_command_that_is_too_large_is_answered(server, open_socket):
+    control = Peers(open_socket, server).control("queue")
+    status, said = control.ask("Queue.Info", {"name": "x" * (1 << 20)})
+    assert (status, said["status"]) == (400, "a command has up to 1048576 bytes of JSON")
+    assert control.ask("Queue.List")[0] == 200
+
+
+def test_replies_are_counted(server, open_socket):
+    Peers(open_socket, server).control("queue")
+    until(lambda: server.stats.sent == 2)
+
+
 def test_a_full_queue_rejects(start, open_socket):
     server = start(max_queue=2)
     writer = Peers(open_socket, server).writer(confirm="full")

@@ -80,7 +80,7 @@ class ServerStats:
 
     Attributes:
         received: Messages read from the sockets.
-        sent: Messages of the data flow handed to the transport.
+        sent: Messages handed to the transport.
         dropped: Dropped messages by kind; only kinds that occurred.
         bytes: Bytes of all frames received.
         peers: Peers connected now, except those over ``inproc://``.

@@ -57,6 +57,8 @@ fn each_wrong_field_of_open_has_its_code() {
         (with("/protocol/name", json!("AMQP")), 400),
         (with("/protocol/name", json!(5)), 400),
         (with("/protocol/version", json!(2)), 501),
+        (with("/protocol/version", json!(18_446_744_073_709_551_616.0_f64)), 501),
+        (with("/protocol/version", json!(1.5)), 400),
         (with("/protocol/version", json!(0)), 400),
         (with("/protocol/version", json!("1")), 400),
         (with("/protocol", json!("MTL")), 400),
@@ -762,11 +764,36 @@ fn a_command_has_a_mebibyte_at_most() {
     bench.send_control("ada", None, "A.B", &body(1 << 20));
     assert_eq!(bench.reply("ada").1["status"], "Open first");
     bench.send_control("ada", None, "A.B", &body((1 << 20) + 1));
-    assert!(bench.said("ada").is_empty());
-    assert_eq!(
-        bench.server.stats().dropped.iter().map(|(kind, count)| (*kind, *count)).collect::<Vec<_>>(),
-        [("bad_json", 1)]
-    );
+    let (status, said) = bench.reply("ada");
+    assert_eq!((status, said["status"].as_str()), (400, Some("a command has up to 1048576 bytes of JSON")));
+    assert!(bench.server.stats().dropped.is_empty());
+}
+
+// req: MTL-01
+#[test]
+fn each_request_of_many_at_once_has_its_reply() {
+    let mut bench = Bench::new(with_users());
+    assert_eq!(bench.status("ada", "Connection.Open", &open()), 401);
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    let (token, _) = bench.question();
+    assert_eq!(bench.status("ada", "Connection.Open", &open()), 401);
+    bench.verb(ServerVerb::Answer(token, Answer::Welcome(user("ada"))));
+    let (status, body) = bench.reply("ada");
+    assert_eq!((status, body["status"].as_str()), (400, Some("Opened anew since")));
+    // The login that came too late has let nobody in.
+    assert_eq!(bench.status("ada", "Queue.List", &json!({})), 401);
+}
+
+#[test]
+fn replies_are_counted_and_those_that_reach_nobody_too() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "queue");
+    assert_eq!(bench.server.stats().sent, 2);
+    bench.gone.push("ada".into());
+    bench.send_control("ada", None, "Queue.List", "{}");
+    assert_eq!((bench.server.stats().sent, bench.server.stats().dropped["unroutable"]), (2, 1));
+}
+
 // req: MTL-14, MTL-15
 #[test]
 fn a_key_that_is_good_no_more_is_worth_nothing_on_a_connection_it_made() {

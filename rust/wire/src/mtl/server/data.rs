@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::Server;
 use super::flows::Terms;
 use super::realm::Place;
 use super::sessions::Address;
 use super::settings::{LeaseEnd, Routing, ServerEvent};
+use super::{REPLY, Server};
 use crate::mtl::data::{self, Kind, Layout};
 use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::Slot;
@@ -81,7 +81,7 @@ impl Server {
     /// Sends to a connection that has no lease.
     pub(super) fn send(&mut self, (socket, to): &Address, frames: Frames) {
         let (socket, to, frames) = (*socket, Some(to.clone()), Parcel::Own(frames));
-        self.outputs.push_back(Output::Send { id: None, socket, to, frames, until: None });
+        self.outputs.push_back(Output::Send { id: Some(REPLY), socket, to, frames, until: None });
     }
 
     fn redeem(&mut self, now: Nanos, address: &Address, user_id: Option<&Bytes>, sequence: u64, lease: &str) {

@@ -172,7 +172,8 @@ impl Flows {
     }
 
     pub(super) fn insert(&mut self, address: Address, terms: Terms, heartbeat: Heartbeat) -> Slot {
-        self.serial = self.serial.wrapping_add(1);
+        // Zero is of no connection: what is sent to those without one has it.
+        self.serial = self.serial.wrapping_add(1).max(1);
         self.was_told(&address);
         let due = heartbeat.due();
         let slot = self.all.insert(Flow {

@@ -34,7 +34,7 @@ use crate::question::Questions;
 use crate::slab::Slot;
 use crate::{
     Curve, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine, Nanos, Open, Output,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
+    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
 };
 
 /// Resources that are listed among the counters.
@@ -46,6 +46,9 @@ const THINKING: Duration = Duration::from_secs(30);
 
 /// After a batch could not be stored, what has to be is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// What is sent to whoever has no lease has this in common; ids of the others are beyond.
+const REPLY: SendId = SendId(0);
 
 /// The sockets of a server, one for each endpoint it listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -542,6 +545,10 @@ impl Machine for Server {
                 if let Some(settled) = self.flows.settle(id) {
                     self.on_settled(now, settled, None);
                 }
+            }
+            SocketEvent::Unsent(REPLY, unsent) => {
+                let kind = if unsent == Unsent::PeerFull { DropKind::PeerFull } else { DropKind::Unroutable };
+                self.lose(kind, None, true);
             }
             SocketEvent::Unsent(id, unsent) => {
                 if let Some(settled) = self.flows.settle(id) {
