@@ -154,6 +154,49 @@ def test_what_is_rejected_is_said(start, run):
     assert (last(out)["stats"]["confirmed"], last(out)["stats"]["rejected"]) == (2, 2)
 
 
+def depth(endpoint: str) -> int:
+    """How many contents of jobs are in its queue, those that readers have too."""
+    with mtl.Client(connect=endpoint, user="ada", password="sesame") as client:
+        info = client.command("Queue.Info", {"name": "jobs"}).body
+        assert info["unconfirmed"] == 0
+        return int(info["messages"])
+
+
+def fill(endpoint: str, count: int) -> None:
+    with mtl.Client(connect=endpoint, user="ada", password="sesame") as client, client.writer("jobs") as writer:
+        for number in range(count):
+            writer.send(b"%d" % number)
+
+
+@pytest.mark.req("MTL-50", "MTL-51")
+@pytest.mark.parametrize("confirm", ["none", "full"])
+@pytest.mark.parametrize("window", ["1", "7", "1000"])
+def test_no_more_is_taken_than_is_printed(server, as_ada, run, confirm, window):
+    fill(server[1], 100)
+    how = ("--confirm", confirm, "--window", window)
+    for count, left in ((0, 100), (1, 99), (25, 74)):
+        out, _ = run("mtl", "receive", "jobs", *as_ada, *how, "--count", str(count), env=PASSWORD)
+        assert out.splitlines() == [str(number) for number in range(100 - left - count, 100 - left)]
+        until(lambda left=left: depth(server[1]) == left)
+    # What was not taken was not delivered either.
+    with mtl.Client(connect=server[1], user="ada", password="sesame") as client, client.reader("jobs") as reader:
+        reader.summon("jobs")
+        assert not any(reader.receive(timeout_s=20).redelivered for _ in range(74))
+
+
+@pytest.mark.req("MTL-51")
+def test_what_is_printed_is_confirmed_when_a_signal_comes_before_the_last(server, as_ada, start):
+    fill(server[1], 3)
+    receiving = start("mtl", "receive", "jobs", *as_ada, "--count", "4", "--json", env=PASSWORD)
+    receiving.ready()
+    for _ in range(3):
+        receiving.event("content")
+    receiving.signal(signal.SIGTERM)
+    assert receiving.event("stopped")["reason"] == "signal"
+    receiving.end()
+    assert depth(server[1]) == 0
+
+
 @pytest.mark.req("MTL-45")
 @pytest.mark.parametrize("window", ["2", "10"])
 def test_what_nobody_confirms_in_time_is_counted_and_said(context, open_socket, start, window):

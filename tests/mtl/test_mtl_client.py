@@ -712,6 +712,43 @@ async def test_a_client_that_is_closed_before_it_has_begun_to_open_is_not_entere
     until(lambda: not server.stats.peers)
 
 
+@pytest.mark.req("MTL-21", "MTL-50")
+def test_the_case_of_a_profile_changes_no_default(server):
+    with (
+        mtl.Client(connect=server.endpoints, user="ada", password="sesame", profile="QUEUE") as client,
+        client.writer("jobs") as writer,
+        client.reader("jobs") as reader,
+    ):
+        assert writer.is_confirmed
+        assert reader.is_confirmed
+
+
+@pytest.mark.req("MTL-10", "MTL-50")
+def test_a_window_is_said_where_it_is_given_or_contents_are_confirmed(play):
+    refused = (403, {})
+    playing = play(READY, OK, *[refused] * 4)
+    with mtl.Client(connect=playing.endpoint) as client:
+        for confirm_, window in (("full", None), ("full", 5), ("none", None), ("none", 5)):
+            with pytest.raises(LeaseRefusedError):
+                client.reader("jobs", confirm=confirm_, window=window)
+    assert [body.get("window") for _, body in playing.asked[2:]] == [1000, 5, None, 5]
+
+
+@pytest.mark.req("MTL-50")
+def test_where_nothing_is_confirmed_no_more_comes_than_the_window(client):
+    with client.writer("jobs") as writer, client.reader("jobs", confirm="none", window=2) as reader:
+        for number in range(5):
+            writer.send(b"%d" % number)
+        writer.flush(timeout_s=20)
+        reader.summon("jobs")
+        assert [reader.receive(timeout_s=20).body for _ in range(2)] == [b"0", b"1"]
+        assert client.command("Queue.Info", {"name": "jobs"}).body["messages"] == 3
+        reader.dismiss("jobs")
+        reader.summon("jobs")
+        assert [reader.receive(timeout_s=20).body for _ in range(2)] == [b"2", b"3"]
+        assert client.command("Queue.Info", {"name": "jobs"}).body["messages"] == 1
+
+
 @pytest.mark.req("MTL-51")
 def test_as_many_rejected_contents_are_named_as_a_window_has():
     with (

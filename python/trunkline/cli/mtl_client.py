@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +32,7 @@ from trunkline.cli.signals import Stopping, closing
 
 if TYPE_CHECKING:
     from trunkline import mtl
-    from trunkline.mtl import Writer
+    from trunkline.mtl import Reader, Writer
     from trunkline.mtl.client import Confirm
 
 __all__ = ["CALL", "QUEUES", "RECEIVE", "SEND", "call", "queues", "receive", "send"]
@@ -40,6 +40,12 @@ __all__ = ["CALL", "QUEUES", "RECEIVE", "SEND", "call", "queues", "receive", "se
 SEND = example("trunkline mtl send jobs 'build 7' --connect tcp://127.0.0.1:5975 --user ada --property priority=3")
 RECEIVE = example("trunkline mtl receive jobs --connect tcp://127.0.0.1:5975 --user ada --json")
 QUEUES = example("trunkline mtl queues --connect tcp://127.0.0.1:5975 --user ada")
+# The largest window that a server counts to.
+_MOST_WINDOW = 100_000
+
+# How long a server may take to say that it sends no more.
+_FAREWELL_S = 1.0
+
 CALL = example("""trunkline mtl call Queue.Info '{"name": "jobs"}' --connect tcp://127.0.0.1:5975 --user ada""")
 
 
@@ -271,7 +277,8 @@ def receive(
         ),
     ] = 1000,
     count: Annotated[
-        int | None, typer.Option("--count", min=0, metavar="N", help="End after printing this many contents.")
+        int | None,
+        typer.Option("--count", min=0, metavar="N", help="Take and print this many contents, and end."),
     ] = None,
     idle: Idle = None,
     content: Content,
@@ -292,36 +299,95 @@ def receive(
     confirmed = _confirm(confirm)
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
     from trunkline import mtl
+    from trunkline.mtl.client import confirmation
 
+    is_full = confirmation(confirmed, login.profile) == "full"
+    most = _window(window, count) if is_full else _limit(count)
     reason: Reason = "signal"
     stopping = Stopping(tells=not as_json)
     # Until it is let in, a signal has nothing to stop, and leaves.
     with (
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
-        client.reader(
-            resources, confirm=confirmed, window=window if count is None else min(window, count or 1)
-        ) as reader,
+        client.reader(resources, confirm=confirmed, window=most) as reader,
         stopping,
     ):
         pace = Pace(stopping, lambda: output.stats(reader.stats), stats_interval, idle)
-        printing = Printing(reader.receive, functools.partial(_show, printer), count)
+        taking = _Taking(reader, resources, count, most if is_full else None)
 
-        def summon() -> None:
-            for resource in dict.fromkeys(resources):
-                reader.summon(resource)
+        def take(content: mtl.Content) -> None:
+            _show(printer, content)
+            taking.printed(content)
 
-        if running.began(summon, reader.close, pace):
+        printing = Printing(reader.receive, take, count)
+
+        if running.began(taking.begin, reader.close, pace):
             output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
             pace.saw()
             doing = f"mtl.client {' '.join(resources)}"
             with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):
                 reason = printing.run(pace)
+            taking.end()
         reader.close()
         output.stopped(reason, reader.stats, f"{counted(printing.printed, 'content')} printed")
 
 
+def _window(window: int, count: int | None) -> int:
+    """How many contents may be unconfirmed: few where few are wanted."""
+    # The last of them are confirmed at the end, and would be printed again after a crash before that.
+    return window if count is None else min(window, max(1, count // 10))
+
+
+def _limit(count: int | None) -> int | None:
+    """After how many contents the server is to stop, where none is confirmed: it counts only so far."""
+    return count if count is not None and 0 < count <= _MOST_WINDOW else None
+
+
+class _Taking:
+    """Has the contents of resources sent, no more than are wanted.
+
+    Args:
+        reader: Who receives them.
+        resources: The resources.
+        count: How many are wanted; None for no end.
+        window: How many may be unconfirmed; None where none is confirmed.
+    """
+
+    def __init__(self, reader: Reader, resources: Sequence[str], count: int | None, window: int | None) -> None:
+        self._reader = reader
+        self._resources = [] if count == 0 else list(dict.fromkeys(resources))
+        # For each that is confirmed the server sends another one, up to the last.
+        self._free = None if count is None or window is None else count - window
+        self._held: list[mtl.Content] = []
+
+    def begin(self) -> None:
+        """Summons them."""
+        for resource in self._resources:
+            self._reader.summon(resource)
+
+    def printed(self, content: mtl.Content) -> None:
+        """Confirms what is printed, or puts it off until nothing more is sent for it."""
+        if self._free is None:
+            content.confirm()
+        elif self._free > 0:
+            self._free -= 1
+            content.confirm()
+        else:
+            self._held.append(content)
+
+    def end(self) -> None:
+        """Has no more of them sent, and confirms what was put off."""
+        if not self._held:
+            return
+        # Where it cannot be asked for less, what is printed is to be confirmed all the same.
+        with suppress(errors.TrunklineError):
+            for resource in self._resources:
+                self._reader.dismiss(resource, timeout_s=_FAREWELL_S)
+        for content in self._held:
+            content.confirm()
+
+
 def _show(printer: Printer, content: mtl.Content) -> None:
-    """Prints a content, and confirms it then."""
+    """Prints a content."""
     fields = {
         "resource": content.resource,
         "sequence": content.sequence,
@@ -334,7 +400,6 @@ def _show(printer: Printer, content: mtl.Content) -> None:
         printer.output.raw(content.body)
     else:
         printer.show(Said(f"content {content.sequence}", content.resource, fields, content.properties, [content.body]))
-    content.confirm()
 
 
 _QUEUE_COLUMNS = ("name", "messages", "unconfirmed", "bytes", "readers", "writers")

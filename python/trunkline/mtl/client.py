@@ -31,12 +31,24 @@ from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, Scra
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "Leasing"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "Leasing", "confirmation"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
 # Requests under way at a time, none of which is larger than a few lines.
 _COMMANDS = 10_000
+
+# Contents of a reader that may be unconfirmed, unless it says how many.
+_WINDOW = 1000
+
+
+def confirmation(given: Confirm | None, profile: str) -> Confirm:
+    """Whether contents are confirmed: as given, or else as the profile has it."""
+    if given is None:
+        # The case of its letters does not matter (MTL-21).
+        return "full" if profile.lower() == "queue" else "none"
+    need_choice("confirm", given, ("none", "full"))
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +200,20 @@ class Asking(AttendedRole):
             self._flows.remove(flow)
             self._ended_flows = [asdict(_sum([flow.stats(), *self._ended_flows]))]
 
-    def _terms(self, resources: str | Sequence[str], confirm: Confirm | None, window: int, *, reads: bool) -> Terms:
+    def _terms(
+        self, resources: str | Sequence[str], confirm: Confirm | None, window: int | None, *, reads: bool
+    ) -> Terms:
         names = named("resources", resources)
-        if confirm is None:
-            confirm = "full" if self._settings["profile"] == "queue" else "none"
-        need_choice("confirm", confirm, ("none", "full"))
-        need_number("window", window, least=1)
+        is_confirmed = confirmation(confirm, self._settings["profile"]) == "full"
+        need_number("window", window, least=1, may_be_none=reads)
         return Terms(
             client=self,
             reads=reads,
             resources=names,
-            is_confirmed=confirm == "full",
-            window=window,
+            is_confirmed=is_confirmed,
+            window=_WINDOW if window is None else window,
+            # Where nothing is confirmed, a server that is told of one stops there.
+            says_window=window is not None or is_confirmed,
             timeout_s=self._timeout_s,
             heartbeat=self._heartbeat,
             options=self._options,
@@ -412,14 +426,16 @@ class Client(Asking, BlockingRole):
         return Writer(self._terms(resources, confirm, window, reads=False))
 
     def reader(
-        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int | None = None
     ) -> Reader:
         """Opens a data connection that receives the contents of the resources it summons (MTL-23).
 
         Args:
             resources: One or more resources; none for any.
             confirm: ``"full"``: each content has to be confirmed or rejected; ``"none"``: none; None: the profile's default.
-            window: The most contents that may be delivered and unconfirmed.
+            window: The most contents that may be delivered and unconfirmed; None for 1000, or for no limit where none is
+                confirmed. With ``confirm="none"`` nothing is ever confirmed: the server stops after this many, until all
+                that is summoned has been dismissed.
 
         Raises:
             LeaseRefusedError, RemoteProtocolError, TimeoutError: As for `writer`.
@@ -455,7 +471,7 @@ class AsyncClient(Asking, AsyncRole):
         return AsyncWriter(self._terms(resources, confirm, window, reads=False))
 
     def reader(
-        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int | None = None
     ) -> AsyncReader:
         """See `Client.reader`; opened by ``async with``."""
         return AsyncReader(self._terms(resources, confirm, window, reads=True))

@@ -78,6 +78,7 @@ class Terms:
     resources: Sequence[str]
     is_confirmed: bool
     window: int
+    says_window: bool
     timeout_s: float
     heartbeat: Mapping[str, Any]
     options: RoleOptions
@@ -91,7 +92,7 @@ class Terms:
     def leasing(self) -> Leasing:
         """Begins to ask for an endpoint, and a lease to show there."""
         body: dict[str, Any] = {"resources": list(self.resources), "confirm": "full" if self.is_confirmed else "none"}
-        if self.reads and self.is_confirmed:
+        if self.reads and self.says_window:
             body["window"] = self.window
         return self.client._leasing(body, reads=self.reads)  # noqa: SLF001 - of one room
 
@@ -141,6 +142,7 @@ class Flowing(AttendedRole):
             resources=named("resources", resources),
             is_confirmed=confirm == "full",
             window=window,
+            says_window=False,
             timeout_s=timeout_s,
             heartbeat={"ping_interval_s": ping_interval_s, "liveness": liveness},
             options={},

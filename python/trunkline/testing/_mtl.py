@@ -190,7 +190,7 @@ class QueueClient(Member, _client.Client):
         return Writer(self._world, self._terms(resources, confirm, window, reads=False))
 
     def reader(
-        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int | None = None
     ) -> Reader:
         """Opens a data connection, which moves the clock; see `trunkline.mtl.Client.reader`."""
         return Reader(self._world, self._terms(resources, confirm, window, reads=True))

@@ -13,7 +13,7 @@ use trunkline_wire::mtl::server::{
     Access, Answer, LeaseEnd, Op, Question, Restored, ServerEvent, ServerSettings, ServerSocket, ServerVerb,
     StoredContent, User,
 };
-use trunkline_wire::{Curve, ErrorKind, Frames, Framing, Machine as _, SocketEvent, SocketOptions, Unsent};
+use trunkline_wire::{Curve, ErrorKind, Frames, Framing, Incoming, Machine as _, SocketEvent, SocketOptions, Unsent};
 
 fn frames(parts: &[&[u8]]) -> Frames {
     parts.iter().map(|part| Bytes::copy_from_slice(part)).collect()
@@ -611,6 +611,81 @@ fn readers_have_their_turns_and_their_windows() {
         (bench.bodies("r1"), bench.bodies("r2")),
         (vec!["a".into(), "c".into()], vec!["b".into(), "d".into(), "e".into(), "f".into()])
     );
+}
+
+#[test]
+fn a_reader_of_one_at_a_time_has_of_each_resource_in_turn() {
+    let mut bench = Bench::open();
+    bench.connect("r", "queue", "Reader", &json!({"confirm": "full", "window": 1}));
+    bench.connect("w", "queue", "Writer", &json!({}));
+    let mut sequence = 0;
+    let mut write = |bench: &mut Bench, resource: &str| {
+        sequence += 1;
+        let body = Bytes::copy_from_slice(resource.as_bytes());
+        bench.take(CONTROL, "w", None, data::content(sequence, resource, &EMPTY_TABLE, body));
+    };
+    for resource in ["jobs", "jobs", "jobs", "logs", "logs"] {
+        write(&mut bench, resource);
+    }
+    for (sequence, resource) in [(2, "jobs"), (3, "logs")] {
+        bench.take(CONTROL, "r", None, data::summon(sequence, resource));
+    }
+    let mut had = vec![];
+    for sequence in 1..=5 {
+        let said = bench.said("r");
+        had.extend(said.iter().filter(|frames| frames[1].len() == 4).map(|frames| frames[1].clone()));
+        // What comes in meanwhile, even before the confirmation, changes no turns.
+        let frames = data::content(100 + sequence, "jobs", &EMPTY_TABLE, Bytes::from_static(b"jobs"));
+        for (peer, frames) in [("w", frames), ("r", data::confirm(sequence, false))] {
+            let peer = Some(Bytes::from_static(peer.as_bytes()));
+            let incoming = Incoming { socket: CONTROL, peer, user_id: None, host: None, frames };
+            bench.server.handle_message(bench.now, incoming);
+        }
+        bench.drain();
+    }
+    assert_eq!(had, ["jobs", "logs", "jobs", "logs", "jobs"]);
+}
+
+// req: MTL-50
+#[test]
+fn where_nothing_is_confirmed_a_window_is_what_a_reader_gets_until_it_dismisses_all() {
+    let mut bench = Bench::open();
+    bench.connect("r", "queue", "Reader", &json!({"confirm": "none", "window": 2}));
+    bench.connect("w", "queue", "Writer", &json!({"resources": ["jobs"]}));
+    bench.write("w", 1, &["a", "b", "c", "d", "e", "f"]);
+    bench.take(CONTROL, "r", None, data::summon(2, "jobs"));
+    bench.take(CONTROL, "r", None, data::summon(3, "logs"));
+    let bodies = |bench: &mut Bench| -> Vec<Bytes> {
+        bench.said("r").iter().map(|frames| frames[1].clone()).filter(|body| body.len() == 1).collect()
+    };
+    assert_eq!(bodies(&mut bench), ["a", "b"]);
+    bench.take(CONTROL, "r", None, data::dismiss(4, "logs"));
+    bench.take(CONTROL, "r", None, data::summon(5, "logs"));
+    assert!(bodies(&mut bench).is_empty());
+    for resource in ["logs", "jobs"] {
+        bench.take(CONTROL, "r", None, data::dismiss(6, resource));
+    }
+    bench.take(CONTROL, "r", None, data::summon(7, "jobs"));
+    assert_eq!(bodies(&mut bench), ["c", "d"]);
+    assert_eq!(bench.info("jobs")["messages"], 2);
+    // What the transport gives back was not given.
+    bench.reader("other", "jobs", "none", 2);
+    bench.said("other");
+    bench.write("w", 10, &["g"]);
+    assert!(bodies(&mut bench).is_empty());
+}
+
+// req: MTL-50
+#[test]
+fn what_the_transport_gives_back_is_not_of_the_window() {
+    let mut bench = Bench::open();
+    bench.reader("r", "jobs", "none", 1);
+    bench.deafen("r");
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b"]);
+    bench.undeafen("r", Some(Unsent::PeerFull));
+    assert_eq!(bench.bodies("r"), ["a"]);
+    assert_eq!(bench.info("jobs")["messages"], 1);
 }
 
 #[test]

@@ -127,8 +127,12 @@ impl Server {
         let Some(flow) = self.flows.get(slot) else { return false };
         let Terms { virtual_host, profile, .. } = flow.terms;
         let Some(resource) = self.realm.find(virtual_host, profile, name) else { return false };
-        if self.flows.get_mut(slot).is_none_or(|flow| flow.summoned.remove(&resource).is_none()) {
+        let Some(flow) = self.flows.get_mut(slot) else { return false };
+        if flow.summoned.remove(&resource).is_none() {
             return false;
+        }
+        if flow.summoned.is_empty() {
+            flow.taken = 0;
         }
         self.leave(slot, resource);
         true

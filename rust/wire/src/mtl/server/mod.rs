@@ -409,6 +409,9 @@ impl Server {
                 self.settle_out(done.resource, &done.content);
             }
         } else if let Some(in_hand) = self.flows.get_mut(slot).and_then(|flow| flow.in_hand.remove(&sequence)) {
+            if let Some(flow) = self.flows.get_mut(slot) {
+                flow.taken = flow.taken.saturating_sub(1);
+            }
             self.give_back(slot, in_hand);
         } else {
             let peer = self.flows.get(slot).map(|flow| flow.address.1.clone());

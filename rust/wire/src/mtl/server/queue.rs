@@ -1,5 +1,6 @@
 //! What becomes of the contents of queues, and the commands for queues.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -193,20 +194,31 @@ impl Server {
     /// A reader has room again.
     pub(super) fn wake(&mut self, reader: Slot) {
         let Some(flow) = self.flows.get_mut(reader) else { return };
-        if !flow.has_room() {
+        if !flow.has_room() || flow.summoned.values().all(|is_in_ring| *is_in_ring) {
             return;
         }
-        let mut stirred = vec![];
-        for (slot, is_in_ring) in &mut flow.summoned {
-            if !std::mem::replace(is_in_ring, true)
-                && let Some(resource) = self.realm.get_mut(*slot)
-            {
-                resource.readers.push_back(reader);
-                stirred.push(*slot);
+        // Those beyond the one it had last come first.
+        let turns: Vec<_> =
+            flow.summoned.range((Bound::Excluded(flow.turn), Bound::Unbounded)).map(|(slot, _)| *slot).collect();
+        let others: Vec<_> = flow.summoned.range(..=flow.turn).map(|(slot, _)| *slot).collect();
+        let mut is_next = true;
+        for slot in turns.into_iter().chain(others) {
+            if flow.summoned.insert(slot, true) == Some(true) {
+                continue;
             }
-        }
-        for slot in stirred {
-            self.stir(slot);
+            let Some(resource) = self.realm.get_mut(slot) else { continue };
+            resource.readers.push_back(reader);
+            let is_dirty = std::mem::replace(&mut resource.is_dirty, true);
+            if is_next && resource.queue.first().is_some() {
+                // Before all that is to be handed out already: there may be room for one.
+                is_next = false;
+                if is_dirty {
+                    self.dirty.retain(|dirty| *dirty != slot);
+                }
+                self.dirty.push_front(slot);
+            } else if !is_dirty {
+                self.dirty.push_back(slot);
+            }
         }
     }
 
@@ -256,6 +268,8 @@ impl Server {
         let Some(flow) = self.flows.get_mut(reader) else { return false };
         content.attempts += 1;
         flow.last += 1;
+        flow.turn = slot;
+        flow.taken += 1;
         let sequence = flow.last;
         let marked;
         let properties = if content.is_redelivered {
@@ -369,7 +383,9 @@ impl Server {
             self.flows.forget(reader, slot);
             if let Some(flow) = self.flows.get_mut(reader) {
                 flow.summoned.remove(&slot);
+                let before = flow.in_hand.len();
                 flow.in_hand.retain(|_, in_hand| in_hand.resource != slot);
+                flow.taken = flow.taken.saturating_sub(before - flow.in_hand.len());
                 self.wake(reader);
             }
         }
