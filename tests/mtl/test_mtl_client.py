@@ -712,6 +712,52 @@ async def test_a_client_that_is_closed_before_it_has_begun_to_open_is_not_entere
     until(lambda: not server.stats.peers)
 
 
+@pytest.mark.req("MTL-02")
+def test_each_endpoint_has_its_share_of_the_time(play):
+    playing = play(READY, OK)
+    with mtl.Client(connect=["tcp://127.0.0.1:1", playing.endpoint], timeout_s=1.0) as client:
+        assert client.stats.reconnects == 1
+    with pytest.raises(
+        TimeoutError, match=r"^no server at tcp://127.0.0.1:1, tcp://127.0.0.1:2 let us in within 0.2 s$"
+    ):
+        mtl.Client(connect=["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], timeout_s=0.2)
+
+
+@pytest.mark.req("MTL-19")
+def test_a_login_that_has_no_answer_is_told_apart(play):
+    playing = play((401, {"mechanisms": ["SCRAM-SHA-256"]}))
+    with pytest.raises(
+        TimeoutError, match=r"within 0.2 s: the login has no answer; .* a wrong password is answered late"
+    ):
+        mtl.Client(connect=playing.endpoint, user="ada", password="wrong", timeout_s=0.2)
+
+
+@pytest.mark.req("MTL-26", "MTL-31")
+@pytest.mark.parametrize("scheme", ["ipc", "inproc"])
+def test_data_is_found_where_commands_have_no_port(context, tmp_path, scheme):
+    at = {"ipc": f"ipc://{tmp_path}/commands", "inproc": "inproc://commands"}[scheme]
+    options = {"context": context} if scheme == "inproc" else {}
+    with (
+        mtl.Server(bind=at, data_bind="tcp://0.0.0.0:*", anonymous=True, resources=["jobs"], **options) as server,
+        mtl.Client(connect=server.endpoints, **options) as client,
+        client.writer("jobs") as writer,
+    ):
+        writer.send(b"x")
+        writer.flush(timeout_s=20)
+
+
+@pytest.mark.req("MTL-26")
+@pytest.mark.parametrize(
+    "said", [{"endpoint": "nowhere"}, {"endpoint": "tcp://127.0.0.1:99999"}, {"port": 0}, {"port": True}]
+)
+def test_a_lease_for_nowhere_is_the_servers_fault(play, said):
+    playing = play(READY, OK, (202, {"lease": "one", **said}))
+    with mtl.Client(connect=playing.endpoint) as client, pytest.raises(RemoteProtocolError) as caught:
+        client.writer("jobs")
+    assert (caught.value.clause, caught.value.status) == ("MTL-26", 202)
+    assert "connect=" not in str(caught.value)
+
+
 @pytest.mark.req("MTL-21", "MTL-50")
 def test_the_case_of_a_profile_changes_no_default(server):
     with (

@@ -281,6 +281,10 @@ class Client(Caller):
     def endpoint(self) -> str:
         """The endpoint it is connected to, of those it was given."""
 
+    @property
+    def logs_in(self) -> bool:
+        """Whether the session that was begun last has come to a login."""
+
     def call(self, name: str | None, body: Mapping[str, Any] | None, timeout_s: float | None) -> Outgoing:
         """A call of a command; without a name, of a session."""
 

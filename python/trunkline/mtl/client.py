@@ -14,11 +14,12 @@ from trunkline import _notices
 from trunkline._arguments import named, need_callable, need_choice, need_number, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
+from trunkline._endpoints import what_is_wrong
 from trunkline._native import Outgoing
 from trunkline._native.mtl import Client as _Client
 from trunkline._native.mtl import Flow, Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, AttendedRole, BlockingRole, give_up, native_options, opened
+from trunkline._roles import AsyncRole, AttendedRole, BlockingRole, endpoints, give_up, native_options, opened
 from trunkline.errors import (
     AuthenticationError,
     LeaseRefusedError,
@@ -157,7 +158,10 @@ class Asking(AttendedRole):
         try:
             reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
         except TimeoutError:
-            text = f"no server at {native.endpoint} let us in within {self._timeout_s:g} s"
+            where = ", ".join(endpoints("connect", self._options.get("connect", ()))) or native.endpoint
+            text = f"no server at {where} let us in within {self._timeout_s:g} s"
+            if native.logs_in:
+                text += ": the login has no answer; after several that failed, a wrong password is answered late"
             raise TimeoutError(text) from None
         if reply is not None:
             _checked("the session", reply)
@@ -251,9 +255,15 @@ class Leasing:
         lease, port, endpoint = said.get("lease"), said.get("port"), said.get("endpoint")
         if not isinstance(endpoint, str):
             host, _, _ = self._native.endpoint.rpartition(":")
-            endpoint = f"{host}:{port}" if isinstance(port, int) and 0 < port < 1 << 16 else None
+            # Where the server is reached by no host, a port says nothing.
+            has_port = host.startswith("tcp://") and isinstance(port, int) and 0 < port < 1 << 16
+            endpoint = f"{host}:{port}" if has_port else None
         if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
             message = "the server leases no data connection: its reply has no lease, or no port"
+            raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
+        wrong = what_is_wrong("connect", endpoint)
+        if wrong is not None:
+            message = f"the server leases a data connection at {endpoint!r}, which {wrong}"
             raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
         most = said.get("max-message-bytes")
         if isinstance(most, int) and most > 0:
@@ -373,8 +383,8 @@ class Client(Asking, BlockingRole):
         liveness: The number of silent intervals after which the connection is considered lost (MTL-58).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Where the server listens, what is recorded, and more: ``connect``, ``curve``, ``capture``, each in
-            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. A capture includes the
-            data connections, but neither credentials nor leases; it ends with the client.
+            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. Of several endpoints each has its share of
+            `timeout_s`. A capture includes the data connections; it ends with the client.
 
     Raises:
         AuthenticationError: The login was refused; `.mechanisms` has the mechanisms offered.

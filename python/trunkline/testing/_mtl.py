@@ -112,6 +112,7 @@ class _ClientEngine(_CallingEngine):
     """As `trunkline._native.mtl.Client`."""
 
     endpoint = ENDPOINT
+    logs_in = False
 
     def __init__(
         self, world: World, who: QueueClient, notices: SimulatedNotices, desk: _MakesDesk, lose: Callable[[], None]

@@ -151,6 +151,25 @@ fn an_endpoint_that_has_no_port_is_named() {
     assert_eq!((&body["port"], &body["endpoint"]), (&json!(0), &json!("ipc:///tmp/mtl")));
 }
 
+// req: MTL-26, MTL-31
+#[test]
+fn who_came_by_no_host_is_told_the_whole_endpoint() {
+    let bind = vec!["ipc:///tmp/mtl".to_owned()];
+    let data_bind = vec!["tcp://*:*".to_owned()];
+    for (bound, told) in [
+        ("tcp://0.0.0.0:7100", "tcp://127.0.0.1:7100"),
+        ("tcp://[::]:7100", "tcp://[::1]:7100"),
+        ("tcp://10.0.0.1:7100", "tcp://10.0.0.1:7100"),
+    ] {
+        let mut bench = Bench::new(ServerSettings { bind: bind.clone(), data_bind: data_bind.clone(), ..settings() });
+        bench.socket(CONTROL, SocketEvent::Bound("ipc:///tmp/mtl".to_owned()));
+        bench.socket(ServerSocket::Data(0), SocketEvent::Bound(bound.to_owned()));
+        bench.enter("ada", "queue");
+        let (_, body) = bench.ask("ada", "Connection.Reader", &json!({}));
+        assert_eq!((&body["port"], &body["endpoint"]), (&json!(7100), &json!(told)));
+    }
+}
+
 // req: MTL-28
 #[test]
 fn what_is_ill_formed_is_dropped_in_silence() {

@@ -141,6 +141,12 @@ impl PyClient {
         py.detach(|| self.handle.stats()).machine.endpoint
     }
 
+    /// Whether the session that was begun last has come to a login.
+    #[getter]
+    fn logs_in(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.handle.stats()).machine.logs_in
+    }
+
     /// Counters, by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let snapshot = py.detach(|| self.handle.stats());

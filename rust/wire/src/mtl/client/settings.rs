@@ -148,4 +148,7 @@ pub struct ClientStats {
     /// The endpoint it is connected to.
     #[serde(skip)]
     pub endpoint: String,
+    /// Whether the session that was begun last has come to a login.
+    #[serde(skip)]
+    pub logs_in: bool,
 }

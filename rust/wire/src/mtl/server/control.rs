@@ -414,8 +414,8 @@ impl Server {
             is_confirmed,
             window,
         };
-        let endpoint =
-            self.data_endpoint(asked.asker.address.0).ok_or_else(|| says(503, "nothing listens for data"))?;
+        let socket = asked.asker.address.0;
+        let endpoint = self.data_endpoint(socket).ok_or_else(|| says(503, "nothing listens for data"))?;
         let port = port(&endpoint);
         let lease = (self.settings.entropy)().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         self.sessions.get_mut(asked.session).leases.insert(lease.clone());
@@ -424,6 +424,9 @@ impl Server {
         let mut body = object(json!({ "status": "Data Lease", "port": port.unwrap_or(0), "lease": lease }));
         if port.is_none() {
             body.insert("endpoint".to_owned(), endpoint.into());
+        } else if !self.given(socket).starts_with("tcp://") {
+            // A port says nothing to whoever came by no host.
+            body.insert("endpoint".to_owned(), local(&endpoint).into());
         }
         // Whoever sends more is cut off without a word.
         if let Some(most) = self.settings.options.max_message_bytes.filter(|_| !reads) {
@@ -431,6 +434,11 @@ impl Server {
         }
         Ok(Reply { status: 202, body })
     }
+}
+
+/// Where somebody on this host finds an endpoint that listens on all of its networks.
+fn local(endpoint: &str) -> String {
+    endpoint.replacen("://0.0.0.0:", "://127.0.0.1:", 1).replacen("://[::]:", "://[::1]:", 1)
 }
 
 /// The port of an endpoint, where it is TCP's.

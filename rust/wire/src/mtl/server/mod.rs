@@ -285,11 +285,16 @@ impl Server {
         if matches!(self.settings.options.curve, Some(Curve::Server { .. })) {
             return true;
         }
-        let endpoint = match socket {
+        let endpoint = self.given(socket);
+        endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")
+    }
+
+    /// The endpoint of a socket as it was given.
+    fn given(&self, socket: ServerSocket) -> &str {
+        match socket {
             ServerSocket::Control(at) => &self.settings.bind[at],
             ServerSocket::Data(at) => &self.settings.data_bind[at],
-        };
-        endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")
+        }
     }
 
     /// Where a client that asks on this socket finds the data: the endpoint it came by, or one like it.
