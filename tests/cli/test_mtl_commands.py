@@ -341,6 +341,9 @@ def test_what_cannot_be_is_said_in_a_line(run, arguments, words):
         ("send", "jobs", "x", "--confirm", "maybe"),
         ("receive", "jobs", "--confirm", "maybe"),
         ("call", "Queue.List", "{"),
+        ("call", "Queue.List", '{"a": NaN}'),
+        ("call", "Queue.List", '{"a": [-Infinity]}'),
+        ("call", "Queue.List", '{"a": 1e999}'),
     ],
 )
 def test_wrong_options_are_refused(run, arguments):

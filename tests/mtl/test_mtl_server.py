@@ -392,11 +392,26 @@ def test_a_folder_is_one_servers(start, tmp_path):
         ({"profiles": ["queue", mtl.Profile("QUEUE")]}, "two profiles"),
         ({"data_bind": "127.0.0.1"}, "data_bind='127.0.0.1'"),
         ({"users": {"ada": ""}}, "ada"),
+        ({"resources": ["jobs", ""]}, "'' is no name of a resource"),
+        ({"resources": ["x" * 256]}, "of 1 to 255 bytes"),
+        ({"resources": ["ä" * 128]}, "of 1 to 255 bytes"),
+        ({"resources": ["a\nb"]}, "is printable"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options, words):
     with pytest.raises(LocalProtocolError, match=words):
         mtl.Server(**{"bind": ANY, "anonymous": True, **options})
+
+
+@pytest.mark.parametrize("name", ["max_recycle", "liveness"])
+def test_numbers_beyond_what_is_counted_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} is at most 4294967295, not 4294967296"):
+        mtl.Server(bind=ANY, anonymous=True, **{name: 2**32})
+
+
+def test_a_profile_has_a_name():
+    with pytest.raises(TypeError, match="name takes a str, not int"):
+        mtl.Profile(5)
 
 
 @pytest.mark.req("MTL-14", "MTL-15")

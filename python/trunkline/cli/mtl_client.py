@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -402,6 +403,16 @@ def _show(printer: Printer, content: mtl.Content) -> None:
         printer.show(Said(f"content {content.sequence}", content.resource, fields, content.properties, [content.body]))
 
 
+def _no_number(name: str) -> NoReturn:
+    message = f"{name} is no number"
+    raise ValueError(message)
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _no_number(digits)
+
+
 _QUEUE_COLUMNS = ("name", "messages", "unconfirmed", "bytes", "readers", "writers")
 
 
@@ -441,7 +452,7 @@ def call(
 ) -> None:
     """Sends a command to a server, and prints the reply."""
     try:
-        said = json.loads(body)
+        said = json.loads(body, parse_constant=_no_number, parse_float=_number)
     except ValueError as error:
         message = f"{body!r} is no JSON: {error}."
         raise typer.BadParameter(message, param_hint="JSON") from None

@@ -19,12 +19,15 @@ from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncService, AttendedRole, BlockingService, endpoints, native_options, opened
 from trunkline._threads import survivable
 from trunkline.errors import LocalProtocolError
-from trunkline.mtl.profiles import Handler, Profile, Session, known
+from trunkline.mtl.profiles import Handler, Profile, Session, known, need_leasable
 from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
 from trunkline.mtl.users import Users
 from trunkline.options import Endpoints, RoleOptions, spelled_out
 
 __all__ = ["AsyncServer", "Desk", "ResourceStats", "Server", "ServerStats", "Serving", "tell"]
+
+# The largest number that the engine takes for how often something happens.
+_MOST = 2**32 - 1
 
 # Logins that are checked, and commands of the user's own that are answered, at a time.
 _THREADS = 4
@@ -143,13 +146,14 @@ class Serving(AttendedRole):
                 refuse("users", "a mapping of str to str", name_or_password)
         need_flag("anonymous", anonymous)
         hosts, names = named("virtual_hosts", virtual_hosts), named("resources", resources)
+        need_leasable(names)
         need_path("durable", durable, may_be_none=True)
         need_number("max_queue", max_queue, least=1)
         need_number("max_queue_bytes", max_queue_bytes, least=1)
         need_seconds("queue_ttl_s", queue_ttl_s, may_be_none=True)
-        need_number("max_recycle", max_recycle)
+        need_number("max_recycle", max_recycle, most=_MOST)
         need_seconds("ping_interval_s", ping_interval_s)
-        need_number("liveness", liveness, least=2)
+        need_number("liveness", liveness, least=2, most=_MOST)
         need_seconds("session_idle_s", session_idle_s)
         need_seconds("lease_idle_s", lease_idle_s)
         need_flag("capture_secrets", capture_secrets)
