@@ -344,6 +344,9 @@ def test_what_cannot_be_is_said_in_a_line(run, arguments, words):
         ("call", "Queue.List", '{"a": NaN}'),
         ("call", "Queue.List", '{"a": [-Infinity]}'),
         ("call", "Queue.List", '{"a": 1e999}'),
+        ("call", "Queue.List", "--capture-secrets"),
+        ("receive", "jobs", "--capture-secrets"),
+        ("send", "jobs", "x", "--capture-secrets"),
     ],
 )
 def test_wrong_options_are_refused(run, arguments):

@@ -111,6 +111,20 @@ def test_nothing_secret_is_recorded(server, tmp_path):
     assert not [text for text in frames if b"n=ada" in text or (text.startswith(b"n,,") and b64decode(text))]
 
 
+def test_secrets_are_recorded_where_that_is_asked_for(server, tmp_path):
+    with dial(server, tmp_path, capture_secrets=True) as client, client.writer("jobs") as writer:
+        writer.send(b"one")
+        writer.flush(timeout_s=10)
+    rows = pq.read_table(capture.open(tmp_path).segments).to_pylist()
+    frames = [frame for row in rows for frame in frames_of(row)]
+    members = [json.loads(frame) for frame in frames if frame.startswith(b"{")]
+    responses = [b64decode(said["response"]) for said in members if "response" in said]
+    assert responses[0].startswith(b"n,,n=ada,")
+    (lease,) = (said["lease"] for said in members if "lease" in said)
+    assert len(lease) == 32
+    assert [frame for frame in frames if frame[:1] == b"\x01" and lease.encode() in frame]
+
+
 def test_connections_come_and_go_while_it_records(server, tmp_path):
     count, size = 6, 40
 

@@ -268,7 +268,15 @@ class Server(Role):
 class Client(Caller):
     """A client's engine, as far as commands go."""
 
-    def __new__(cls, options: Mapping[str, Any], *, virtual_host: str, profile: str, timeout_s: float) -> Client: ...
+    def __new__(
+        cls,
+        options: Mapping[str, Any],
+        *,
+        virtual_host: str,
+        profile: str,
+        timeout_s: float,
+        capture_secrets: bool,
+    ) -> Client: ...
     @property
     def told(self) -> Told:
         """The notices, for those who tell them."""

@@ -22,7 +22,7 @@ from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.lines import given, lines, stands_for_stdin
-from trunkline.cli.mtl_server import Liveness, PingInterval
+from trunkline.cli.mtl_server import Liveness, PingInterval, Secrets
 from trunkline.cli.options import Idle, Json, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
@@ -165,6 +165,7 @@ def send(
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
+    secrets: Secrets,
     as_json: Json = False,
 ) -> None:
     """Sends contents to a resource, and reports whether they were confirmed."""
@@ -172,6 +173,7 @@ def send(
     is_stdin = stands_for_stdin(bodies, count, "content")
     confirmed, properties = _confirm(confirm), _properties(property_ or [])
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
+    recorded["capture_secrets"] = secrets.kept(capturing)
     from trunkline import mtl
 
     output = Output(json=as_json)
@@ -288,6 +290,7 @@ def receive(
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
+    secrets: Secrets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
@@ -299,6 +302,7 @@ def receive(
     printer = content.printer(output)
     confirmed = _confirm(confirm)
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
+    recorded["capture_secrets"] = secrets.kept(capturing)
     from trunkline import mtl
     from trunkline.mtl.client import confirmation
 
@@ -448,6 +452,7 @@ def call(
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
+    secrets: Secrets,
     as_json: Json = False,
 ) -> None:
     """Sends a command to a server, and prints the reply."""
@@ -460,6 +465,7 @@ def call(
         message = f"{body!r} is no JSON object."
         raise typer.BadParameter(message, param_hint="JSON")
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
+    recorded["capture_secrets"] = secrets.kept(capturing)
     from trunkline import mtl
 
     output = Output(json=as_json)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias, Unpack
 
 from trunkline import _notices
-from trunkline._arguments import named, need_callable, need_choice, need_number, need_seconds, refuse
+from trunkline._arguments import named, need_callable, need_choice, need_flag, need_number, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._endpoints import what_is_wrong
@@ -100,6 +100,7 @@ class Asking(AttendedRole):
         timeout_s: float = 5.0,
         ping_interval_s: float = 2.5,
         liveness: int = 3,
+        capture_secrets: bool = False,
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
@@ -117,10 +118,16 @@ class Asking(AttendedRole):
                 refuse(name, "a str", value)
         need_seconds("timeout_s", timeout_s)
         need_seconds("ping_interval_s", ping_interval_s)
-        need_number("liveness", liveness, least=2)
+        need_number("liveness", liveness, least=2, most=2**32 - 1)
+        need_flag("capture_secrets", capture_secrets)
         need_callable("on_drop", on_drop)
         self._credentials = _Credentials(user, password, mechanism, has_key=options.get("curve") is not None)
-        self._settings: dict[str, Any] = {"virtual_host": virtual_host, "profile": profile, "timeout_s": timeout_s}
+        self._settings: dict[str, Any] = {
+            "virtual_host": virtual_host,
+            "profile": profile,
+            "timeout_s": timeout_s,
+            "capture_secrets": capture_secrets,
+        }
         self._timeout_s = timeout_s
         self._heartbeat = {"ping_interval_s": ping_interval_s, "liveness": liveness}
         self._on_drop = on_drop
@@ -220,6 +227,7 @@ class Asking(AttendedRole):
             says_window=window is not None or is_confirmed,
             timeout_s=self._timeout_s,
             heartbeat=self._heartbeat,
+            capture_secrets=self._settings["capture_secrets"],
             options=self._options,
             on_drop=self._on_drop,
         )
@@ -381,6 +389,7 @@ class Client(Asking, BlockingRole):
         timeout_s: The timeout of a command.
         ping_interval_s: How long a data connection may be silent before a Ping is sent (MTL-57).
         liveness: The number of silent intervals after which the connection is considered lost (MTL-58).
+        capture_secrets: Record credentials and leases in ``capture``; by default they are replaced by placeholders.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Where the server listens, what is recorded, and more: ``connect``, ``curve``, ``capture``, each in
             `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. Of several endpoints each has its share of

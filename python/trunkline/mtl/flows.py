@@ -81,6 +81,7 @@ class Terms:
     says_window: bool
     timeout_s: float
     heartbeat: Mapping[str, Any]
+    capture_secrets: bool
     options: RoleOptions
     on_drop: Callable[[Dropped], object] | None
 
@@ -107,6 +108,7 @@ class Terms:
             "lease": lease,
             "timeout_s": self.timeout_s,
             "max_message_bytes": max_message_bytes,
+            "capture_secrets": self.capture_secrets,
             **self.heartbeat,
         }
 
@@ -144,6 +146,7 @@ class Flowing(AttendedRole):
             window=window,
             says_window=False,
             timeout_s=timeout_s,
+            capture_secrets=False,
             heartbeat={"ping_interval_s": ping_interval_s, "liveness": liveness},
             options={},
             on_drop=None,

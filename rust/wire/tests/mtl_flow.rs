@@ -42,6 +42,7 @@ fn settings(reads: bool, is_confirmed: bool) -> FlowSettings {
         options: SocketOptions::default(),
         timeout: 5 * SECOND,
         pings: Pings::default(),
+        shows_secrets: false,
     }
 }
 

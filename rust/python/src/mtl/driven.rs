@@ -52,6 +52,7 @@ pub(crate) fn client_machine(given: &Given<'_>) -> PyResult<Make> {
         virtual_host: given.extract("virtual_host")?,
         profile: given.extract("profile")?,
         timeout: seconds("timeout_s", given.extract("timeout_s")?)?,
+        shows_secrets: given.extract("capture_secrets")?,
     };
     Ok(maker(move |_, _| Client::new(settings.clone())))
 }

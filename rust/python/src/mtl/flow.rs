@@ -229,6 +229,7 @@ pub(crate) struct Given {
     ping_interval_s: f64,
     liveness: u32,
     max_message_bytes: u64,
+    capture_secrets: bool,
 }
 
 #[pymethods]
@@ -403,6 +404,7 @@ impl Given {
             options,
             timeout: seconds("timeout_s", self.timeout_s)?,
             pings: pings(self.ping_interval_s, self.liveness)?,
+            shows_secrets: self.capture_secrets,
         })
     }
 }

@@ -473,7 +473,7 @@ impl Machine for Client {
     }
 
     fn shown(&self, _socket: ClientSocket, frames: &[Bytes]) -> Option<Frames> {
-        redacted(frames)
+        if self.settings.shows_secrets { None } else { redacted(frames) }
     }
 
     fn poll_event(&mut self) -> Option<ClientEvent> {

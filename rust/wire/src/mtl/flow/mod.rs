@@ -669,7 +669,7 @@ impl Machine for Flow {
     }
 
     fn shown(&self, _socket: FlowSocket, frames: &[Bytes]) -> Option<Frames> {
-        redacted(frames)
+        if self.settings.shows_secrets { None } else { redacted(frames) }
     }
 
     fn poll_event(&mut self) -> Option<FlowEvent> {

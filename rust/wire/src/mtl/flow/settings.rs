@@ -40,6 +40,8 @@ pub struct FlowSettings {
     pub timeout: Duration,
     /// Heartbeats.
     pub pings: Pings,
+    /// Whether a recording has leases in it.
+    pub shows_secrets: bool,
 }
 
 /// The sockets of a data connection, of which there is one at a time.
