@@ -824,6 +824,19 @@ def test_a_queue_that_was_made_anew_can_be_summoned_again(client):
         assert reader.receive(timeout_s=20).body == b"x"
 
 
+@pytest.mark.req("MTL-54")
+@pytest.mark.parametrize(
+    ("value", "is_redelivered"), [(True, True), (False, False), (1, False), ("true", False), (None, False)]
+)
+def test_only_true_says_that_a_content_was_delivered_before(client, value, is_redelivered):
+    with client.writer("jobs") as writer, client.reader("jobs") as reader:
+        reader.summon("jobs")
+        writer.send(b"x", properties={"redelivered": value})
+        content = reader.receive(timeout_s=20)
+        assert content.redelivered is is_redelivered
+        content.confirm()
+
+
 def test_a_content_that_the_server_would_not_take_is_refused_before_it_is_sent():
     with (
         mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], max_message_bytes=1000) as server,

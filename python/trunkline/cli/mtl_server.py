@@ -186,4 +186,5 @@ def server(
             stats_interval=stats_interval,
             drain_s=drain_seconds,
             capture=capturing.capture,
+            data_endpoints=role.data_endpoints if data_bind else (),
         )

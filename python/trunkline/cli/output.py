@@ -128,12 +128,14 @@ class Output:
         """Tells people what is no result."""
         tell(text)
 
-    def ready(self, role: str, endpoints: Sequence[str], doing: str) -> None:
-        """Says that a role runs."""
+    def ready(self, role: str, endpoints: Sequence[str], doing: str, *, data_endpoints: Sequence[str] = ()) -> None:
+        """Says that a role runs; and where it takes data, if not where it takes commands."""
         if self.json:
-            self.event("ready", role=role, endpoints=list(endpoints), pid=os.getpid())
+            data = {"data_endpoints": list(data_endpoints)} if data_endpoints else {}
+            self.event("ready", role=role, endpoints=list(endpoints), **data, pid=os.getpid())
         else:
             where = f" {', '.join(endpoints)}" if endpoints else ""
+            where += f", data at {', '.join(data_endpoints)}" if data_endpoints else ""
             self.note(f"{doing}{where}; Ctrl-C stops")
         tell_what_happened()
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple};
 use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies, Running};
 use trunkline_wire::mtl::data::Layout;
 use trunkline_wire::mtl::flow::{
@@ -90,7 +90,8 @@ pub(crate) trait Settles: Send + Sync {
 
 impl Settles for Handle<Flow> {
     fn settle(&self, verb: FlowVerb) -> bool {
-        let is_open = !self.is_closing();
+        // A child after fork has no connection, and asking there would wait for locks that nobody lets go of.
+        let is_open = self.is_ours() && !self.is_closing();
         if is_open {
             self.ask(verb);
         }
@@ -135,7 +136,8 @@ impl PyContent {
     #[getter]
     fn redelivered(&self, py: Python<'_>) -> PyResult<bool> {
         let flag = self.properties(py)?.get_item(intern!(py, "redelivered"))?;
-        flag.map_or(Ok(false), |flag| flag.is_truthy())
+        // A number or a text of that name is a property of the writer's own.
+        Ok(flag.is_some_and(|flag| flag.is(PyBool::new(py, true))))
     }
 
     /// Says that it is safe (MTL-51); nothing comes of it once the connection that it came on is lost.
