@@ -35,7 +35,11 @@ def opened():
     client = mtl.Client(connect=server.endpoints[0])
     reader = client.reader("jobs")
     reader.summon("jobs")
-    return client.writer("jobs"), reader, client, server
+    writer = client.writer("jobs")
+    writer.send(b"held")
+    global held
+    held = reader.receive(timeout_s=20)
+    return writer, reader, client, server
 
 def uses(writer, reader, client, server):
     return [
@@ -43,6 +47,8 @@ def uses(writer, reader, client, server):
         lambda: writer.flush(timeout_s=1),
         lambda: reader.receive(timeout_s=1),
         lambda: client.command("Queue.Info", {"name": "jobs"}),
+        held.confirm,
+        held.reject,
         lambda: server.wait(timeout_s=1),
     ]
 

@@ -65,9 +65,15 @@ def need_flag(name: str, value: object) -> None:
 
 
 def need_number(
-    name: str, value: object, *, least: int = 0, may_be_none: bool = False, error: type[Exception] = ValueError
+    name: str,
+    value: object,
+    *,
+    least: int = 0,
+    most: int = 2**63 - 1,
+    may_be_none: bool = False,
+    error: type[Exception] = ValueError,
 ) -> None:
-    """Refuses what is no whole number from `least` on; raises `error` for another number."""
+    """Refuses what is no whole number from `least` to `most`; raises `error` for another number."""
     if may_be_none and value is None:
         return
     if type(value) is int and least <= value < 1 << 63:
@@ -78,8 +84,8 @@ def need_number(
     if number < least:
         message = f"{name} is at least {least}, not {number}"
         raise error(message)
-    if number >= 1 << 63:
-        message = f"{name} is less than 2**63, not {number}"
+    if number > most:
+        message = f"{name} is {'less than 2**63' if most == 2**63 - 1 else f'at most {most}'}, not {number}"
         raise error(message)
 
 

@@ -387,6 +387,10 @@ class BlockingRole(Role):
 class AsyncRole(Role):
     """A role with coroutines; an asynchronous context manager, bound to the event loop it is opened in."""
 
+    # The thread that opens it, while it does, and whether it was closed meanwhile.
+    _entering: asyncio.Future[None] | None = None
+    _is_unwanted = False
+
     def _made(self) -> None:
         # `async with` opens it.
         pass
@@ -396,19 +400,29 @@ class AsyncRole(Role):
 
     async def __aenter__(self) -> Self:
         if self._native is None:
-            opening = asyncio.get_running_loop().run_in_executor(None, self._open)
+            self._is_unwanted = False
+            self._entering = opening = asyncio.get_running_loop().run_in_executor(None, self._open)
             try:
                 await asyncio.shield(opening)
             except asyncio.CancelledError:
                 # The thread goes on, and nobody else closes what it opens.
-                while not opening.done():
-                    if self._opening is not None:
-                        self._opening.close(0.0)
-                    await asyncio.wait([opening], timeout=_LOOK_S)
+                await self._end_opening(opening)
                 if opening.exception() is None:
                     await self._abandon()
                 raise
+            finally:
+                self._entering = None
+            if self._is_unwanted:
+                message = f"{type(self).__name__} was closed while it opened"
+                raise ClosedError(message)
         return self
+
+    async def _end_opening(self, opening: asyncio.Future[None]) -> None:
+        """Has the thread that opens it wait for nothing more, and waits until it is done."""
+        while not opening.done():
+            if self._opening is not None:
+                self._opening.close(0.0)
+            await asyncio.wait([opening], timeout=_LOOK_S)
 
     @functools.cached_property
     def _waits(self) -> Waits:
@@ -443,7 +457,10 @@ class AsyncRole(Role):
         role.join()
 
     async def _finish(self, drain_s: float) -> None:
-        """Ends one whose notices are watched, if it was ever opened."""
+        """Ends one whose notices are watched, if it was ever opened; one that is being opened is ended as soon as it is."""
+        if self._native is None and self._entering is not None:
+            self._is_unwanted = True
+            await self._end_opening(self._entering)
         native = self._native
         if native is None:
             return

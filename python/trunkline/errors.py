@@ -79,7 +79,7 @@ class RemoteProtocolError(TrunklineError):
         clause: The requirement that was violated, e.g. ``"DCP-41"``; None if there is no single one.
         status: The status of the reply, e.g. 404; None for protocols without one.
         body: The body of the reply; may be empty.
-        sequences: The rejected contents, numbered from 1 in the order they were sent; the last thousand at most.
+        sequences: The rejected contents, numbered from 1 in the order they were sent; the last hundred thousand at most.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from peers.mtl import Control, lease, response, summon
+from peers.mtl import Control, Playing, confirm, lease, response, summon
 from peers.waiting import until
 from trunkline import capture, mtl
 
@@ -154,6 +154,70 @@ def test_what_is_rejected_is_said(start, run):
     assert (last(out)["stats"]["confirmed"], last(out)["stats"]["rejected"]) == (2, 2)
 
 
+def depth(endpoint: str) -> int:
+    """How many contents of jobs are in its queue, those that readers have too."""
+    with mtl.Client(connect=endpoint, user="ada", password="sesame") as client:
+        info = client.command("Queue.Info", {"name": "jobs"}).body
+        assert info["unconfirmed"] == 0
+        return int(info["messages"])
+
+
+def fill(endpoint: str, count: int) -> None:
+    with mtl.Client(connect=endpoint, user="ada", password="sesame") as client, client.writer("jobs") as writer:
+        for number in range(count):
+            writer.send(b"%d" % number)
+
+
+@pytest.mark.req("MTL-50", "MTL-51")
+@pytest.mark.parametrize("confirm", ["none", "full"])
+@pytest.mark.parametrize("window", ["1", "7", "1000"])
+def test_no_more_is_taken_than_is_printed(server, as_ada, run, confirm, window):
+    fill(server[1], 100)
+    how = ("--confirm", confirm, "--window", window)
+    for count, left in ((0, 100), (1, 99), (25, 74)):
+        out, _ = run("mtl", "receive", "jobs", *as_ada, *how, "--count", str(count), env=PASSWORD)
+        assert out.splitlines() == [str(number) for number in range(100 - left - count, 100 - left)]
+        until(lambda left=left: depth(server[1]) == left)
+    # What was not taken was not delivered either.
+    with mtl.Client(connect=server[1], user="ada", password="sesame") as client, client.reader("jobs") as reader:
+        reader.summon("jobs")
+        assert not any(reader.receive(timeout_s=20).redelivered for _ in range(74))
+
+
+@pytest.mark.req("MTL-51")
+def test_what_is_printed_is_confirmed_when_a_signal_comes_before_the_last(server, as_ada, start):
+    fill(server[1], 3)
+    receiving = start("mtl", "receive", "jobs", *as_ada, "--count", "4", "--json", env=PASSWORD)
+    receiving.ready()
+    for _ in range(3):
+        receiving.event("content")
+    receiving.signal(signal.SIGTERM)
+    assert receiving.event("stopped")["reason"] == "signal"
+    receiving.end()
+    assert depth(server[1]) == 0
+
+
+@pytest.mark.req("MTL-45")
+@pytest.mark.parametrize("window", ["2", "10"])
+def test_what_nobody_confirms_in_time_is_counted_and_said(context, open_socket, start, window):
+    data = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
+    port = int(data.last_endpoint.rpartition(b":")[2])
+    playing = Playing(context, (201, {}), (200, {}), (202, {"port": port, "lease": "one"}))
+    at = ("--connect", playing.endpoint, "--timeout", "0.5", "--window", window, "--json")
+    sending = start("mtl", "send", "jobs", "x", "--count", "5", *at)
+    peer, shown, _ = data.recv_multipart()
+    data.send_multipart([peer, *response(int.from_bytes(shown[1:9], "big"), 200)])
+    peer, first, _ = data.recv_multipart()
+    data.send_multipart([peer, *confirm(int.from_bytes(first[1:9], "big"))])
+    stopped = sending.event("stopped")
+    out, err = sending.end(1)
+    assert (stopped["reason"], stopped["stats"]["confirmed"], out) == ("timeout", 1, "")
+    assert stopped["stats"]["sent"] >= 3
+    (line,) = err.splitlines()
+    assert line.startswith("trunkline: error: ")
+    playing.stop()
+
+
 def test_nobody_there(run):
     _, err = run("mtl", "send", "jobs", "x", "--connect", "tcp://127.0.0.1:1", "--timeout", "0.2", returncode=1)
     assert "0.2 s" in err
@@ -210,14 +274,15 @@ def test_takes_every_setting(start, dial, tmp_path):
         ),
         *("--lease-idle", "10", "--stats-interval", "0.05", "--capture", "capture"),
     )
-    endpoint = command.ready()["endpoints"][0]
+    ready = command.ready()
+    (endpoint,), (data_endpoint,) = ready["endpoints"], ready["data_endpoints"]
     control = Control(dial(zmq.REQ, endpoint))
     control.enter(host="b")
     said = control.ask("Queue.Info", {"name": "jobs"})[1]
     assert (said["max-messages"], said["max-bytes"], said["ttl-ms"]) == (1, 500, 100_000)
     leased = control.lease("Reader", ["jobs"])
-    assert f":{leased['port']}" not in endpoint
-    data = dial(zmq.DEALER, f"tcp://127.0.0.1:{leased['port']}")
+    assert data_endpoint == f"tcp://127.0.0.1:{leased['port']}" != endpoint
+    data = dial(zmq.DEALER, data_endpoint)
     data.send_multipart(lease(1, leased["lease"]))
     assert data.recv_multipart() == response(1, 200)
     data.send_multipart(summon(2, "jobs"))
@@ -277,6 +342,12 @@ def test_what_cannot_be_is_said_in_a_line(run, arguments, words):
         ("send", "jobs", "x", "--confirm", "maybe"),
         ("receive", "jobs", "--confirm", "maybe"),
         ("call", "Queue.List", "{"),
+        ("call", "Queue.List", '{"a": NaN}'),
+        ("call", "Queue.List", '{"a": [-Infinity]}'),
+        ("call", "Queue.List", '{"a": 1e999}'),
+        ("call", "Queue.List", "--capture-secrets"),
+        ("receive", "jobs", "--capture-secrets"),
+        ("send", "jobs", "x", "--capture-secrets"),
     ],
 )
 def test_wrong_options_are_refused(run, arguments):

@@ -373,6 +373,57 @@ def test_a_writer_that_lost_its_server_sends_again_what_nobody_confirmed(data):
         assert (writer.stats.confirmed, writer.stats.reconnects) == (3, 1)
 
 
+def loses_for_good(at, peer):
+    """Takes two contents, and has the lease be gone; there is no other."""
+    for body in (b"a", b"b"):
+        assert said(at, peer)[1] == body
+    at.send_multipart([peer, *response(0, 403)])
+
+
+@pytest.fixture
+def once(open_socket, play):
+    """Plays a server that leases once and never again, and gives its endpoint, and where it takes data."""
+    at = open_socket(zmq.ROUTER, bind=ANY)
+    port = int(at.last_endpoint.rpartition(b":")[2])
+    return play(READY, OK, (202, {"port": port, "lease": "one"}), (403, {})).endpoint, at
+
+
+@pytest.mark.req("MTL-50", "MTL-58")
+def test_a_writer_that_ended_by_itself_says_what_it_leaves_when_it_is_closed(once):
+    endpoint, at = once
+    with mtl.Client(connect=endpoint) as client:
+        writer, peer = opening(lambda: client.writer("jobs"), at)
+        for body in (b"a", b"b"):
+            writer.send(body)
+        loses_for_good(at, peer)
+        until(lambda: writer.closed)
+        with pytest.raises(TimeoutError, match=r"2 contents: .*403") as caught:
+            writer.close()
+        assert caught.value.unsent == 2
+        assert isinstance(caught.value.__cause__, LeaseRefusedError)
+        # It has been said.
+        writer.close()
+
+
+@pytest.mark.req("MTL-50", "MTL-58")
+async def test_an_asyncio_writer_that_ended_by_itself_does_too(once):
+    endpoint, at = once
+    async with mtl.AsyncClient(connect=endpoint) as client:
+        writer = client.writer("jobs")
+        entering = asyncio.ensure_future(writer.__aenter__())
+        peer = await asyncio.to_thread(shows, at, "one")
+        await entering
+        for body in (b"a", b"b"):
+            await writer.send(body)
+        await asyncio.to_thread(loses_for_good, at, peer)
+        with pytest.raises(LeaseRefusedError):
+            await writer.flush(timeout_s=20)
+        with pytest.raises(TimeoutError) as caught:
+            await writer.close()
+        assert (caught.value.unsent, type(caught.value.__cause__)) == (2, LeaseRefusedError)
+        await writer.close()
+
+
 @pytest.mark.req("MTL-58")
 def test_a_reader_that_lost_its_server_summons_again(data):
     client, at = data
@@ -638,6 +689,152 @@ async def test_a_connection_that_is_cancelled_while_it_asks_for_its_lease_ends_a
             await asyncio.wait_for(opening, 20)
         # Nobody waits for the lease any more: the client is free to ask for something else.
         assert (await asyncio.wait_for(client.command("A.B"), 20)).body["n"] == 1
+
+
+async def test_a_client_that_is_closed_while_it_opens_ends_at_once(open_socket):
+    silent = open_socket(zmq.ROUTER, bind=ANY)
+    client = mtl.AsyncClient(connect=silent.last_endpoint.decode(), timeout_s=1000)
+    opening = asyncio.ensure_future(client.__aenter__())
+    await asyncio.to_thread(silent.recv_multipart)
+    async with asyncio.timeout(20):
+        await client.close()
+        with pytest.raises(ClosedError):
+            await opening
+
+
+async def test_a_client_that_is_closed_before_it_has_begun_to_open_is_not_entered(server):
+    client = mtl.AsyncClient(connect=server.endpoints, user="ada", password="sesame")
+    opening = asyncio.ensure_future(client.__aenter__())
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(ClosedError):
+        await opening
+    until(lambda: not server.stats.peers)
+
+
+@pytest.mark.req("MTL-02")
+def test_each_endpoint_has_its_share_of_the_time(play):
+    playing = play(READY, OK)
+    with mtl.Client(connect=["tcp://127.0.0.1:1", playing.endpoint], timeout_s=1.0) as client:
+        assert client.stats.reconnects == 1
+    with pytest.raises(
+        TimeoutError, match=r"^no server at tcp://127.0.0.1:1, tcp://127.0.0.1:2 let us in within 0.2 s$"
+    ):
+        mtl.Client(connect=["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], timeout_s=0.2)
+
+
+@pytest.mark.req("MTL-19")
+def test_a_login_that_has_no_answer_is_told_apart(play):
+    playing = play((401, {"mechanisms": ["SCRAM-SHA-256"]}))
+    with pytest.raises(
+        TimeoutError, match=r"within 0.2 s: the login has no answer; .* a wrong password is answered late"
+    ):
+        mtl.Client(connect=playing.endpoint, user="ada", password="wrong", timeout_s=0.2)
+
+
+@pytest.mark.req("MTL-26", "MTL-31")
+@pytest.mark.parametrize("scheme", ["ipc", "inproc"])
+def test_data_is_found_where_commands_have_no_port(context, tmp_path, scheme):
+    at = {"ipc": f"ipc://{tmp_path}/commands", "inproc": "inproc://commands"}[scheme]
+    options = {"context": context} if scheme == "inproc" else {}
+    with (
+        mtl.Server(bind=at, data_bind="tcp://0.0.0.0:*", anonymous=True, resources=["jobs"], **options) as server,
+        mtl.Client(connect=server.endpoints, **options) as client,
+        client.writer("jobs") as writer,
+    ):
+        writer.send(b"x")
+        writer.flush(timeout_s=20)
+
+
+@pytest.mark.req("MTL-26")
+@pytest.mark.parametrize(
+    "said", [{"endpoint": "nowhere"}, {"endpoint": "tcp://127.0.0.1:99999"}, {"port": 0}, {"port": True}]
+)
+def test_a_lease_for_nowhere_is_the_servers_fault(play, said):
+    playing = play(READY, OK, (202, {"lease": "one", **said}))
+    with mtl.Client(connect=playing.endpoint) as client, pytest.raises(RemoteProtocolError) as caught:
+        client.writer("jobs")
+    assert (caught.value.clause, caught.value.status) == ("MTL-26", 202)
+    assert "connect=" not in str(caught.value)
+
+
+@pytest.mark.req("MTL-21", "MTL-50")
+def test_the_case_of_a_profile_changes_no_default(server):
+    with (
+        mtl.Client(connect=server.endpoints, user="ada", password="sesame", profile="QUEUE") as client,
+        client.writer("jobs") as writer,
+        client.reader("jobs") as reader,
+    ):
+        assert writer.is_confirmed
+        assert reader.is_confirmed
+
+
+@pytest.mark.req("MTL-10", "MTL-50")
+def test_a_window_is_said_where_it_is_given_or_contents_are_confirmed(play):
+    refused = (403, {})
+    playing = play(READY, OK, *[refused] * 4)
+    with mtl.Client(connect=playing.endpoint) as client:
+        for confirm_, window in (("full", None), ("full", 5), ("none", None), ("none", 5)):
+            with pytest.raises(LeaseRefusedError):
+                client.reader("jobs", confirm=confirm_, window=window)
+    assert [body.get("window") for _, body in playing.asked[2:]] == [1000, 5, None, 5]
+
+
+@pytest.mark.req("MTL-50")
+def test_where_nothing_is_confirmed_no_more_comes_than_the_window(client):
+    with client.writer("jobs") as writer, client.reader("jobs", confirm="none", window=2) as reader:
+        for number in range(5):
+            writer.send(b"%d" % number)
+        writer.flush(timeout_s=20)
+        reader.summon("jobs")
+        assert [reader.receive(timeout_s=20).body for _ in range(2)] == [b"0", b"1"]
+        assert client.command("Queue.Info", {"name": "jobs"}).body["messages"] == 3
+        reader.dismiss("jobs")
+        reader.summon("jobs")
+        assert [reader.receive(timeout_s=20).body for _ in range(2)] == [b"2", b"3"]
+        assert client.command("Queue.Info", {"name": "jobs"}).body["messages"] == 1
+
+
+@pytest.mark.req("MTL-51")
+def test_as_many_rejected_contents_are_named_as_a_window_has():
+    with (
+        mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], max_queue=1) as server,
+        mtl.Client(connect=server.endpoints) as client,
+        client.writer("jobs", window=5000) as writer,
+    ):
+        for _ in range(3000):
+            writer.send(b"x")
+        with pytest.raises(RemoteProtocolError) as caught:
+            writer.flush(timeout_s=20)
+        assert caught.value.sequences == tuple(range(2, 3001))
+
+
+@pytest.mark.req("MTL-42")
+def test_a_queue_that_was_made_anew_can_be_summoned_again(client):
+    client.command("Queue.Create", {"name": "new"})
+    with client.reader("new") as reader:
+        reader.summon("new")
+        client.command("Queue.Delete", {"name": "new"})
+        client.command("Queue.Create", {"name": "new"})
+        with pytest.raises(RemoteProtocolError, match="400"):
+            reader.dismiss("new")
+        reader.summon("new")
+        with client.writer("new") as writer:
+            writer.send(b"x")
+        assert reader.receive(timeout_s=20).body == b"x"
+
+
+@pytest.mark.req("MTL-54")
+@pytest.mark.parametrize(
+    ("value", "is_redelivered"), [(True, True), (False, False), (1, False), ("true", False), (None, False)]
+)
+def test_only_true_says_that_a_content_was_delivered_before(client, value, is_redelivered):
+    with client.writer("jobs") as writer, client.reader("jobs") as reader:
+        reader.summon("jobs")
+        writer.send(b"x", properties={"redelivered": value})
+        content = reader.receive(timeout_s=20)
+        assert content.redelivered is is_redelivered
+        content.confirm()
 
 
 def test_a_content_that_the_server_would_not_take_is_refused_before_it_is_sent():

@@ -90,6 +90,7 @@ def test_messages_say_what_the_vectors_say(vector):
         assert mtl.encode(message) == tuple(frames)
     else:
         assert said_by(message) == repr(decoded)
+        assert mtl.encode(message) == tuple(frames)
     again = pickle.loads(pickle.dumps(message))
     assert again == message
     assert hash(again) == hash(message)
@@ -199,9 +200,24 @@ def test_json_is_read_as_others_write_it_and_others_read_ours(body, compact):
     separators = (",", ":") if compact else (" ,\n", " :\t")
     reply = mtl.decode([b"200", json.dumps(body, separators=separators, ensure_ascii=compact).encode()])
     assert repr(reply.body) == repr(body)
-    assert repr(json.loads(mtl.encode(reply)[1])) == repr(body)
+    assert repr(json.loads(mtl.encode(mtl.Reply(200, reply.body))[1])) == repr(body)
     command = mtl.Command("A.B", body)
     assert pickle.loads(pickle.dumps(command)) == command
+
+
+@pytest.mark.parametrize("first", [b"Queue.Info", b"200"])
+def test_what_was_decoded_is_encoded_bit_for_bit(first):
+    frames = (first, b'{ "b": 1.0, "a": "\\u00e4" , "b": 1e2 }\n')
+    message = mtl.decode(frames)
+    assert mtl.encode(message) == frames
+    assert mtl.encode(pickle.loads(pickle.dumps(message))) == frames
+    # What it says is what counts.
+    assert message == mtl.decode([first, b'{"b": 100.0, "a": "\xc3\xa4"}'])
+
+
+def test_json_of_any_size_is_decoded():
+    body = json.dumps({"big": "x" * (2 << 20)}).encode()
+    assert len(mtl.decode([b"A.B", body]).body["big"]) == 2 << 20
 
 
 def test_frames_may_be_anything_like_bytes():

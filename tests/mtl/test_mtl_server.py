@@ -392,11 +392,98 @@ def test_a_folder_is_one_servers(start, tmp_path):
         ({"profiles": ["queue", mtl.Profile("QUEUE")]}, "two profiles"),
         ({"data_bind": "127.0.0.1"}, "data_bind='127.0.0.1'"),
         ({"users": {"ada": ""}}, "ada"),
+        ({"resources": ["jobs", ""]}, "'' is no name of a resource"),
+        ({"resources": ["x" * 256]}, "of 1 to 255 bytes"),
+        ({"resources": ["ä" * 128]}, "of 1 to 255 bytes"),
+        ({"resources": ["a\nb"]}, "is printable"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options, words):
     with pytest.raises(LocalProtocolError, match=words):
         mtl.Server(**{"bind": ANY, "anonymous": True, **options})
+
+
+@pytest.mark.parametrize("name", ["max_recycle", "liveness"])
+def test_numbers_beyond_what_is_counted_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} is at most 4294967295, not 4294967296"):
+        mtl.Server(bind=ANY, anonymous=True, **{name: 2**32})
+
+
+def test_a_profile_has_a_name():
+    with pytest.raises(TypeError, match="name takes a str, not int"):
+        mtl.Profile(5)
+
+
+@pytest.mark.req("MTL-14", "MTL-15")
+def test_users_who_come_while_it_runs_log_in(start, open_socket, tmp_path):
+    from trunkline.mtl.users import Users
+
+    Users().write(tmp_path / "users.toml")
+    server = start(users=tmp_path / "users.toml", anonymous=False)
+    peers = Peers(open_socket, server)
+    assert peers.control().ask("Connection.Open", OPEN)[1]["mechanisms"] == ["SCRAM-SHA-256"]
+    Users.read({"ada": "sesame"}).write(tmp_path / "users.toml")
+    server.reload()
+    peers.control("queue", user="ada", password="sesame")
+
+
+@pytest.mark.req("MTL-14", "MTL-15")
+@pytest.mark.parametrize("users", [None, {"ada": "sesame", "eve": "sesame"}])
+def test_a_key_that_is_taken_away_takes_all_it_opened(start, open_socket, tmp_path, users):
+    for name, keys in (("ada", ADA), ("eve", EVE)):
+        (tmp_path / name).write_bytes(keys[0])
+    server = start(users=users, anonymous=False, curve=Curve(SERVER, allow=tmp_path))
+    controls = [Peers(open_socket, server, **as_client(keys)).control() for keys in (ADA, EVE)]
+    for control in controls:
+        assert control.ask("Connection.Open", OPEN)[0] == 401
+        assert control.step(b"", "EXTERNAL")[0] == 201
+        assert control.ask("Connection.Profile", {"profile": "queue"})[0] == 200
+    ada, eve = controls
+    data = Peers(open_socket, server, **as_client(ADA)).data(ada.lease("Writer", ["jobs"]))
+    (tmp_path / "ada").unlink()
+    server.reload()
+    until(lambda: server.stats.leases == 0)
+    assert ada.ask("Queue.List") == (401, {"status": "Unauthorized", "mechanisms": []})
+    assert ada.ask("Connection.Open", OPEN)[0] == 401
+    assert eve.ask("Queue.List")[0] == 200
+    data.send_multipart(PING)
+    assert [data.recv_multipart(), data.recv_multipart()] == [PONG, response(0, 403)]
+    (tmp_path / "ada").write_bytes(ADA[0])
+    server.reload()
+    until(lambda: ada.ask("Connection.Open", OPEN)[1]["mechanisms"])
+    assert ada.step(b"", "EXTERNAL")[0] == 201
+
+
+def test_what_readers_had_at_a_clean_stop_comes_again_as_such(start, open_socket, tmp_path):
+    server = start(durable=tmp_path / "store", max_recycle=2)
+    peers = Peers(open_socket, server)
+    writer, reader = peers.writer(confirm="full"), peers.reader(confirm="full", window=1)
+    for sequence in (1, 2):
+        writer.send_multipart(content(sequence, "", b"%d" % sequence))
+    while int.from_bytes(writer.recv_multipart()[0][1:9], "big") < 2:
+        pass
+    assert reader.recv_multipart() == content(1, "jobs", b"1")
+    server.close()
+    marked = b"\0\0\0\x0e\x0bredeliveredt\x01"
+    reader = Peers(open_socket, start(durable=tmp_path / "store", max_recycle=2)).reader(confirm="full", window=1)
+    # The first delivery counts: of three there are two left.
+    for sequence in (1, 2):
+        assert reader.recv_multipart() == content(sequence, "jobs", b"1", marked)
+        reader.send_multipart(reject(sequence, recycle=True))
+    assert reader.recv_multipart() == content(3, "jobs", b"2")
+
+
+@pytest.mark.req("MTL-28")
+def test_a_command_that_is_too_large_is_answered(server, open_socket):
+    control = Peers(open_socket, server).control("queue")
+    status, said = control.ask("Queue.Info", {"name": "x" * (1 << 20)})
+    assert (status, said["status"]) == (400, "a command has up to 1048576 bytes of JSON")
+    assert control.ask("Queue.List")[0] == 200
+
+
+def test_replies_are_counted(server, open_socket):
+    Peers(open_socket, server).control("queue")
+    until(lambda: server.stats.sent == 2)
 
 
 def test_a_full_queue_rejects(start, open_socket):

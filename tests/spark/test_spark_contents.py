@@ -96,6 +96,32 @@ def test_both_directions_are_settled_by_the_other(decoded):
         ("out", 2, 1, False, 1, "confirmed", 9, STEP_NS),
         ("out", 3, 3, True, 2, "confirmed", 13, STEP_NS),
         ("out", 4, 1, False, 1, "open", None, None),
+        ("in", 1, 1, False, 1, "open", None, None),
+    ]
+
+
+@pytest.mark.req("MTL-51", "MTL-53")
+def test_what_a_client_recorded_is_paired_by_its_endpoint(session, tmp_path):
+    with (
+        mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server,
+        mtl.Client(connect=server.endpoints, capture=tmp_path / "capture") as client,
+        client.writer("jobs") as writer,
+        client.reader("jobs", window=1) as reader,
+    ):
+        reader.summon("jobs")
+        for body in (b"a", b"bc"):
+            writer.send(body)
+        writer.flush(timeout_s=20)
+        reader.receive(timeout_s=20).confirm()
+        reader.receive(timeout_s=20).reject()
+        until(lambda: server.stats.resources[1].rejected == 1)
+    decoded = spark.decode(session.read.parquet(str(tmp_path / "capture")), "mtl")
+    names = ("direction", "resource", "body_bytes", "fate")
+    assert sorted(some(decoded, *names)) == [
+        ("in", "jobs", 1, "confirmed"),
+        ("in", "jobs", 2, "rejected"),
+        ("out", "jobs", 1, "confirmed"),
+        ("out", "jobs", 2, "confirmed"),
     ]
 
 

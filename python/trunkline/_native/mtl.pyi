@@ -258,6 +258,9 @@ class Server(Role):
     def revoke(self, users: Sequence[str], *, leases: bool) -> None:
         """Sessions of these users have to authenticate again; with `leases` their data connections end too."""
 
+    def bar(self, users: Sequence[str]) -> None:
+        """Whoever has proved one of these names by a key is let in no more; they replace those of before."""
+
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""
 
@@ -265,7 +268,15 @@ class Server(Role):
 class Client(Caller):
     """A client's engine, as far as commands go."""
 
-    def __new__(cls, options: Mapping[str, Any], *, virtual_host: str, profile: str, timeout_s: float) -> Client: ...
+    def __new__(
+        cls,
+        options: Mapping[str, Any],
+        *,
+        virtual_host: str,
+        profile: str,
+        timeout_s: float,
+        capture_secrets: bool,
+    ) -> Client: ...
     @property
     def told(self) -> Told:
         """The notices, for those who tell them."""
@@ -277,6 +288,10 @@ class Client(Caller):
     @property
     def endpoint(self) -> str:
         """The endpoint it is connected to, of those it was given."""
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether the session that was begun last has come to a login."""
 
     def call(self, name: str | None, body: Mapping[str, Any] | None, timeout_s: float | None) -> Outgoing:
         """A call of a command; without a name, of a session."""
@@ -339,7 +354,7 @@ class Flow(Caller):
         """Seconds from when contents were given until they were settled: of the last ten thousand."""
 
     def rejects(self) -> list[int]:
-        """Which contents were rejected, by their order: the last thousand."""
+        """Which contents were rejected, by their order: the last hundred thousand."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -21,7 +22,7 @@ from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency
 from trunkline.cli.lines import given, lines, stands_for_stdin
-from trunkline.cli.mtl_server import Liveness, PingInterval
+from trunkline.cli.mtl_server import Liveness, PingInterval, Secrets
 from trunkline.cli.options import Idle, Json, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
@@ -32,7 +33,7 @@ from trunkline.cli.signals import Stopping, closing
 
 if TYPE_CHECKING:
     from trunkline import mtl
-    from trunkline.mtl import Writer
+    from trunkline.mtl import Reader, Writer
     from trunkline.mtl.client import Confirm
 
 __all__ = ["CALL", "QUEUES", "RECEIVE", "SEND", "call", "queues", "receive", "send"]
@@ -40,6 +41,12 @@ __all__ = ["CALL", "QUEUES", "RECEIVE", "SEND", "call", "queues", "receive", "se
 SEND = example("trunkline mtl send jobs 'build 7' --connect tcp://127.0.0.1:5975 --user ada --property priority=3")
 RECEIVE = example("trunkline mtl receive jobs --connect tcp://127.0.0.1:5975 --user ada --json")
 QUEUES = example("trunkline mtl queues --connect tcp://127.0.0.1:5975 --user ada")
+# The largest window that a server counts to.
+_MOST_WINDOW = 100_000
+
+# How long a server may take to say that it sends no more.
+_FAREWELL_S = 1.0
+
 CALL = example("""trunkline mtl call Queue.Info '{"name": "jobs"}' --connect tcp://127.0.0.1:5975 --user ada""")
 
 
@@ -158,6 +165,7 @@ def send(
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
+    secrets: Secrets,
     as_json: Json = False,
 ) -> None:
     """Sends contents to a resource, and reports whether they were confirmed."""
@@ -165,22 +173,29 @@ def send(
     is_stdin = stands_for_stdin(bodies, count, "content")
     confirmed, properties = _confirm(confirm), _properties(property_ or [])
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
+    recorded["capture_secrets"] = secrets.kept(capturing)
     from trunkline import mtl
 
     output = Output(json=as_json)
     total = None if is_stdin else len(bodies) * (count or 1)
     repeated = itertools.chain.from_iterable(itertools.repeat(bodies, count or 1))
     contents: Iterable[bytes] = lines() if is_stdin else repeated
-    with (
-        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
-        closing(client.close),
-        client.writer(resource, confirm=confirmed, window=window) as writer,
-        Progress(f"sending to {resource}", total) as progress,
-    ):
-        sending = _Sending(writer, properties, output, progress)
-        sent = sending.send_all(contents, login.timeout)
-    output.summary("eof" if is_stdin else "count", sent, _summary(sent, is_confirmed=sending.is_confirmed))
-    if sent.rejected or sending.left:
+    sending: _Sending | None = None
+    try:
+        with (
+            mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
+            closing(client.close),
+            client.writer(resource, confirm=confirmed, window=window) as writer,
+            Progress(f"sending to {resource}", total) as progress,
+        ):
+            sending = _Sending(writer, properties, output, progress)
+            sending.send_all(contents, login.timeout)
+    except errors.TrunklineError as error:
+        if sending is not None:
+            sending.tell("timeout" if isinstance(error, errors.TimeoutError) else "error")
+        raise
+    sending.tell("eof" if is_stdin else "count")
+    if sending.has_rejected:
         raise typer.Exit(1)
 
 
@@ -213,34 +228,32 @@ class _Sending:
         self._properties = properties
         self._output = output
         self._progress = progress
-        self.is_confirmed = writer.is_confirmed
-        self.left = 0
+        self._start = time.monotonic()
+        self._sent = 0
+        self.has_rejected = False
 
-    def send_all(self, contents: Iterable[bytes], timeout_s: float) -> _Sent:
+    def send_all(self, contents: Iterable[bytes], timeout_s: float) -> None:
         """Sends each, and waits until all are settled."""
-        start = time.monotonic()
-        sent = 0
         for body in contents:
             self._writer.send(body, properties=self._properties, timeout_s=timeout_s)
-            sent += 1
-            self._progress.at(sent)
+            self._sent += 1
+            self._progress.at(self._sent)
         try:
             self._writer.flush(timeout_s=timeout_s)
-        except errors.TimeoutError as error:
-            self.left = error.unsent or 0
-            self._output.note(str(error))
-            # They have had their time.
-            self._writer.close(drain_s=0.0)
         except errors.RemoteProtocolError as error:
+            if not error.sequences:
+                raise
+            self.has_rejected = True
             for sequence in error.sequences:
-                self._rejected(sequence)
-        seconds = time.monotonic() - start
+                self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
+
+    def tell(self, reason: Reason) -> None:
+        """Says how it has ended, and what has come of it."""
+        seconds = time.monotonic() - self._start
         stats = self._writer.stats
         latencies = Latency.of([each * 1000 for each in self._writer.times_s])
-        return _Sent(sent, stats.confirmed, stats.rejected, round(sent / seconds, 1), latencies)
-
-    def _rejected(self, sequence: int) -> None:
-        self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
+        sent = _Sent(self._sent, stats.confirmed, stats.rejected, round(self._sent / seconds, 1), latencies)
+        self._output.summary(reason, sent, _summary(sent, is_confirmed=self._writer.is_confirmed))
 
 
 def _summary(sent: _Sent, *, is_confirmed: bool) -> str:
@@ -267,7 +280,8 @@ def receive(
         ),
     ] = 1000,
     count: Annotated[
-        int | None, typer.Option("--count", min=0, metavar="N", help="End after printing this many contents.")
+        int | None,
+        typer.Option("--count", min=0, metavar="N", help="Take and print this many contents, and end."),
     ] = None,
     idle: Idle = None,
     content: Content,
@@ -276,6 +290,7 @@ def receive(
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
+    secrets: Secrets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
 ) -> None:
@@ -287,37 +302,97 @@ def receive(
     printer = content.printer(output)
     confirmed = _confirm(confirm)
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
+    recorded["capture_secrets"] = secrets.kept(capturing)
     from trunkline import mtl
+    from trunkline.mtl.client import confirmation
 
+    is_full = confirmation(confirmed, login.profile) == "full"
+    most = _window(window, count) if is_full else _limit(count)
     reason: Reason = "signal"
     stopping = Stopping(tells=not as_json)
     # Until it is let in, a signal has nothing to stop, and leaves.
     with (
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
-        client.reader(
-            resources, confirm=confirmed, window=window if count is None else min(window, count or 1)
-        ) as reader,
+        client.reader(resources, confirm=confirmed, window=most) as reader,
         stopping,
     ):
         pace = Pace(stopping, lambda: output.stats(reader.stats), stats_interval, idle)
-        printing = Printing(reader.receive, functools.partial(_show, printer), count)
+        taking = _Taking(reader, resources, count, most if is_full else None)
 
-        def summon() -> None:
-            for resource in dict.fromkeys(resources):
-                reader.summon(resource)
+        def take(content: mtl.Content) -> None:
+            _show(printer, content)
+            taking.printed(content)
 
-        if running.began(summon, reader.close, pace):
+        printing = Printing(reader.receive, take, count)
+
+        if running.began(taking.begin, reader.close, pace):
             output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
             pace.saw()
             doing = f"mtl.client {' '.join(resources)}"
             with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):
                 reason = printing.run(pace)
+            taking.end()
         reader.close()
         output.stopped(reason, reader.stats, f"{counted(printing.printed, 'content')} printed")
 
 
+def _window(window: int, count: int | None) -> int:
+    """How many contents may be unconfirmed: few where few are wanted."""
+    # The last of them are confirmed at the end, and would be printed again after a crash before that.
+    return window if count is None else min(window, max(1, count // 10))
+
+
+def _limit(count: int | None) -> int | None:
+    """After how many contents the server is to stop, where none is confirmed: it counts only so far."""
+    return count if count is not None and 0 < count <= _MOST_WINDOW else None
+
+
+class _Taking:
+    """Has the contents of resources sent, no more than are wanted.
+
+    Args:
+        reader: Who receives them.
+        resources: The resources.
+        count: How many are wanted; None for no end.
+        window: How many may be unconfirmed; None where none is confirmed.
+    """
+
+    def __init__(self, reader: Reader, resources: Sequence[str], count: int | None, window: int | None) -> None:
+        self._reader = reader
+        self._resources = [] if count == 0 else list(dict.fromkeys(resources))
+        # For each that is confirmed the server sends another one, up to the last.
+        self._free = None if count is None or window is None else count - window
+        self._held: list[mtl.Content] = []
+
+    def begin(self) -> None:
+        """Summons them."""
+        for resource in self._resources:
+            self._reader.summon(resource)
+
+    def printed(self, content: mtl.Content) -> None:
+        """Confirms what is printed, or puts it off until nothing more is sent for it."""
+        if self._free is None:
+            content.confirm()
+        elif self._free > 0:
+            self._free -= 1
+            content.confirm()
+        else:
+            self._held.append(content)
+
+    def end(self) -> None:
+        """Has no more of them sent, and confirms what was put off."""
+        if not self._held:
+            return
+        # Where it cannot be asked for less, what is printed is to be confirmed all the same.
+        with suppress(errors.TrunklineError):
+            for resource in self._resources:
+                self._reader.dismiss(resource, timeout_s=_FAREWELL_S)
+        for content in self._held:
+            content.confirm()
+
+
 def _show(printer: Printer, content: mtl.Content) -> None:
-    """Prints a content, and confirms it then."""
+    """Prints a content."""
     fields = {
         "resource": content.resource,
         "sequence": content.sequence,
@@ -330,7 +405,16 @@ def _show(printer: Printer, content: mtl.Content) -> None:
         printer.output.raw(content.body)
     else:
         printer.show(Said(f"content {content.sequence}", content.resource, fields, content.properties, [content.body]))
-    content.confirm()
+
+
+def _no_number(name: str) -> NoReturn:
+    message = f"{name} is no number"
+    raise ValueError(message)
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _no_number(digits)
 
 
 _QUEUE_COLUMNS = ("name", "messages", "unconfirmed", "bytes", "readers", "writers")
@@ -368,11 +452,12 @@ def call(
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
+    secrets: Secrets,
     as_json: Json = False,
 ) -> None:
     """Sends a command to a server, and prints the reply."""
     try:
-        said = json.loads(body)
+        said = json.loads(body, parse_constant=_no_number, parse_float=_number)
     except ValueError as error:
         message = f"{body!r} is no JSON: {error}."
         raise typer.BadParameter(message, param_hint="JSON") from None
@@ -380,6 +465,7 @@ def call(
         message = f"{body!r} is no JSON object."
         raise typer.BadParameter(message, param_hint="JSON")
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
+    recorded["capture_secrets"] = secrets.kept(capturing)
     from trunkline import mtl
 
     output = Output(json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from trunkline.cli.options import DrainSeconds, Json, StatsInterval, encodable, 
 from trunkline.cli.output import Output
 from trunkline.cli.signals import Stopping
 
-__all__ = ["EXAMPLE", "Liveness", "PingInterval", "server"]
+__all__ = ["EXAMPLE", "Liveness", "PingInterval", "Secrets", "server"]
 
 EXAMPLE = example(
     "trunkline mtl users add ada --file users.toml",
@@ -37,6 +38,25 @@ Liveness = Annotated[
         "--liveness", min=2, metavar="N", help="Unanswered pings after which the other end is considered gone."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Whether a capture has in it what lets others in."""
+
+    capture_secrets: Annotated[
+        bool,
+        typer.Option(
+            "--capture-secrets", help="Record passwords, logins and leases too. [default: placeholders for them]"
+        ),
+    ] = False
+
+    def kept(self, capturing: Capturing) -> bool:
+        """As roles take it."""
+        if self.capture_secrets and capturing.capture is None:
+            message = "Nothing is recorded: give --capture, or leave out --capture-secrets."
+            raise typer.BadParameter(message)
+        return self.capture_secrets
 
 
 @grouped
@@ -119,6 +139,7 @@ def server(
     sockets: Sockets,
     capturing: Capturing,
     segments: Segments,
+    capture_secrets: Secrets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
@@ -149,6 +170,7 @@ def server(
             liveness=liveness,
             session_idle_s=session_idle,
             lease_idle_s=lease_idle,
+            capture_secrets=capture_secrets.kept(capturing),
             raise_file_limit=True,
             **made,
             **recorded,
@@ -164,4 +186,5 @@ def server(
             stats_interval=stats_interval,
             drain_s=drain_seconds,
             capture=capturing.capture,
+            data_endpoints=role.data_endpoints if data_bind else (),
         )

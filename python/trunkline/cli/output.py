@@ -21,7 +21,7 @@ from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happe
 
 __all__ = ["Output", "encode", "on_terminal", "plain", "text_of_bytes"]
 
-Reason = Literal["signal", "count", "idle", "eof", "timeout"]
+Reason = Literal["signal", "count", "idle", "eof", "timeout", "error"]
 
 # How much is held back at most.
 _HELD_BYTES = 1 << 16
@@ -128,12 +128,14 @@ class Output:
         """Tells people what is no result."""
         tell(text)
 
-    def ready(self, role: str, endpoints: Sequence[str], doing: str) -> None:
-        """Says that a role runs."""
+    def ready(self, role: str, endpoints: Sequence[str], doing: str, *, data_endpoints: Sequence[str] = ()) -> None:
+        """Says that a role runs; and where it takes data, if not where it takes commands."""
         if self.json:
-            self.event("ready", role=role, endpoints=list(endpoints), pid=os.getpid())
+            data = {"data_endpoints": list(data_endpoints)} if data_endpoints else {}
+            self.event("ready", role=role, endpoints=list(endpoints), **data, pid=os.getpid())
         else:
             where = f" {', '.join(endpoints)}" if endpoints else ""
+            where += f", data at {', '.join(data_endpoints)}" if data_endpoints else ""
             self.note(f"{doing}{where}; Ctrl-C stops")
         tell_what_happened()
 

@@ -45,9 +45,10 @@ def run(
     stats_interval: float | None,
     drain_s: float,
     capture: Path | None = None,
+    data_endpoints: Sequence[str] = (),
 ) -> None:
     """Says that a role runs, tells its counters now and then, and ends it with the first signal."""
-    output.ready(name, role.endpoints, doing)
+    output.ready(name, role.endpoints, doing, data_endpoints=data_endpoints)
     pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
     where = f"{name} {doing} {' '.join(role.endpoints)}"
     with watching(output, lambda: role.stats, doing=where, capture=capture):

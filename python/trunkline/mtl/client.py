@@ -11,14 +11,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias, Unpack
 
 from trunkline import _notices
-from trunkline._arguments import named, need_callable, need_choice, need_number, need_seconds, refuse
+from trunkline._arguments import named, need_callable, need_choice, need_flag, need_number, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
+from trunkline._endpoints import what_is_wrong
 from trunkline._native import Outgoing
 from trunkline._native.mtl import Client as _Client
 from trunkline._native.mtl import Flow, Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, AttendedRole, BlockingRole, give_up, native_options, opened
+from trunkline._roles import AsyncRole, AttendedRole, BlockingRole, endpoints, give_up, native_options, opened
 from trunkline.errors import (
     AuthenticationError,
     LeaseRefusedError,
@@ -31,12 +32,24 @@ from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, Scra
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "Leasing"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "Leasing", "confirmation"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
 # Requests under way at a time, none of which is larger than a few lines.
 _COMMANDS = 10_000
+
+# Contents of a reader that may be unconfirmed, unless it says how many.
+_WINDOW = 1000
+
+
+def confirmation(given: Confirm | None, profile: str) -> Confirm:
+    """Whether contents are confirmed: as given, or else as the profile has it."""
+    if given is None:
+        # The case of its letters does not matter (MTL-21).
+        return "full" if profile.lower() == "queue" else "none"
+    need_choice("confirm", given, ("none", "full"))
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +100,7 @@ class Asking(AttendedRole):
         timeout_s: float = 5.0,
         ping_interval_s: float = 2.5,
         liveness: int = 3,
+        capture_secrets: bool = False,
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
@@ -104,10 +118,16 @@ class Asking(AttendedRole):
                 refuse(name, "a str", value)
         need_seconds("timeout_s", timeout_s)
         need_seconds("ping_interval_s", ping_interval_s)
-        need_number("liveness", liveness, least=2)
+        need_number("liveness", liveness, least=2, most=2**32 - 1)
+        need_flag("capture_secrets", capture_secrets)
         need_callable("on_drop", on_drop)
         self._credentials = _Credentials(user, password, mechanism, has_key=options.get("curve") is not None)
-        self._settings: dict[str, Any] = {"virtual_host": virtual_host, "profile": profile, "timeout_s": timeout_s}
+        self._settings: dict[str, Any] = {
+            "virtual_host": virtual_host,
+            "profile": profile,
+            "timeout_s": timeout_s,
+            "capture_secrets": capture_secrets,
+        }
         self._timeout_s = timeout_s
         self._heartbeat = {"ping_interval_s": ping_interval_s, "liveness": liveness}
         self._on_drop = on_drop
@@ -145,7 +165,10 @@ class Asking(AttendedRole):
         try:
             reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
         except TimeoutError:
-            text = f"no server at {native.endpoint} let us in within {self._timeout_s:g} s"
+            where = ", ".join(endpoints("connect", self._options.get("connect", ()))) or native.endpoint
+            text = f"no server at {where} let us in within {self._timeout_s:g} s"
+            if native.logs_in:
+                text += ": the login has no answer; after several that failed, a wrong password is answered late"
             raise TimeoutError(text) from None
         if reply is not None:
             _checked("the session", reply)
@@ -188,20 +211,23 @@ class Asking(AttendedRole):
             self._flows.remove(flow)
             self._ended_flows = [asdict(_sum([flow.stats(), *self._ended_flows]))]
 
-    def _terms(self, resources: str | Sequence[str], confirm: Confirm | None, window: int, *, reads: bool) -> Terms:
+    def _terms(
+        self, resources: str | Sequence[str], confirm: Confirm | None, window: int | None, *, reads: bool
+    ) -> Terms:
         names = named("resources", resources)
-        if confirm is None:
-            confirm = "full" if self._settings["profile"] == "queue" else "none"
-        need_choice("confirm", confirm, ("none", "full"))
-        need_number("window", window, least=1)
+        is_confirmed = confirmation(confirm, self._settings["profile"]) == "full"
+        need_number("window", window, least=1, may_be_none=reads)
         return Terms(
             client=self,
             reads=reads,
             resources=names,
-            is_confirmed=confirm == "full",
-            window=window,
+            is_confirmed=is_confirmed,
+            window=_WINDOW if window is None else window,
+            # Where nothing is confirmed, a server that is told of one stops there.
+            says_window=window is not None or is_confirmed,
             timeout_s=self._timeout_s,
             heartbeat=self._heartbeat,
+            capture_secrets=self._settings["capture_secrets"],
             options=self._options,
             on_drop=self._on_drop,
         )
@@ -237,9 +263,15 @@ class Leasing:
         lease, port, endpoint = said.get("lease"), said.get("port"), said.get("endpoint")
         if not isinstance(endpoint, str):
             host, _, _ = self._native.endpoint.rpartition(":")
-            endpoint = f"{host}:{port}" if isinstance(port, int) and 0 < port < 1 << 16 else None
+            # Where the server is reached by no host, a port says nothing.
+            has_port = host.startswith("tcp://") and isinstance(port, int) and 0 < port < 1 << 16
+            endpoint = f"{host}:{port}" if has_port else None
         if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
             message = "the server leases no data connection: its reply has no lease, or no port"
+            raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
+        wrong = what_is_wrong("connect", endpoint)
+        if wrong is not None:
+            message = f"the server leases a data connection at {endpoint!r}, which {wrong}"
             raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
         most = said.get("max-message-bytes")
         if isinstance(most, int) and most > 0:
@@ -357,10 +389,11 @@ class Client(Asking, BlockingRole):
         timeout_s: The timeout of a command.
         ping_interval_s: How long a data connection may be silent before a Ping is sent (MTL-57).
         liveness: The number of silent intervals after which the connection is considered lost (MTL-58).
+        capture_secrets: Record credentials and leases in ``capture``; by default they are replaced by placeholders.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Where the server listens, what is recorded, and more: ``connect``, ``curve``, ``capture``, each in
-            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. A capture includes the
-            data connections, but neither credentials nor leases; it ends with the client.
+            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. Of several endpoints each has its share of
+            `timeout_s`. A capture includes the data connections; it ends with the client.
 
     Raises:
         AuthenticationError: The login was refused; `.mechanisms` has the mechanisms offered.
@@ -412,14 +445,16 @@ class Client(Asking, BlockingRole):
         return Writer(self._terms(resources, confirm, window, reads=False))
 
     def reader(
-        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int | None = None
     ) -> Reader:
         """Opens a data connection that receives the contents of the resources it summons (MTL-23).
 
         Args:
             resources: One or more resources; none for any.
             confirm: ``"full"``: each content has to be confirmed or rejected; ``"none"``: none; None: the profile's default.
-            window: The most contents that may be delivered and unconfirmed.
+            window: The most contents that may be delivered and unconfirmed; None for 1000, or for no limit where none is
+                confirmed. With ``confirm="none"`` nothing is ever confirmed: the server stops after this many, until all
+                that is summoned has been dismissed.
 
         Raises:
             LeaseRefusedError, RemoteProtocolError, TimeoutError: As for `writer`.
@@ -455,7 +490,7 @@ class AsyncClient(Asking, AsyncRole):
         return AsyncWriter(self._terms(resources, confirm, window, reads=False))
 
     def reader(
-        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int | None = None
     ) -> AsyncReader:
         """See `Client.reader`; opened by ``async with``."""
         return AsyncReader(self._terms(resources, confirm, window, reads=True))

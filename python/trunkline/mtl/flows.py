@@ -78,8 +78,10 @@ class Terms:
     resources: Sequence[str]
     is_confirmed: bool
     window: int
+    says_window: bool
     timeout_s: float
     heartbeat: Mapping[str, Any]
+    capture_secrets: bool
     options: RoleOptions
     on_drop: Callable[[Dropped], object] | None
 
@@ -91,7 +93,7 @@ class Terms:
     def leasing(self) -> Leasing:
         """Begins to ask for an endpoint, and a lease to show there."""
         body: dict[str, Any] = {"resources": list(self.resources), "confirm": "full" if self.is_confirmed else "none"}
-        if self.reads and self.is_confirmed:
+        if self.reads and self.says_window:
             body["window"] = self.window
         return self.client._leasing(body, reads=self.reads)  # noqa: SLF001 - of one room
 
@@ -106,6 +108,7 @@ class Terms:
             "lease": lease,
             "timeout_s": self.timeout_s,
             "max_message_bytes": max_message_bytes,
+            "capture_secrets": self.capture_secrets,
             **self.heartbeat,
         }
 
@@ -141,7 +144,9 @@ class Flowing(AttendedRole):
             resources=named("resources", resources),
             is_confirmed=confirm == "full",
             window=window,
+            says_window=False,
             timeout_s=timeout_s,
+            capture_secrets=False,
             heartbeat={"ping_interval_s": ping_interval_s, "liveness": liveness},
             options={},
             on_drop=None,
@@ -196,6 +201,11 @@ class Flowing(AttendedRole):
         return native
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether contents are confirmed (MTL-50)."""
+        return self._terms.is_confirmed
+
+    @property
     def stats(self) -> FlowStats:
         """The current counters; the final ones once closed."""
         return FlowStats(**self._flow.stats())
@@ -217,6 +227,18 @@ class Flowing(AttendedRole):
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
         unsent = self.stats.unconfirmed
         return TimeoutError(f"not settled within {timeout_s} s: {counted(unsent, 'content')}", unsent=unsent)
+
+    def _check_settled(self, drain_s: float) -> None:
+        """Raises for what a writer that is closed leaves behind."""
+        self._check_rejects()
+        unsent = self.stats.unconfirmed
+        if unsent and self._keeper.failure is not None:
+            message = (
+                f"not settled, as the connection is lost for good: {counted(unsent, 'content')}: {self._keeper.failure}"
+            )
+            raise TimeoutError(message, unsent=unsent) from self._keeper.failure
+        if unsent:
+            raise self._not_flushed(drain_s)
 
 
 class _Keeper:
@@ -265,10 +287,8 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
 class _Writing(Flowing):
     """What a writer does apart from waiting."""
 
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether contents are confirmed (MTL-50)."""
-        return self._terms.is_confirmed
+    # Whether whoever opened it has closed it: one that has ended by itself says what it leaves behind then.
+    _is_ended = False
 
     @property
     def times_s(self) -> list[float]:
@@ -338,14 +358,13 @@ class Writer(_Writing, BlockingRole):
 
         Raises:
             RemoteProtocolError: Some were rejected, which was not raised yet.
-            TimeoutError: Some are not settled; `.unsent` is their number.
+            TimeoutError: Some are not settled; `.unsent` is their number. Its cause is what ended the connection, if that has
+                ended by itself.
         """
-        was_open = not self._flow.closed
+        was_ended, self._is_ended = self._is_ended, True
         self._finish(drain_s)
-        if was_open:
-            self._check_rejects()
-            if self.stats.unconfirmed:
-                raise self._not_flushed(drain_s)
+        if not was_ended:
+            self._check_settled(drain_s)
 
     def _abandon(self) -> None:
         # The exception that ends it says more.
@@ -386,15 +405,10 @@ class AsyncWriter(_Writing, AsyncRole):
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Writer.close`."""
-        flow = self._native
-        if flow is None:
-            return
-        was_open = not flow.closed
+        was_ended, self._is_ended = self._is_ended, self._native is not None
         await self._finish(drain_s)
-        if was_open:
-            self._check_rejects()
-            if self.stats.unconfirmed:
-                raise self._not_flushed(drain_s)
+        if self._native is not None and not was_ended:
+            self._check_settled(drain_s)
 
     async def _abandon(self) -> None:
         # The exception that ends it says more.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from trunkline._arguments import need_callable, need_choice
+from trunkline._arguments import need_callable, need_choice, need_text
 from trunkline._native.mtl import Reply
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["Handler", "Profile", "Session", "known"]
+__all__ = ["Handler", "Profile", "Session", "known", "need_leasable"]
+
+# The longest name of a resource, in bytes (MTL-59).
+_NAME_BYTES = 255
 
 Routing: TypeAlias = Literal["queue", "fanout"]
 
@@ -51,12 +55,26 @@ class Profile:
     commands: Mapping[str, Handler] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        need_text("name", self.name)
         need_choice("routing", self.routing, ("queue", "fanout"))
         for name, handler in self.commands.items():
             if not all(name.partition(".")):
                 message = f"{name!r} is no name of a command: Class.Method is"
                 raise LocalProtocolError(message)
             need_callable(f"commands[{name!r}]", handler)
+
+
+def need_leasable(resources: Sequence[str]) -> None:
+    """Refuses names of resources that no lease can be for (MTL-59).
+
+    Raises:
+        LocalProtocolError: One is empty, too long, or not printable.
+    """
+    for name in resources:
+        size = len(name.encode(errors="surrogatepass"))
+        if not 0 < size <= _NAME_BYTES or re.search("[\x00-\x1f\x7f\ud800-\udfff]", name):
+            message = f"{name!r} is no name of a resource: it is printable, of 1 to {_NAME_BYTES} bytes"
+            raise LocalProtocolError(message)
 
 
 def known(

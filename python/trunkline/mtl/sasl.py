@@ -115,7 +115,8 @@ class Authenticator:
             is_private: Whether nobody else can read along: over CURVE, ipc and inproc. Without, PLAIN is never on offer.
             user_id: The name the client has proved by its key.
         """
-        has_passwords = self.users is not None and self.users.have_passwords
+        # Whether any user has one may change while the server runs; what it offers does not.
+        has_passwords = self.users is not None
         offers = (
             (SCRAM, has_passwords),
             (EXTERNAL, user_id is not None and (self.users is None or user_id in self.users)),

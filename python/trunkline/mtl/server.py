@@ -19,12 +19,15 @@ from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncService, AttendedRole, BlockingService, endpoints, native_options, opened
 from trunkline._threads import survivable
 from trunkline.errors import LocalProtocolError
-from trunkline.mtl.profiles import Handler, Profile, Session, known
+from trunkline.mtl.profiles import Handler, Profile, Session, known, need_leasable
 from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
 from trunkline.mtl.users import Users
 from trunkline.options import Endpoints, RoleOptions, spelled_out
 
 __all__ = ["AsyncServer", "Desk", "ResourceStats", "Server", "ServerStats", "Serving", "tell"]
+
+# The largest number that the engine takes for how often something happens.
+_MOST = 2**32 - 1
 
 # Logins that are checked, and commands of the user's own that are answered, at a time.
 _THREADS = 4
@@ -80,7 +83,7 @@ class ServerStats:
 
     Attributes:
         received: Messages read from the sockets.
-        sent: Messages of the data flow handed to the transport.
+        sent: Messages handed to the transport.
         dropped: Dropped messages by kind; only kinds that occurred.
         bytes: Bytes of all frames received.
         peers: Peers connected now, except those over ``inproc://``.
@@ -143,13 +146,14 @@ class Serving(AttendedRole):
                 refuse("users", "a mapping of str to str", name_or_password)
         need_flag("anonymous", anonymous)
         hosts, names = named("virtual_hosts", virtual_hosts), named("resources", resources)
+        need_leasable(names)
         need_path("durable", durable, may_be_none=True)
         need_number("max_queue", max_queue, least=1)
         need_number("max_queue_bytes", max_queue_bytes, least=1)
         need_seconds("queue_ttl_s", queue_ttl_s, may_be_none=True)
-        need_number("max_recycle", max_recycle)
+        need_number("max_recycle", max_recycle, most=_MOST)
         need_seconds("ping_interval_s", ping_interval_s)
-        need_number("liveness", liveness, least=2)
+        need_number("liveness", liveness, least=2, most=_MOST)
         need_seconds("session_idle_s", session_idle_s)
         need_seconds("lease_idle_s", lease_idle_s)
         need_flag("capture_secrets", capture_secrets)
@@ -165,6 +169,8 @@ class Serving(AttendedRole):
         if isinstance(users, Mapping):
             # Their passwords are kept nowhere.
             self._given_users = None
+        # Names of the allow-list so far: connections that were made by keys gone since still have them.
+        self._proved: set[str] = set()
         self._authenticator = Authenticator(self._users, anonymous=anonymous)
         self._handlers = {
             (profile.name, name.lower()): handler
@@ -175,7 +181,7 @@ class Serving(AttendedRole):
         is_open = users is None and anonymous
         self._settings = {
             "data_bind": data_endpoints,
-            "access": None if is_open else (self._users is not None and self._users.have_passwords, True, anonymous),
+            "access": None if is_open else (self._users is not None, True, anonymous),
             "virtual_hosts": hosts,
             "profiles": known([profiles] if isinstance(profiles, str | Profile) else profiles, names),
             "max_queue": max_queue,
@@ -201,6 +207,9 @@ class Serving(AttendedRole):
         if self._options.get("socket") is not None:
             message = "a server has sockets of its own: leave out socket="
             raise LocalProtocolError(message)
+        curve = self._options.get("curve")
+        if curve is not None:
+            self._proved.update(curve.names.values())
         native = _Server(options, self._settings)
         notices = Notices("mtl", "server", self._on_drop)
         told = native.told
@@ -238,7 +247,8 @@ class Serving(AttendedRole):
         """Reads the users and the allow-list again.
 
         Users that were removed, changed their password or lost rights have to authenticate again with their next command; data
-        connections of users that were removed or lost rights are closed (MTL-15).
+        connections of users that were removed or lost rights are closed (MTL-15). Sessions and data connections of names that
+        are no longer in the allow-list end, and their connections are of no more use.
 
         Raises:
             LocalProtocolError: One of the two is invalid or cannot be read; both stay as they were.
@@ -254,6 +264,8 @@ class Serving(AttendedRole):
             raise LocalProtocolError(message) from error
         if curve is not None:
             curve.admit(allowed)
+            self._proved.update(curve.names.values())
+            native.bar(sorted(self._proved - set(curve.names.values())))
         if users is None or self._users is None or users == self._users:
             return
         before, self._users = self._users, users

@@ -95,11 +95,6 @@ class Users:
         tables = [_table(self._users[name]) for name in sorted(self._users)]
         _replace(target, "\n".join(filter(None, [head, *tables])).encode(), owner)
 
-    @property
-    def have_passwords(self) -> bool:
-        """Whether any of them can log in by a password."""
-        return any(user.verifier is not None for user in self._users.values())
-
     def get(self, name: str) -> User | None:
         """The user of a name; None where there is none."""
         return self._users.get(name)

@@ -43,11 +43,13 @@ _PEER = ("capture_id", "endpoint", "peer")
 
 @needs_extra
 def contents(decoded: DataFrame) -> DataFrame:
-    """The contents of MTL that passed a server, one row a content, with what its other side said of it.
+    """The contents of MTL, one row a content, with what its other side said of it.
 
-    Those that came in are settled by the server, those that went out by the reader they went to. The columns are:
+    Of a server, those that came in are settled by it, those that went out by the reader they went to. Of a client, those that
+    went out are settled by the server. The columns are:
 
-    - `capture_id`, `endpoint`, `peer`: the data connection; `direction`: ``"in"`` of a writer, ``"out"`` to a reader;
+    - `capture_id`, `endpoint`, `peer`: the data connection, of a client without a `peer`; `direction`: of a server ``"in"`` of a
+      writer and ``"out"`` to a reader, of a client the other way round;
     - `resource`, `sequence`, `body_bytes`;
     - `redelivered`: whether it says that it may have been delivered before (MTL-54);
     - `attempts`: which delivery of the content it is, from 1: how many there were in this direction, of this resource and
@@ -62,8 +64,9 @@ def contents(decoded: DataFrame) -> DataFrame:
       since 1970.
 
     A Confirm or Reject that is ``multiple`` settles all of its connection up to its sequence that are not settled (MTL-51); a
-    connection begins with the lease that is shown on it. A client does not tell its connections apart in what it records, so
-    rows without a `peer` are left out. The order of the rows does not matter.
+    connection begins with the lease that is shown on it. A client does not tell its connections to one endpoint apart in what
+    it records: its contents are paired as long as it has one writer and one reader there at a time. The order of the rows does
+    not matter.
 
     Args:
         decoded: What `decode` gives for ``"mtl"``, with the columns up to `body_bytes` and with the property
@@ -81,7 +84,7 @@ def settled(decoded: DataFrame) -> DataFrame:
     redelivered, properties = _properties(decoded)
     body = ["body"] if "body" in decoded.columns else []
     kind, is_content = F.col("type"), F.col("type") == "content"
-    said = decoded.where(kind.isin("lease", "response", "content", "confirm", "reject") & F.col("peer").isNotNull())
+    said = decoded.where(kind.isin("lease", "response", "content", "confirm", "reject"))
     parts = said.select(
         *CONTENT_COLUMNS,
         F.when(is_content, F.coalesce(redelivered, F.lit(col=False))).alias("redelivered"),
@@ -190,8 +193,9 @@ def _tried(found: DataFrame) -> DataFrame:
     fresh = F.count_if(~F.col("redelivered")).over(of_it.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     following = F.lead(F.struct("seq", "resource")).over(of_both)
     said = F.coalesce("by.fate", F.lit("open"))
+    to_reader = F.when(F.col("peer").isNull(), "in").otherwise("out")
     is_buried = (
-        (F.col("direction") == "out")
+        (F.col("direction") == to_reader)
         & said.isin("rejected", "recycled")
         & (F.col("next.resource") == F.concat(resource, F.lit(_DEAD)))
         & (F.col("next.seq") > F.col("by.seq"))

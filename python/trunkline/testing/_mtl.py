@@ -55,6 +55,9 @@ class _ServerEngine(Engine):
     def revoke(self, users: list[str], *, leases: bool) -> None:
         self.ask("revoke", users=users, leases=leases)
 
+    def bar(self, users: list[str]) -> None:
+        self.ask("bar", users=users)
+
     def _tell(self, kind: str, *details: Any) -> None:
         if kind in ("login", "command"):
             self._answer(kind, *details)
@@ -109,6 +112,7 @@ class _ClientEngine(_CallingEngine):
     """As `trunkline._native.mtl.Client`."""
 
     endpoint = ENDPOINT
+    logs_in = False
 
     def __init__(
         self, world: World, who: QueueClient, notices: SimulatedNotices, desk: _MakesDesk, lose: Callable[[], None]
@@ -187,7 +191,7 @@ class QueueClient(Member, _client.Client):
         return Writer(self._world, self._terms(resources, confirm, window, reads=False))
 
     def reader(
-        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
+        self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int | None = None
     ) -> Reader:
         """Opens a data connection, which moves the clock; see `trunkline.mtl.Client.reader`."""
         return Reader(self._world, self._terms(resources, confirm, window, reads=True))

@@ -95,6 +95,7 @@ fuzz_target!(|input: &[u8]| {
         options: Default::default(),
         timeout: Duration::from_millis(timeout),
         pings: Pings { interval: Duration::from_millis(2500), liveness: u32::from(how >> 6) },
+        shows_secrets: false,
     };
     drive(Flow::new(Nanos(0), settings), Any::default(), input.0);
 });

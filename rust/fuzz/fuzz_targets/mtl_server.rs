@@ -68,7 +68,7 @@ impl Calls<Server> for Any {
 
     fn verb(&mut self, input: &mut Input<'_>) -> Option<ServerVerb> {
         let user = User { name: "ada".to_owned(), read: None, write: Some(vec!["j*".to_owned()]) };
-        Some(match input.byte()? % 6 {
+        Some(match input.byte()? % 7 {
             0 | 1 => {
                 let answers = [
                     Answer::Challenge { challenge: Bytes::from_static(b"x"), state: Bytes::new() },
@@ -89,6 +89,7 @@ impl Calls<Server> for Any {
                 self.stored += 1;
                 ServerVerb::Unstored(self.stored, "full".to_owned())
             }
+            6 => ServerVerb::Bar(vec!["ada".to_owned()]),
             _ => ServerVerb::Revoke { users: vec!["ada".to_owned(), String::new()], leases: input.byte()? & 1 == 0 },
         })
     }

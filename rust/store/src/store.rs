@@ -115,6 +115,7 @@ struct Writing<'a> {
     define: CachedStatement<'a>,
     delete: CachedStatement<'a>,
     put: CachedStatement<'a>,
+    attempts: CachedStatement<'a>,
     remove: CachedStatement<'a>,
 }
 
@@ -126,6 +127,7 @@ impl<'a> Writing<'a> {
             )?,
             delete: transaction.prepare_cached("DELETE FROM queue WHERE number = ?")?,
             put: transaction.prepare_cached("INSERT OR REPLACE INTO content VALUES (?, ?, ?, ?, ?, ?)")?,
+            attempts: transaction.prepare_cached("UPDATE content SET attempts = ? WHERE queue = ? AND position = ?")?,
             remove: transaction.prepare_cached("DELETE FROM content WHERE queue = ? AND position = ?")?,
         })
     }
@@ -143,6 +145,9 @@ impl<'a> Writing<'a> {
                     &properties[..],
                     &body[..],
                 ])?,
+                Op::Attempts { queue, position, attempts } => {
+                    self.attempts.execute(params![attempts, signed(*queue), signed(*position)])?
+                }
                 Op::Remove { queue, position } => self.remove.execute([signed(*queue), signed(*position)])?,
             };
         }

@@ -22,6 +22,8 @@ fn op() -> impl Strategy<Value = Op> {
                 queue, position, attempts, expires_at_ms, properties, body,
             }
         ),
+        4 => (number(), number(), any::<u32>())
+            .prop_map(|(queue, position, attempts)| Op::Attempts { queue, position, attempts }),
         4 => (number(), number()).prop_map(|(queue, position)| Op::Remove { queue, position }),
     ]
 }

@@ -42,6 +42,7 @@ fn settings(reads: bool, is_confirmed: bool) -> FlowSettings {
         options: SocketOptions::default(),
         timeout: 5 * SECOND,
         pings: Pings::default(),
+        shows_secrets: false,
     }
 }
 
@@ -457,7 +458,7 @@ fn a_writer_has_no_more_open_than_its_window() {
     bench.take(data::response(6, 400));
     let stats = bench.flow.stats();
     assert_eq!((stats.confirmed, stats.rejected, stats.unconfirmed), (3, 2, 0));
-    assert_eq!(stats.rejects, [4, 5]);
+    assert_eq!(*stats.rejects, [4, 5]);
     // What was settled, or never was, is not settled again.
     for frames in
         [data::confirm(6, true), data::confirm(u64::MAX, true), data::reject(2, false, true), data::response(6, 400)]
@@ -587,6 +588,93 @@ fn a_server_that_has_let_go_of_the_lease_is_shown_another() {
     let sequence = bench.grant(2);
     bench.take(data::response(sequence, 200));
     assert_eq!(bench.events(), [FlowEvent::Found]);
+}
+
+// req: MTL-15, MTL-36, MTL-58
+#[test]
+fn what_only_a_lease_lacks_for_is_asked_again_with_another() {
+    let mut bench = Bench::writer();
+    bench.send("a");
+    bench.send("b");
+    bench.take(data::confirm(2, false));
+    bench.said();
+    // One that is settled already, and none that ever was, say nothing of the lease.
+    bench.take(data::response(2, 403));
+    bench.take(data::response(99, 403));
+    assert!(bench.events().is_empty());
+    bench.take(data::response(3, 403));
+    assert_eq!(bench.events(), [FlowEvent::Lost]);
+    let sequence = bench.grant(2);
+    bench.take(data::response(sequence, 200));
+    assert_eq!(bench.said(), [data::content(sequence + 1, "jobs", MARKED, body("b"))]);
+    assert_eq!((bench.flow.stats().rejected, bench.flow.stats().reconnects), (0, 1));
+
+    for dismisses in [false, true] {
+        let mut bench = Bench::reader();
+        bench.summon("logs");
+        let call = if dismisses { bench.call(Asked::Dismiss, "logs") } else { bench.call(Asked::Summon, "jobs") };
+        let refused = data::decode(&bench.said()[0]).unwrap().sequence;
+        bench.take(data::response(refused, 403));
+        let done = FlowEvent::Ended(call, FlowOutcome::Done);
+        let expected = if dismisses { vec![FlowEvent::Lost, done.clone()] } else { vec![FlowEvent::Lost] };
+        assert_eq!(bench.events(), expected);
+        let sequence = bench.grant(2);
+        bench.take(data::response(sequence, 200));
+        if dismisses {
+            assert!(bench.said().is_empty());
+        } else {
+            assert_eq!(bench.said(), [data::summon(sequence + 1, "jobs"), data::summon(sequence + 2, "logs")]);
+            bench.take(data::response(sequence + 1, 200));
+            assert_eq!(bench.events(), [FlowEvent::Found, done]);
+        }
+    }
+}
+
+// req: MTL-35, MTL-58
+#[test]
+fn a_lease_that_never_holds_is_asked_for_less_and_less() {
+    let mut bench = Bench::reader();
+    bench.summon("jobs");
+    bench.disconnect();
+    let mut waits = vec![];
+    for number in 2..6 {
+        let before = bench.now;
+        bench.events();
+        while bench.events.is_empty() {
+            let at = bench.flow.poll_timeout().unwrap();
+            bench.pass(at - bench.now);
+        }
+        waits.push(bench.now - before);
+        let token = bench.wanted();
+        bench.verb(FlowVerb::Granted(token, grant(number)));
+        let lease = data::decode(&bench.said()[0]).unwrap().sequence;
+        bench.take(data::response(lease, 200));
+        let summon = data::decode(&bench.said()[0]).unwrap().sequence;
+        bench.take(data::response(summon, 403));
+    }
+    assert_eq!(waits, [100, 200, 400, 800].map(Duration::from_millis));
+}
+
+// req: MTL-50
+#[test]
+fn a_refusal_of_what_nobody_confirms_is_a_rejection() {
+    let mut bench = Bench::up(settings(false, false));
+    bench.send("a");
+    bench.take(data::response(2, 403));
+    assert!(bench.events().is_empty());
+    assert_eq!(*bench.flow.stats().rejects, [1]);
+}
+
+// req: MTL-42
+#[test]
+fn a_dismissal_that_is_refused_leaves_nothing_summoned() {
+    let mut bench = Bench::reader();
+    bench.summon("jobs");
+    let call = bench.call(Asked::Dismiss, "jobs");
+    let dismissed = data::decode(&bench.said()[0]).unwrap().sequence;
+    bench.take(data::response(dismissed, 400));
+    assert_eq!(bench.events(), [FlowEvent::Ended(call, FlowOutcome::Refused(400))]);
+    bench.summon("jobs");
 }
 
 // req: MTL-51, MTL-53

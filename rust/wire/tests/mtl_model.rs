@@ -105,6 +105,11 @@ impl Store {
                     let content = StoredContent { queue, position, attempts, expires_at_ms, properties, body };
                     self.contents.insert((queue, position), content);
                 }
+                Op::Attempts { queue, position, attempts } => {
+                    if let Some(content) = self.contents.get_mut(&(queue, position)) {
+                        content.attempts = attempts;
+                    }
+                }
                 Op::Remove { queue, position } => {
                     self.contents.remove(&(queue, position));
                     self.gone.insert((queue, position));

@@ -13,7 +13,7 @@ use trunkline_wire::mtl::server::{
     Access, Answer, LeaseEnd, Op, Question, Restored, ServerEvent, ServerSettings, ServerSocket, ServerVerb,
     StoredContent, User,
 };
-use trunkline_wire::{Curve, ErrorKind, Frames, Framing, Machine as _, SocketEvent, SocketOptions, Unsent};
+use trunkline_wire::{Curve, ErrorKind, Frames, Framing, Incoming, Machine as _, SocketEvent, SocketOptions, Unsent};
 
 fn frames(parts: &[&[u8]]) -> Frames {
     parts.iter().map(|part| Bytes::copy_from_slice(part)).collect()
@@ -57,6 +57,8 @@ fn each_wrong_field_of_open_has_its_code() {
         (with("/protocol/name", json!("AMQP")), 400),
         (with("/protocol/name", json!(5)), 400),
         (with("/protocol/version", json!(2)), 501),
+        (with("/protocol/version", json!(18_446_744_073_709_551_616.0_f64)), 501),
+        (with("/protocol/version", json!(1.5)), 400),
         (with("/protocol/version", json!(0)), 400),
         (with("/protocol/version", json!("1")), 400),
         (with("/protocol", json!("MTL")), 400),
@@ -147,6 +149,25 @@ fn an_endpoint_that_has_no_port_is_named() {
     bench.enter("ada", "queue");
     let (_, body) = bench.ask("ada", "Connection.Reader", &json!({}));
     assert_eq!((&body["port"], &body["endpoint"]), (&json!(0), &json!("ipc:///tmp/mtl")));
+}
+
+// req: MTL-26, MTL-31
+#[test]
+fn who_came_by_no_host_is_told_the_whole_endpoint() {
+    let bind = vec!["ipc:///tmp/mtl".to_owned()];
+    let data_bind = vec!["tcp://*:*".to_owned()];
+    for (bound, told) in [
+        ("tcp://0.0.0.0:7100", "tcp://127.0.0.1:7100"),
+        ("tcp://[::]:7100", "tcp://[::1]:7100"),
+        ("tcp://10.0.0.1:7100", "tcp://10.0.0.1:7100"),
+    ] {
+        let mut bench = Bench::new(ServerSettings { bind: bind.clone(), data_bind: data_bind.clone(), ..settings() });
+        bench.socket(CONTROL, SocketEvent::Bound("ipc:///tmp/mtl".to_owned()));
+        bench.socket(ServerSocket::Data(0), SocketEvent::Bound(bound.to_owned()));
+        bench.enter("ada", "queue");
+        let (_, body) = bench.ask("ada", "Connection.Reader", &json!({}));
+        assert_eq!((&body["port"], &body["endpoint"]), (&json!(7100), &json!(told)));
+    }
 }
 
 // req: MTL-28
@@ -612,6 +633,81 @@ fn readers_have_their_turns_and_their_windows() {
 }
 
 #[test]
+fn a_reader_of_one_at_a_time_has_of_each_resource_in_turn() {
+    let mut bench = Bench::open();
+    bench.connect("r", "queue", "Reader", &json!({"confirm": "full", "window": 1}));
+    bench.connect("w", "queue", "Writer", &json!({}));
+    let mut sequence = 0;
+    let mut write = |bench: &mut Bench, resource: &str| {
+        sequence += 1;
+        let body = Bytes::copy_from_slice(resource.as_bytes());
+        bench.take(CONTROL, "w", None, data::content(sequence, resource, &EMPTY_TABLE, body));
+    };
+    for resource in ["jobs", "jobs", "jobs", "logs", "logs"] {
+        write(&mut bench, resource);
+    }
+    for (sequence, resource) in [(2, "jobs"), (3, "logs")] {
+        bench.take(CONTROL, "r", None, data::summon(sequence, resource));
+    }
+    let mut had = vec![];
+    for sequence in 1..=5 {
+        let said = bench.said("r");
+        had.extend(said.iter().filter(|frames| frames[1].len() == 4).map(|frames| frames[1].clone()));
+        // What comes in meanwhile, even before the confirmation, changes no turns.
+        let frames = data::content(100 + sequence, "jobs", &EMPTY_TABLE, Bytes::from_static(b"jobs"));
+        for (peer, frames) in [("w", frames), ("r", data::confirm(sequence, false))] {
+            let peer = Some(Bytes::from_static(peer.as_bytes()));
+            let incoming = Incoming { socket: CONTROL, peer, user_id: None, host: None, frames };
+            bench.server.handle_message(bench.now, incoming);
+        }
+        bench.drain();
+    }
+    assert_eq!(had, ["jobs", "logs", "jobs", "logs", "jobs"]);
+}
+
+// req: MTL-50
+#[test]
+fn where_nothing_is_confirmed_a_window_is_what_a_reader_gets_until_it_dismisses_all() {
+    let mut bench = Bench::open();
+    bench.connect("r", "queue", "Reader", &json!({"confirm": "none", "window": 2}));
+    bench.connect("w", "queue", "Writer", &json!({"resources": ["jobs"]}));
+    bench.write("w", 1, &["a", "b", "c", "d", "e", "f"]);
+    bench.take(CONTROL, "r", None, data::summon(2, "jobs"));
+    bench.take(CONTROL, "r", None, data::summon(3, "logs"));
+    let bodies = |bench: &mut Bench| -> Vec<Bytes> {
+        bench.said("r").iter().map(|frames| frames[1].clone()).filter(|body| body.len() == 1).collect()
+    };
+    assert_eq!(bodies(&mut bench), ["a", "b"]);
+    bench.take(CONTROL, "r", None, data::dismiss(4, "logs"));
+    bench.take(CONTROL, "r", None, data::summon(5, "logs"));
+    assert!(bodies(&mut bench).is_empty());
+    for resource in ["logs", "jobs"] {
+        bench.take(CONTROL, "r", None, data::dismiss(6, resource));
+    }
+    bench.take(CONTROL, "r", None, data::summon(7, "jobs"));
+    assert_eq!(bodies(&mut bench), ["c", "d"]);
+    assert_eq!(bench.info("jobs")["messages"], 2);
+    // What the transport gives back was not given.
+    bench.reader("other", "jobs", "none", 2);
+    bench.said("other");
+    bench.write("w", 10, &["g"]);
+    assert!(bodies(&mut bench).is_empty());
+}
+
+// req: MTL-50
+#[test]
+fn what_the_transport_gives_back_is_not_of_the_window() {
+    let mut bench = Bench::open();
+    bench.reader("r", "jobs", "none", 1);
+    bench.deafen("r");
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b"]);
+    bench.undeafen("r", Some(Unsent::PeerFull));
+    assert_eq!(bench.bodies("r"), ["a"]);
+    assert_eq!(bench.info("jobs")["messages"], 1);
+}
+
+#[test]
 fn contents_wait_no_longer_than_they_may() {
     let ttl = Some(Duration::from_secs(10));
     let bounds = trunkline_wire::mtl::server::Bounds { ttl, ..Default::default() };
@@ -762,11 +858,69 @@ fn a_command_has_a_mebibyte_at_most() {
     bench.send_control("ada", None, "A.B", &body(1 << 20));
     assert_eq!(bench.reply("ada").1["status"], "Open first");
     bench.send_control("ada", None, "A.B", &body((1 << 20) + 1));
-    assert!(bench.said("ada").is_empty());
-    assert_eq!(
-        bench.server.stats().dropped.iter().map(|(kind, count)| (*kind, *count)).collect::<Vec<_>>(),
-        [("bad_json", 1)]
-    );
+    let (status, said) = bench.reply("ada");
+    assert_eq!((status, said["status"].as_str()), (400, Some("a command has up to 1048576 bytes of JSON")));
+    assert!(bench.server.stats().dropped.is_empty());
+}
+
+// req: MTL-01
+#[test]
+fn each_request_of_many_at_once_has_its_reply() {
+    let mut bench = Bench::new(with_users());
+    assert_eq!(bench.status("ada", "Connection.Open", &open()), 401);
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    let (token, _) = bench.question();
+    assert_eq!(bench.status("ada", "Connection.Open", &open()), 401);
+    bench.verb(ServerVerb::Answer(token, Answer::Welcome(user("ada"))));
+    let (status, body) = bench.reply("ada");
+    assert_eq!((status, body["status"].as_str()), (400, Some("Opened anew since")));
+    // The login that came too late has let nobody in.
+    assert_eq!(bench.status("ada", "Queue.List", &json!({})), 401);
+}
+
+#[test]
+fn replies_are_counted_and_those_that_reach_nobody_too() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "queue");
+    assert_eq!(bench.server.stats().sent, 2);
+    bench.gone.push("ada".into());
+    bench.send_control("ada", None, "Queue.List", "{}");
+    assert_eq!((bench.server.stats().sent, bench.server.stats().dropped["unroutable"]), (2, 1));
+}
+
+// req: MTL-14, MTL-15
+#[test]
+fn a_key_that_is_good_no_more_is_worth_nothing_on_a_connection_it_made() {
+    for access in [None, with_users().access] {
+        let mut bench = Bench::new(ServerSettings { access, ..settings() });
+        let ask = |bench: &mut Bench, user, name: &str, body: &serde_json::Value| {
+            bench.send_control(user, Some(user), name, &body.to_string());
+            bench.said(user).iter().map(|reply| String::from_utf8(reply[1].to_vec()).unwrap()).collect::<String>()
+        };
+        for user in ["ada", "bob"] {
+            ask(&mut bench, user, "Connection.Open", &open());
+            if access.is_some() {
+                ask(&mut bench, user, "Connection.Authorize", &authorize("SCRAM-SHA-256", ""));
+                bench.answer(Answer::Welcome(self::user("bob")));
+                bench.said(user);
+            }
+            assert_eq!(ask(&mut bench, user, "Connection.Profile", &json!({"profile": "queue"})), "200");
+        }
+        bench.send_control("ada", Some("ada"), "Connection.Writer", "{}");
+        let lease = bench.reply("ada").1["lease"].as_str().unwrap().to_owned();
+        bench.take(CONTROL, "w", Some("ada"), data::lease(1, &lease));
+        assert_eq!(bench.said("w"), [data::response(1, 200)]);
+        bench.verb(ServerVerb::Bar(vec!["ada".to_owned()]));
+        assert_eq!(ask(&mut bench, "ada", "Queue.List", &json!({})), "401");
+        assert_eq!(ask(&mut bench, "ada", "Connection.Open", &open()), "401");
+        assert_eq!(ask(&mut bench, "bob", "Queue.List", &json!({})), "200");
+        bench.take(CONTROL, "w", Some("ada"), data::ping());
+        assert_eq!(bench.said("w"), [data::pong(), data::response(0, 403)]);
+        // Once it is good again, it begins anew.
+        bench.verb(ServerVerb::Bar(vec![]));
+        assert_eq!(ask(&mut bench, "ada", "Queue.List", &json!({})), "400");
+        assert_eq!(ask(&mut bench, "ada", "Connection.Open", &open()), if access.is_none() { "201" } else { "401" });
+    }
 }
 
 // req: MTL-18
@@ -953,6 +1107,21 @@ fn users_do_what_their_patterns_allow() {
     assert_eq!(bench.server.stats().leases, 0);
 }
 
+#[test]
+fn dead_letters_go_where_their_maker_may_write() {
+    let mut bench = Bench::new(with_users());
+    bench.ask("bob", "Connection.Open", &open());
+    bench.send_control("bob", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(User { write: Some(vec!["jobs*".to_owned()]), ..user("bob") }));
+    bench.reply("bob");
+    bench.ask("bob", "Connection.Profile", &json!({"profile": "queue"}));
+    for (dead_letter, code) in [("logs", 403), ("jobs", 200), ("logs", 403)] {
+        let body = json!({"name": "jobs2", "dead-letter": dead_letter});
+        assert_eq!(bench.status("bob", "Queue.Create", &body), code, "{dead_letter}");
+    }
+    assert_eq!(bench.info_of("bob", "jobs2")["dead-letter"], "jobs");
+}
+
 /// A durable server whose queues are stored, with a writer "w" and a reader "r" of such a window.
 fn storing(window: u64) -> Bench {
     let mut bench = Bench::new(durable(Restored::default()));
@@ -1129,6 +1298,41 @@ fn an_orderly_end_waits_for_the_store() {
     assert_eq!(bench.said("w"), [data::confirm(1, false)]);
     bench.socket(CONTROL, SocketEvent::Closed);
     assert!(bench.server.is_closed());
+}
+
+#[test]
+fn an_orderly_end_keeps_how_often_contents_were_delivered() {
+    let mut bench = storing(2);
+    bench.write("w", 1, &["a", "b", "c"]);
+    bench.verb(ServerVerb::Stored(4));
+    // The first has come back and gone out again, the second is in hand, the third was not delivered.
+    bench.take(CONTROL, "r", None, data::reject(1, false, true));
+    bench.batches.clear();
+    bench.server.handle_close(bench.now, Duration::from_secs(5));
+    bench.drain();
+    let attempts = |position, attempts| Op::Attempts { queue: 1, position, attempts };
+    let kept: Vec<_> = bench.batches.iter().flat_map(|batch| batch.ops.clone()).collect();
+    assert_eq!(kept, [attempts(2, 1), attempts(1, 2)]);
+    assert!(!bench.server.is_closed());
+}
+
+#[test]
+fn a_purge_is_answered_once_it_is_stored() {
+    let mut bench = storing(1);
+    bench.write("w", 1, &["a", "b", "c"]);
+    bench.verb(ServerVerb::Stored(4));
+    bench.enter("boss", "queue");
+    bench.send_control("boss", None, "Queue.Purge", "{\"name\": \"jobs\"}");
+    assert!(bench.said("boss").is_empty());
+    bench.verb(ServerVerb::Stored(5));
+    assert_eq!(bench.reply("boss"), (200, json!({"status": "OK", "purged": 2})));
+    // Nothing is waited for where nothing goes.
+    assert_eq!(bench.ask("boss", "Queue.Purge", &json!({"name": "jobs"})).1["purged"], 0);
+    bench.write("w", 4, &["d"]);
+    bench.verb(ServerVerb::Stored(6));
+    bench.send_control("boss", None, "Queue.Purge", "{\"name\": \"jobs\"}");
+    bench.verb(ServerVerb::Unstored(7, "no space".to_owned()));
+    assert_eq!(bench.reply("boss").0, 507);
 }
 
 #[test]

@@ -56,13 +56,14 @@ fn unauthenticated(py: Python<'_>, text: &str, mechanisms: Vec<String>) -> PyRes
 #[pymethods]
 impl PyClient {
     #[new]
-    #[pyo3(signature = (options, *, virtual_host, profile, timeout_s))]
+    #[pyo3(signature = (options, *, virtual_host, profile, timeout_s, capture_secrets))]
     fn new(
         py: Python<'_>,
         options: RoleOptions,
         virtual_host: String,
         profile: String,
         timeout_s: f64,
+        capture_secrets: bool,
     ) -> PyResult<PyClassInitializer<Self>> {
         let settings = ClientSettings {
             connect: options.connect.clone(),
@@ -70,6 +71,7 @@ impl PyClient {
             virtual_host,
             profile,
             timeout: seconds("timeout_s", timeout_s)?,
+            shows_secrets: capture_secrets,
         };
         let replies = Arc::new(Replies::new(options.bounds)?);
         let (notices, questions) = (Arc::new(Notices::new()?), Arc::new(Notices::new()?));
@@ -139,6 +141,12 @@ impl PyClient {
     #[getter]
     fn endpoint(&self, py: Python<'_>) -> String {
         py.detach(|| self.handle.stats()).machine.endpoint
+    }
+
+    /// Whether the session that was begun last has come to a login.
+    #[getter]
+    fn logs_in(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.handle.stats()).machine.logs_in
     }
 
     /// Counters, by name.

@@ -52,6 +52,7 @@ pub(crate) fn client_machine(given: &Given<'_>) -> PyResult<Make> {
         virtual_host: given.extract("virtual_host")?,
         profile: given.extract("profile")?,
         timeout: seconds("timeout_s", given.extract("timeout_s")?)?,
+        shows_secrets: given.extract("capture_secrets")?,
     };
     Ok(maker(move |_, _| Client::new(settings.clone())))
 }
@@ -89,6 +90,7 @@ impl Spoken for Server {
             "revoke" => {
                 return Ok(ServerVerb::Revoke { users: given.extract("users")?, leases: given.extract("leases")? });
             }
+            "bar" => return given.extract("users").map(ServerVerb::Bar),
             other => return no_verb(other),
         };
         Ok(ServerVerb::Answer(token(given)?, answer))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple};
 use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies, Running};
 use trunkline_wire::mtl::data::Layout;
 use trunkline_wire::mtl::flow::{
@@ -90,7 +90,8 @@ pub(crate) trait Settles: Send + Sync {
 
 impl Settles for Handle<Flow> {
     fn settle(&self, verb: FlowVerb) -> bool {
-        let is_open = !self.is_closing();
+        // A child after fork has no connection, and asking there would wait for locks that nobody lets go of.
+        let is_open = self.is_ours() && !self.is_closing();
         if is_open {
             self.ask(verb);
         }
@@ -135,7 +136,8 @@ impl PyContent {
     #[getter]
     fn redelivered(&self, py: Python<'_>) -> PyResult<bool> {
         let flag = self.properties(py)?.get_item(intern!(py, "redelivered"))?;
-        flag.map_or(Ok(false), |flag| flag.is_truthy())
+        // A number or a text of that name is a property of the writer's own.
+        Ok(flag.is_some_and(|flag| flag.is(PyBool::new(py, true))))
     }
 
     /// Says that it is safe (MTL-51); nothing comes of it once the connection that it came on is lost.
@@ -229,6 +231,7 @@ pub(crate) struct Given {
     ping_interval_s: f64,
     liveness: u32,
     max_message_bytes: u64,
+    capture_secrets: bool,
 }
 
 #[pymethods]
@@ -386,9 +389,9 @@ impl PyFlow {
         py.detach(|| self.reader.handle.stats()).machine.times.iter().map(std::time::Duration::as_secs_f64).collect()
     }
 
-    /// Which contents were rejected, by their order: the last thousand.
+    /// Which contents were rejected, by their order: the last hundred thousand.
     fn rejects(&self, py: Python<'_>) -> Vec<u64> {
-        py.detach(|| self.reader.handle.stats()).machine.rejects.into()
+        py.detach(|| self.reader.handle.stats()).machine.rejects.iter().copied().collect()
     }
 }
 
@@ -403,6 +406,7 @@ impl Given {
             options,
             timeout: seconds("timeout_s", self.timeout_s)?,
             pings: pings(self.ping_interval_s, self.liveness)?,
+            shows_secrets: self.capture_secrets,
         })
     }
 }

@@ -19,11 +19,22 @@ use crate::names::name;
 
 /// A command of the control flow.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Command")]
-pub(crate) struct PyCommand(Command);
+pub(crate) struct PyCommand(Command, Json);
 
 /// A reply of the control flow.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Reply")]
-pub(crate) struct PyReply(Reply);
+pub(crate) struct PyReply(Reply, Json);
+
+/// How the JSON of a message was written; of one that is made here, as its frames have it.
+type Json = Option<Bytes>;
+
+/// Frames with the JSON as it was written.
+fn as_written(mut frames: Frames, json: &Json) -> Frames {
+    if let Some(json) = json {
+        frames[1] = json.clone();
+    }
+    frames
+}
 
 /// A message of the data flow.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Message")]
@@ -62,7 +73,7 @@ impl PyCommand {
         if command.parts().is_none() || !name.bytes().all(|byte| byte >= b' ' && byte != 0x7f) {
             return Err(LocalProtocolError::new_err(format!("{name:?} is no name of a command: Class.Method is")));
         }
-        Ok(Self(command))
+        Ok(Self(command, None))
     }
 
     /// The class and the method, as they are written (MTL-07).
@@ -86,7 +97,7 @@ impl PyCommand {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        reduced(py, &self.0.frames())
+        reduced(py, &as_written(self.0.frames(), &self.1))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -96,7 +107,7 @@ impl PyCommand {
 
 impl PyReply {
     pub(super) fn of(reply: Reply) -> Self {
-        Self(reply)
+        Self(reply, None)
     }
 
     pub(super) fn reply(&self) -> &Reply {
@@ -113,7 +124,7 @@ impl PyReply {
             return Err(LocalProtocolError::new_err(format!("a status is from 200 to 599, not {status}")));
         }
         let body = body.map(|body| json::from_python("body", body)).transpose()?.unwrap_or_default();
-        Ok(Self(Reply { status, body }))
+        Ok(Self(Reply { status, body }, None))
     }
 
     /// 200 … 599 (MTL-08).
@@ -137,7 +148,7 @@ impl PyReply {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        reduced(py, &self.0.frames())
+        reduced(py, &as_written(self.0.frames(), &self.1))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -352,9 +363,10 @@ pub(super) fn need_short(argument: &str, text: &str) -> PyResult<()> {
 }
 
 fn spoken<'py>(py: Python<'py>, frames: &[Frame], spoken: Spoken) -> PyResult<Bound<'py, PyAny>> {
+    let json = || frames.last().map(|frame| frame.share(py));
     match spoken {
-        Spoken::Command(command) => PyCommand(command).into_bound_py_any(py),
-        Spoken::Reply(reply) => PyReply(reply).into_bound_py_any(py),
+        Spoken::Command(command) => PyCommand(command, json()).into_bound_py_any(py),
+        Spoken::Reply(reply) => PyReply(reply, json()).into_bound_py_any(py),
         Spoken::Data(layout) => {
             let frames: Frames = frames.iter().map(|frame| frame.share(py)).collect();
             PyMessage::of(&frames, layout).into_bound_py_any(py)
@@ -377,14 +389,16 @@ pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'p
     Ok(vec![spoken(frames.py(), &held, read)?])
 }
 
-/// The frames of a message, without an envelope; of a decoded one of the data flow, bit for bit.
+/// The frames of a message, without an envelope; of a decoded one, bit for bit.
 #[pyfunction]
 pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let py = message.py();
     if let Ok(command) = message.cast::<PyCommand>() {
-        objects(py, &command.get().0.frames())
+        let PyCommand(command, json) = command.get();
+        objects(py, &as_written(command.frames(), json))
     } else if let Ok(reply) = message.cast::<PyReply>() {
-        objects(py, &reply.get().0.frames())
+        let PyReply(reply, json) = reply.get();
+        objects(py, &as_written(reply.frames(), json))
     } else {
         let message = message.cast::<PyMessage>()?.get();
         objects(py, &[message.header.clone(), message.body.clone()])

@@ -242,6 +242,11 @@ impl PyServer {
         self.handle.ask(ServerVerb::Revoke { users, leases });
     }
 
+    /// Whoever has proved one of these names by a key is let in no more; they replace those of before.
+    fn bar(&self, users: Vec<String>) {
+        self.handle.ask(ServerVerb::Bar(users));
+    }
+
     /// Where it listens for commands, and where for data.
     #[getter]
     fn listens(&self, py: Python<'_>) -> (Vec<String>, Vec<String>) {
@@ -281,6 +286,7 @@ fn change<'py>(py: Python<'py>, op: &Op) -> PyResult<Bound<'py, PyTuple>> {
             let (properties, body) = (PyBytes::new(py, properties), PyBytes::new(py, body));
             ("put", queue, position, attempts, expires_at_ms, properties, body).into_pyobject(py)
         }
+        Op::Attempts { queue, position, attempts } => ("attempts", queue, position, attempts).into_pyobject(py),
         Op::Remove { queue, position } => ("remove", queue, position).into_pyobject(py),
     }
 }

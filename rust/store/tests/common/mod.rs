@@ -43,6 +43,11 @@ impl Model {
                 self.contents.insert((queue, position), content);
                 return self.queues.contains_key(&queue);
             }
+            Op::Attempts { queue, position, attempts } => {
+                if let Some(content) = self.contents.get_mut(&(queue, position)) {
+                    content.attempts = attempts;
+                }
+            }
             Op::Remove { queue, position } => drop(self.contents.remove(&(queue, position))),
         }
         true

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use super::{printable, status};
 use crate::{DecodeError, ErrorKind, Frames};
 
-/// The most bytes of JSON that a command has: in memory it may take thirty times as much, and anybody may send one.
+/// The most bytes of JSON that a server reads of a command: in memory it may take thirty times as much, and anybody may
+/// send one.
 pub const COMMAND_BYTES: usize = 1 << 20;
 
 /// A JSON object; members are in their order, of several with one name the last counts.
@@ -40,9 +41,6 @@ pub fn command(name: &[u8], body: &[u8], at: usize) -> Result<Command, DecodeErr
     let name = printable(name).map_err(bad)?;
     if name.is_empty() {
         return Err(bad(0));
-    }
-    if body.len() > COMMAND_BYTES {
-        return Err(DecodeError { kind: ErrorKind::BadJson, frame: at + 1, offset: COMMAND_BYTES });
     }
     Ok(Command { name: name.to_owned(), body: json(body, at + 1)? })
 }

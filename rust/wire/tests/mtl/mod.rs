@@ -105,7 +105,7 @@ impl Bench {
         self.drain();
     }
 
-    fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         loop {
             let mut fates = vec![];
             while let Some(output) = self.server.poll_output() {
@@ -279,7 +279,12 @@ impl Bench {
 
     pub(crate) fn info(&mut self, queue: &str) -> Json {
         self.enter("info", "queue");
-        self.ask("info", "Queue.Info", &json!({"name": queue})).1
+        self.info_of("info", queue)
+    }
+
+    /// What a peer with a session is told of a queue.
+    pub(crate) fn info_of(&mut self, peer: &str, queue: &str) -> Json {
+        self.ask(peer, "Queue.Info", &json!({"name": queue})).1
     }
 }
 

@@ -68,6 +68,8 @@ struct Flight {
 struct Call {
     /// Nothing where the session itself is all that is wanted.
     command: Option<Command>,
+    /// How long it may take in all.
+    time: Duration,
     until: Nanos,
     again: u32,
 }
@@ -181,9 +183,15 @@ impl Client {
     fn send(&mut self, now: Nanos, step: Step, command: &Command) {
         let until = match &step {
             Step::Command(call) => self.calls.get(call).map(|call| call.until),
-            Step::Open | Step::Authorize | Step::Profile => None,
+            Step::Open => Some(now + self.share()),
+            Step::Authorize | Step::Profile => None,
         };
         let until = until.unwrap_or_else(|| now + self.settings.timeout.max(MOMENT));
+        match &step {
+            Step::Open => self.stats.logs_in = false,
+            Step::Authorize => self.stats.logs_in = true,
+            Step::Profile | Step::Command(_) => {}
+        }
         self.flight = Some(Flight { step, until });
         self.stats.sent += 1;
         self.outputs.push_back(Output::Send {
@@ -193,6 +201,16 @@ impl Client {
             frames: command.frames().into(),
             until: None,
         });
+    }
+
+    /// How long an endpoint may take to say anything: of several each has its turn before whoever waits has waited enough.
+    fn share(&self) -> Duration {
+        let first = self.waiting.front().and_then(|call| self.calls.get(call));
+        let time = match (first, u32::try_from(self.settings.connect.len())) {
+            (Some(call), Ok(endpoints @ 2..)) => call.time.min(self.settings.timeout) / endpoints,
+            _ => self.settings.timeout,
+        };
+        time.max(MOMENT)
     }
 
     fn ask(&mut self, now: Nanos, step: LoginStep) {
@@ -427,8 +445,8 @@ impl Machine for Client {
                 self.events.push_back(ClientEvent::Ended(call, Outcome::Unanswered));
             }
             ClientVerb::Call { call, command, timeout } => {
-                let until = now + timeout.unwrap_or(self.settings.timeout);
-                self.calls.insert(call, Call { command, until, again: 0 });
+                let time = timeout.unwrap_or(self.settings.timeout);
+                self.calls.insert(call, Call { command, time, until: now + time, again: 0 });
                 self.waiting.push_back(call);
             }
             ClientVerb::Cancel(call) => {
@@ -455,7 +473,7 @@ impl Machine for Client {
     }
 
     fn shown(&self, _socket: ClientSocket, frames: &[Bytes]) -> Option<Frames> {
-        redacted(frames)
+        if self.settings.shows_secrets { None } else { redacted(frames) }
     }
 
     fn poll_event(&mut self) -> Option<ClientEvent> {

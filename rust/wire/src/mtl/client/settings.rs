@@ -22,6 +22,8 @@ pub struct ClientSettings {
     pub profile: String,
     /// How long a command may take, where a call does not say.
     pub timeout: Duration,
+    /// Whether a recording has passwords and leases in it.
+    pub shows_secrets: bool,
 }
 
 impl Default for ClientSettings {
@@ -32,6 +34,7 @@ impl Default for ClientSettings {
             virtual_host: "/".to_owned(),
             profile: "queue".to_owned(),
             timeout: Duration::from_secs(5),
+            shows_secrets: false,
         }
     }
 }
@@ -148,4 +151,7 @@ pub struct ClientStats {
     /// The endpoint it is connected to.
     #[serde(skip)]
     pub endpoint: String,
+    /// Whether the session that was begun last has come to a login.
+    #[serde(skip)]
+    pub logs_in: bool,
 }

@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What the transport is asked to take at one time.
 const BATCH: usize = 64;
 
-/// Contents that were rejected and are remembered by their order.
-const REJECTS: usize = 1000;
+/// Contents that were rejected and are remembered by their order: as many as the largest window may have had.
+const REJECTS: usize = 100_000;
 
 /// How long a reader that leaves waits for what is on its way to it.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -65,13 +65,13 @@ struct Call {
 enum Sent {
     Lease,
     Summon(String, Option<CallId>),
-    Dismiss(String, Option<CallId>),
+    Dismiss(Option<CallId>),
 }
 
 impl Sent {
     /// Whether it is said by a reader that leaves.
     fn is_farewell(&self) -> bool {
-        matches!(self, Self::Dismiss(_, None))
+        matches!(self, Self::Dismiss(None))
     }
 }
 
@@ -207,7 +207,7 @@ impl Flow {
                     None => self.end(call, FlowOutcome::Done),
                 },
                 // Nothing is summoned where nobody says so.
-                Sent::Dismiss(_, call) => self.end(call, FlowOutcome::Done),
+                Sent::Dismiss(call) => self.end(call, FlowOutcome::Done),
             }
         }
     }
@@ -246,7 +246,7 @@ impl Flow {
     }
 
     fn on_response(&mut self, now: Nanos, sequence: u64, status: u16) {
-        if sequence == 0 && status == 403 {
+        if status == 403 && self.needs_lease(sequence) {
             // The server has let go of our lease.
             return self.lose(now);
         }
@@ -264,13 +264,8 @@ impl Flow {
                 }
                 self.end(call, outcome);
             }
-            Some(Sent::Dismiss(resource, call)) => {
-                if !is_good {
-                    // The server goes on with it.
-                    self.summoned.entry(resource).or_default();
-                }
-                self.end(call, outcome);
-            }
+            // Refused or not: the server does not have it summoned, and it may be summoned again.
+            Some(Sent::Dismiss(call)) => self.end(call, outcome),
             None => {
                 // It is about a content.
                 let refused = self.writing.settle(now, sequence, false);
@@ -279,18 +274,32 @@ impl Flow {
         }
     }
 
+    /// Whether a 403 to this says that there is no lease: nothing that it may be about is answered so on one that stands.
+    fn needs_lease(&self, sequence: u64) -> bool {
+        match self.commands.get(&sequence) {
+            Some(Sent::Summon(..) | Sent::Dismiss(..)) => true,
+            Some(Sent::Lease) => false,
+            // Contents that are confirmed are refused by a Reject.
+            None => sequence == 0 || self.writing.is_unconfirmed(sequence),
+        }
+    }
+
     /// Remembers which contents were rejected, by their order.
     fn rejected(&mut self, ordinals: Vec<u64>) {
+        if ordinals.is_empty() {
+            return;
+        }
         self.stats.rejected += ordinals.len() as u64;
-        self.stats.rejects.extend(ordinals);
-        let excess = self.stats.rejects.len().saturating_sub(REJECTS);
-        self.stats.rejects.drain(..excess);
+        // Copied only where somebody looks at them just now.
+        let rejects = Arc::make_mut(&mut self.stats.rejects);
+        rejects.extend(ordinals);
+        let excess = rejects.len().saturating_sub(REJECTS);
+        rejects.drain(..excess);
     }
 
     fn on_leased(&mut self) {
         let is_first = self.tries == 0;
         self.link = Link::Up;
-        self.tries = 0;
         if !is_first {
             self.events.push_back(FlowEvent::Found);
         }
@@ -356,8 +365,7 @@ impl Flow {
             }
             Asked::Dismiss if is_up => {
                 self.summoned.remove(resource);
-                let sent = Sent::Dismiss(resource.to_owned(), Some(call));
-                self.command(sent, |sequence| data::dismiss(sequence, resource));
+                self.command(Sent::Dismiss(Some(call)), |sequence| data::dismiss(sequence, resource));
             }
             Asked::Dismiss => {
                 self.summoned.remove(resource);
@@ -421,7 +429,7 @@ impl Flow {
         self.farewell = now + FAREWELL;
         if self.link == Link::Up {
             for resource in std::mem::take(&mut self.summoned).into_keys() {
-                self.command(Sent::Dismiss(resource.clone(), None), |sequence| data::dismiss(sequence, &resource));
+                self.command(Sent::Dismiss(None), |sequence| data::dismiss(sequence, &resource));
             }
         }
         // One by one: what is given back as a whole counts as never looked at.
@@ -483,6 +491,10 @@ impl Machine for Flow {
             }
         };
         let label = self.label_of(&frames, &layout);
+        if self.link == Link::Up && layout.status != 403 {
+            // The lease holds: only now, so that one that is taken and let go of again is not asked for without a pause.
+            self.tries = 0;
+        }
         match layout.kind {
             Kind::Response => self.on_response(now, layout.sequence, layout.status),
             Kind::Content if self.settings.reads => self.on_content(frames, layout),
@@ -657,7 +669,7 @@ impl Machine for Flow {
     }
 
     fn shown(&self, _socket: FlowSocket, frames: &[Bytes]) -> Option<Frames> {
-        redacted(frames)
+        if self.settings.shows_secrets { None } else { redacted(frames) }
     }
 
     fn poll_event(&mut self) -> Option<FlowEvent> {

@@ -40,6 +40,8 @@ pub struct FlowSettings {
     pub timeout: Duration,
     /// Heartbeats.
     pub pings: Pings,
+    /// Whether a recording has leases in it.
+    pub shows_secrets: bool,
 }
 
 /// The sockets of a data connection, of which there is one at a time.
@@ -222,9 +224,9 @@ pub struct FlowStats {
     pub at_risk: u64,
     /// Connections begun anew.
     pub reconnects: u64,
-    /// Which of all contents were rejected, by their order: the last thousand.
+    /// Which of all contents were rejected, by their order: the last hundred thousand.
     #[serde(skip)]
-    pub rejects: VecDeque<u64>,
+    pub rejects: Arc<VecDeque<u64>>,
     /// How long the last ten thousand took from when they were given until they were confirmed or rejected.
     #[serde(skip)]
     pub times: Arc<VecDeque<Duration>>,

@@ -129,6 +129,11 @@ impl Writing {
         vec![open.ordinal]
     }
 
+    /// Whether this is a content that waits to be confirmed.
+    pub(super) fn is_unconfirmed(&self, sequence: u64) -> bool {
+        self.is_confirmed && self.open.binary_search_by_key(&sequence, |open| open.sequence).is_ok()
+    }
+
     fn measure(&mut self, time: Duration) {
         // Copied only where somebody looks at them just now.
         let times = Arc::make_mut(&mut self.times);

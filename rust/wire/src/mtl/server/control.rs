@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::flows::Terms;
 use super::sessions::{Address, Asker, Culprit, Exchange, Origin, STEPS};
 use super::settings::{Answer, Login, Question, Routing, ServerEvent, User};
-use super::{Hanging, Server};
-use crate::mtl::control::{Command, Json, Reply, command};
+use super::{Hanging, REPLY, Server};
+use crate::mtl::control::{COMMAND_BYTES, Command, Json, Reply, command};
 use crate::mtl::printable;
 use crate::question::Token;
 use crate::slab::Slot;
@@ -93,8 +93,13 @@ impl Server {
         let empty = frames.iter().position(Bytes::is_empty).ok_or_else(|| wrong(frames.len()))?;
         let at = empty + 1;
         let [name, body] = &frames[at..] else { return Err(wrong(frames.len().min(at + 2))) };
-        let command = command(name, body, at)?;
         let asker = Asker { address, envelope: frames[..at].iter().cloned().collect() };
+        if body.len() > COMMAND_BYTES {
+            let text = format!("a command has up to {COMMAND_BYTES} bytes of JSON");
+            self.reply(&asker, &says(400, &text));
+            return Ok(());
+        }
+        let command = command(name, body, at)?;
         if let Some(reply) = self.on_command(now, &asker, origin, &command).unwrap_or_else(Some) {
             self.reply(&asker, &reply);
         }
@@ -107,7 +112,7 @@ impl Server {
         let mut frames = asker.envelope.clone();
         frames.extend(reply.frames());
         self.outputs.push_back(Output::Send {
-            id: None,
+            id: Some(REPLY),
             socket,
             to: Some(to),
             frames: Parcel::Own(frames),
@@ -117,6 +122,10 @@ impl Server {
 
     fn on_command(&mut self, now: Nanos, asker: &Asker, origin: Origin, command: &Command) -> Result<Outcome, Reply> {
         let name = command.name.to_ascii_lowercase();
+        if origin.user_id.as_ref().is_some_and(|user| self.barred.contains(user)) {
+            // Its connection was made while its key was good; nothing else ends it.
+            return Err(Reply { status: 401, body: object(json!({ "status": "Unauthorized", "mechanisms": [] })) });
+        }
         if name == "connection.open" {
             return self.open(now, asker, origin, &command.body).map(Some);
         }
@@ -182,9 +191,14 @@ impl Server {
         if text(protocol, "name")? != "MTL" {
             return Err(says(400, "the protocol is MTL"));
         }
-        match protocol.get("version").and_then(Value::as_u64) {
+        let version = protocol.get("version");
+        match version.and_then(Value::as_u64) {
             Some(1) => {}
             Some(2..) => return Err(says(501, "the version is 1")),
+            // Whole numbers that no integer holds are later versions too.
+            None if version.and_then(Value::as_f64).is_some_and(|version| version >= 18_446_744_073_709_551_616.0) => {
+                return Err(says(501, "the version is 1"));
+            }
             Some(_) | None => return Err(says(400, "the version is 1")),
         }
         let name = text(body, "virtual-host")?;
@@ -281,13 +295,15 @@ impl Server {
                 self.reply(&asker, &reply);
             }
             Hanging::Login { asker, mechanism, steps } => {
-                // Whoever opened anew since then waits for another answer.
+                // Who opened anew since then is logged in by another answer: each request has its own.
                 let session = self.sessions.at(&asker.address);
                 let session = session.filter(|slot| self.sessions.get(*slot).asked == Some(token));
-                if let Some(session) = session {
-                    self.sessions.get_mut(session).asked = None;
-                    self.on_step(now, session, &asker, Exchange { mechanism, state: Bytes::new(), steps }, answer);
-                }
+                let Some(session) = session else {
+                    let is_another = self.sessions.at(&asker.address).is_some();
+                    return self.reply(&asker, &says(400, if is_another { "Opened anew since" } else { "Open first" }));
+                };
+                self.sessions.get_mut(session).asked = None;
+                self.on_step(now, session, &asker, Exchange { mechanism, state: Bytes::new(), steps }, answer);
             }
         }
     }
@@ -398,8 +414,8 @@ impl Server {
             is_confirmed,
             window,
         };
-        let endpoint =
-            self.data_endpoint(asked.asker.address.0).ok_or_else(|| says(503, "nothing listens for data"))?;
+        let socket = asked.asker.address.0;
+        let endpoint = self.data_endpoint(socket).ok_or_else(|| says(503, "nothing listens for data"))?;
         let port = port(&endpoint);
         let lease = (self.settings.entropy)().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         self.sessions.get_mut(asked.session).leases.insert(lease.clone());
@@ -408,6 +424,9 @@ impl Server {
         let mut body = object(json!({ "status": "Data Lease", "port": port.unwrap_or(0), "lease": lease }));
         if port.is_none() {
             body.insert("endpoint".to_owned(), endpoint.into());
+        } else if !self.given(socket).starts_with("tcp://") {
+            // A port says nothing to whoever came by no host.
+            body.insert("endpoint".to_owned(), local(&endpoint).into());
         }
         // Whoever sends more is cut off without a word.
         if let Some(most) = self.settings.options.max_message_bytes.filter(|_| !reads) {
@@ -415,6 +434,11 @@ impl Server {
         }
         Ok(Reply { status: 202, body })
     }
+}
+
+/// Where somebody on this host finds an endpoint that listens on all of its networks.
+fn local(endpoint: &str) -> String {
+    endpoint.replacen("://0.0.0.0:", "://127.0.0.1:", 1).replacen("://[::]:", "://[::1]:", 1)
 }
 
 /// The port of an endpoint, where it is TCP's.

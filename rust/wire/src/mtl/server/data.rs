@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::Server;
 use super::flows::Terms;
 use super::realm::Place;
 use super::sessions::Address;
 use super::settings::{LeaseEnd, Routing, ServerEvent};
+use super::{REPLY, Server};
 use crate::mtl::data::{self, Kind, Layout};
 use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::Slot;
@@ -81,7 +81,7 @@ impl Server {
     /// Sends to a connection that has no lease.
     pub(super) fn send(&mut self, (socket, to): &Address, frames: Frames) {
         let (socket, to, frames) = (*socket, Some(to.clone()), Parcel::Own(frames));
-        self.outputs.push_back(Output::Send { id: None, socket, to, frames, until: None });
+        self.outputs.push_back(Output::Send { id: Some(REPLY), socket, to, frames, until: None });
     }
 
     fn redeem(&mut self, now: Nanos, address: &Address, user_id: Option<&Bytes>, sequence: u64, lease: &str) {
@@ -127,8 +127,12 @@ impl Server {
         let Some(flow) = self.flows.get(slot) else { return false };
         let Terms { virtual_host, profile, .. } = flow.terms;
         let Some(resource) = self.realm.find(virtual_host, profile, name) else { return false };
-        if self.flows.get_mut(slot).is_none_or(|flow| flow.summoned.remove(&resource).is_none()) {
+        let Some(flow) = self.flows.get_mut(slot) else { return false };
+        if flow.summoned.remove(&resource).is_none() {
             return false;
+        }
+        if flow.summoned.is_empty() {
+            flow.taken = 0;
         }
         self.leave(slot, resource);
         true

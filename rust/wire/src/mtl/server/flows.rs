@@ -39,7 +39,8 @@ pub(super) struct Terms {
     /// The first of them as it stands in the rows of a capture.
     pub(super) topic: Option<Bytes>,
     pub(super) is_confirmed: bool,
-    /// Contents that a reader may have in hand.
+    /// Contents that a reader may have been given and not settled; where nothing is confirmed, those that it may be given
+    /// until it has dismissed all it has summoned.
     pub(super) window: usize,
 }
 
@@ -95,6 +96,10 @@ pub(super) struct Flow {
     pub(super) last: u64,
     /// What a reader has summoned, and whether it stands in the ring of that resource.
     pub(super) summoned: BTreeMap<Slot, bool>,
+    /// The resource that it was given a content of last.
+    pub(super) turn: Slot,
+    /// Contents that a reader of queues was given since it had summoned nothing.
+    pub(super) taken: usize,
     /// What a reader of a queue has not settled.
     pub(super) in_hand: BTreeMap<u64, InHand>,
     /// Contents of a writer that are being stored.
@@ -108,7 +113,9 @@ pub(super) struct Flow {
 impl Flow {
     /// Whether a reader may have another content of a queue.
     pub(super) fn has_room(&self) -> bool {
-        self.in_hand.len() < self.terms.window && self.letters.len() < BATCH && self.bytes < BATCH_BYTES
+        // Nothing says that a content has arrived that nobody confirms.
+        let open = if self.terms.is_confirmed { self.in_hand.len() } else { self.taken };
+        open < self.terms.window && self.letters.len() < BATCH && self.bytes < BATCH_BYTES
     }
 }
 
@@ -172,7 +179,8 @@ impl Flows {
     }
 
     pub(super) fn insert(&mut self, address: Address, terms: Terms, heartbeat: Heartbeat) -> Slot {
-        self.serial = self.serial.wrapping_add(1);
+        // Zero is of no connection: what is sent to those without one has it.
+        self.serial = self.serial.wrapping_add(1).max(1);
         self.was_told(&address);
         let due = heartbeat.due();
         let slot = self.all.insert(Flow {
@@ -190,6 +198,8 @@ impl Flows {
             is_losing: false,
             last: 0,
             summoned: BTreeMap::new(),
+            turn: Slot::default(),
+            taken: 0,
             in_hand: BTreeMap::new(),
             pending: VecDeque::new(),
             to_confirm: vec![],

@@ -15,7 +15,7 @@ pub use self::settings::{
 };
 pub use self::store::{Batch, Op, Restored, StoredContent};
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,13 +27,14 @@ use self::flows::{Flows, Terms};
 use self::realm::{Content, Place, Queue, Realm, Resource};
 use self::sessions::{Asker, Delays, Origin, Sessions};
 use self::store::Journal;
+use super::control::Reply;
 use super::heartbeat::Beat;
 use super::{FIRST_OF_CONTROL, data as wire, redacted};
 use crate::question::Questions;
 use crate::slab::Slot;
 use crate::{
     Curve, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine, Nanos, Open, Output,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
+    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
 };
 
 /// Resources that are listed among the counters.
@@ -45,6 +46,9 @@ const THINKING: Duration = Duration::from_secs(30);
 
 /// After a batch could not be stored, what has to be is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// What is sent to whoever has no lease has this in common; ids of the others are beyond.
+const REPLY: SendId = SendId(0);
 
 /// The sockets of a server, one for each endpoint it listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,8 +88,13 @@ enum Hanging {
 #[derive(Debug)]
 enum Kept {
     Content(Place),
-    Created { asker: Asker, resource: Slot, queue: u64 },
-    Deleted(Asker),
+    Created {
+        asker: Asker,
+        resource: Slot,
+        queue: u64,
+    },
+    /// Contents or a queue that go, and what is replied once they have gone.
+    Gone(Asker, Reply),
 }
 
 /// The server of MTL.
@@ -103,6 +112,8 @@ pub struct Server {
     is_pressed: bool,
     sessions: Sessions,
     delays: Delays,
+    /// Names whose keys are good no more, of which there may be connections still.
+    barred: HashSet<Bytes>,
     questions: Questions<Hanging>,
     leases: HashMap<String, Terms>,
     lease_due: VecDeque<(Nanos, String)>,
@@ -153,6 +164,7 @@ impl Server {
             is_pressed: false,
             sessions: Sessions::new(),
             delays: Delays::default(),
+            barred: HashSet::new(),
             questions: Questions::new(QUESTIONS, THINKING),
             leases: HashMap::new(),
             lease_due: VecDeque::new(),
@@ -273,11 +285,16 @@ impl Server {
         if matches!(self.settings.options.curve, Some(Curve::Server { .. })) {
             return true;
         }
-        let endpoint = match socket {
+        let endpoint = self.given(socket);
+        endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")
+    }
+
+    /// The endpoint of a socket as it was given.
+    fn given(&self, socket: ServerSocket) -> &str {
+        match socket {
             ServerSocket::Control(at) => &self.settings.bind[at],
             ServerSocket::Data(at) => &self.settings.data_bind[at],
-        };
-        endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")
+        }
     }
 
     /// Where a client that asks on this socket finds the data: the endpoint it came by, or one like it.
@@ -343,6 +360,14 @@ impl Server {
         }
     }
 
+    /// Lets nobody use the sockets any more who has proved one of these names by a key.
+    fn bar(&mut self, now: Nanos, users: Vec<String>) {
+        self.barred = users.into_iter().map(Bytes::from).collect();
+        for slot in self.sessions.proved(&self.barred) {
+            self.end_session(now, slot);
+        }
+    }
+
     fn on_stored(&mut self, kept: Vec<Kept>, is_stored: bool) {
         for slot in std::mem::take(&mut self.behind) {
             self.stir(slot);
@@ -357,8 +382,8 @@ impl Server {
                     }
                     self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored") });
                 }
-                Kept::Deleted(asker) => {
-                    self.reply(&asker, &if is_stored { control::ok() } else { says(507, "it cannot be stored yet") });
+                Kept::Gone(asker, reply) => {
+                    self.reply(&asker, &if is_stored { reply } else { says(507, "it cannot be stored yet") });
                 }
             }
         }
@@ -389,6 +414,9 @@ impl Server {
                 self.settle_out(done.resource, &done.content);
             }
         } else if let Some(in_hand) = self.flows.get_mut(slot).and_then(|flow| flow.in_hand.remove(&sequence)) {
+            if let Some(flow) = self.flows.get_mut(slot) {
+                flow.taken = flow.taken.saturating_sub(1);
+            }
             self.give_back(slot, in_hand);
         } else {
             let peer = self.flows.get(slot).map(|flow| flow.address.1.clone());
@@ -526,6 +554,10 @@ impl Machine for Server {
                     self.on_settled(now, settled, None);
                 }
             }
+            SocketEvent::Unsent(REPLY, unsent) => {
+                let kind = if unsent == Unsent::PeerFull { DropKind::PeerFull } else { DropKind::Unroutable };
+                self.lose(kind, None, true);
+            }
             SocketEvent::Unsent(id, unsent) => {
                 if let Some(settled) = self.flows.settle(id) {
                     self.on_settled(now, settled, Some(unsent));
@@ -586,6 +618,7 @@ impl Machine for Server {
                 self.events.push_back(ServerEvent::StoreFailed(reason));
             }
             ServerVerb::Revoke { users, leases } => self.revoke(now, &users, leases),
+            ServerVerb::Bar(users) => self.bar(now, users),
         }
         self.close_if_done(now);
     }
@@ -593,7 +626,10 @@ impl Machine for Server {
     /// Takes nothing new; waits until all is stored and the transport has taken what there is for clients.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.now = now;
-        self.state.drain(now, grace);
+        if self.state.drain(now, grace) {
+            // Nothing is handed out from now on, so these numbers are the last.
+            self.keep_attempts();
+        }
         self.close_if_done(now);
     }
 

@@ -1,5 +1,6 @@
 //! What becomes of the contents of queues, and the commands for queues.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -172,23 +173,52 @@ impl Server {
         }
     }
 
+    /// Has it stored how often contents were delivered: a server that starts again goes on from there.
+    pub(super) fn keep_attempts(&mut self) {
+        let in_hand = self.flows.iter().flat_map(|flow| flow.in_hand.values());
+        let in_hand = in_hand.map(|in_hand| (in_hand.resource, &in_hand.content));
+        let returned =
+            self.realm.iter().flat_map(|(slot, resource)| resource.queue.returned().map(move |it| (slot, it)));
+        let ops: Vec<_> = in_hand
+            .chain(returned)
+            .filter_map(|(slot, content)| {
+                let queue = self.realm.get(slot)?.queue.number;
+                Some(Op::Attempts { queue, position: content.position, attempts: content.attempts })
+            })
+            .collect();
+        for op in ops {
+            self.journal.insist(op);
+        }
+    }
+
     /// A reader has room again.
     pub(super) fn wake(&mut self, reader: Slot) {
         let Some(flow) = self.flows.get_mut(reader) else { return };
-        if !flow.has_room() {
+        if !flow.has_room() || flow.summoned.values().all(|is_in_ring| *is_in_ring) {
             return;
         }
-        let mut stirred = vec![];
-        for (slot, is_in_ring) in &mut flow.summoned {
-            if !std::mem::replace(is_in_ring, true)
-                && let Some(resource) = self.realm.get_mut(*slot)
-            {
-                resource.readers.push_back(reader);
-                stirred.push(*slot);
+        // Those beyond the one it had last come first.
+        let turns: Vec<_> =
+            flow.summoned.range((Bound::Excluded(flow.turn), Bound::Unbounded)).map(|(slot, _)| *slot).collect();
+        let others: Vec<_> = flow.summoned.range(..=flow.turn).map(|(slot, _)| *slot).collect();
+        let mut is_next = true;
+        for slot in turns.into_iter().chain(others) {
+            if flow.summoned.insert(slot, true) == Some(true) {
+                continue;
             }
-        }
-        for slot in stirred {
-            self.stir(slot);
+            let Some(resource) = self.realm.get_mut(slot) else { continue };
+            resource.readers.push_back(reader);
+            let is_dirty = std::mem::replace(&mut resource.is_dirty, true);
+            if is_next && resource.queue.first().is_some() {
+                // Before all that is to be handed out already: there may be room for one.
+                is_next = false;
+                if is_dirty {
+                    self.dirty.retain(|dirty| *dirty != slot);
+                }
+                self.dirty.push_front(slot);
+            } else if !is_dirty {
+                self.dirty.push_back(slot);
+            }
         }
     }
 
@@ -238,6 +268,8 @@ impl Server {
         let Some(flow) = self.flows.get_mut(reader) else { return false };
         content.attempts += 1;
         flow.last += 1;
+        flow.turn = slot;
+        flow.taken += 1;
         let sequence = flow.last;
         let marked;
         let properties = if content.is_redelivered {
@@ -281,6 +313,10 @@ impl Server {
         let found = self.realm.find(virtual_host, profile, queue);
         if name == "queue.create" {
             let bounds = bounds(body, &self.settings.bounds)?;
+            // What nobody wants goes there in the name of whoever made the queue.
+            if bounds.dead_letter.as_ref().is_some_and(|name| !rights.may_write(name)) {
+                return Err(says(403, "you may not write to the resource of its dead letters"));
+            }
             return match found.and_then(|slot| self.realm.get(slot)) {
                 Some(there) if there.queue.bounds == bounds => Ok(Some(ok())),
                 Some(_) => Err(says(400, "there is such a queue with other bounds")),
@@ -290,10 +326,7 @@ impl Server {
         let slot = found.ok_or_else(|| says(404, "there is no such queue"))?;
         match name {
             "queue.delete" => Ok(self.delete(asked, slot)),
-            "queue.purge" => {
-                let purged = self.purge(slot);
-                Ok(Some(Reply { status: 200, body: object(json!({ "status": "OK", "purged": purged })) }))
-            }
+            "queue.purge" => Ok(self.purge(asked, slot)),
             _ => Ok(Some(self.info(slot))),
         }
     }
@@ -336,7 +369,7 @@ impl Server {
             return Some(ok());
         }
         self.journal.insist(Op::Delete { queue });
-        self.journal.wait(Kept::Deleted(asked.asker.clone()));
+        self.journal.wait(Kept::Gone(asked.asker.clone(), ok()));
         None
     }
 
@@ -350,7 +383,9 @@ impl Server {
             self.flows.forget(reader, slot);
             if let Some(flow) = self.flows.get_mut(reader) {
                 flow.summoned.remove(&slot);
+                let before = flow.in_hand.len();
                 flow.in_hand.retain(|_, in_hand| in_hand.resource != slot);
+                flow.taken = flow.taken.saturating_sub(before - flow.in_hand.len());
                 self.wake(reader);
             }
         }
@@ -367,13 +402,18 @@ impl Server {
         Some(number)
     }
 
-    fn purge(&mut self, slot: Slot) -> u64 {
+    fn purge(&mut self, asked: &Asked<'_>, slot: Slot) -> Outcome {
         let waiting = self.realm.get(slot).map_or(0, |resource| resource.queue.waiting());
         for _ in 0..waiting {
             let Some(content) = self.realm.get_mut(slot).and_then(|resource| resource.queue.take()) else { break };
             self.settle_out(slot, &content);
         }
-        waiting
+        let reply = Reply { status: 200, body: object(json!({ "status": "OK", "purged": waiting })) };
+        if !self.journal.is_on() || waiting == 0 {
+            return Some(reply);
+        }
+        self.journal.wait(Kept::Gone(asked.asker.clone(), reply));
+        None
     }
 
     fn info(&self, slot: Slot) -> Reply {

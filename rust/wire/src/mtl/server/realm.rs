@@ -140,6 +140,11 @@ impl Queue {
         found.is_some()
     }
 
+    /// Those that were handed out before, and wait again.
+    pub(super) fn returned(&self) -> impl Iterator<Item = &Content> {
+        self.returned.values().filter(|content| content.attempts > 0)
+    }
+
     /// Contents that wait.
     pub(super) fn waiting(&self) -> u64 {
         (self.fresh.len() + self.returned.len()) as u64

@@ -1,6 +1,6 @@
 //! Who has opened a connection, and how far each has come (MTL-06, MTL-11 … MTL-20).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -237,6 +237,12 @@ impl Sessions {
     /// The sessions of these users, those too that have lost their address to another.
     pub(super) fn of(&self, users: &[String]) -> Vec<Slot> {
         let is_one = |slot: &Slot| self.all[*slot].before.as_ref().is_some_and(|name| users.contains(name));
+        self.all.slots().filter(is_one).collect()
+    }
+
+    /// The sessions of those who have proved one of these names by a key.
+    pub(super) fn proved(&self, names: &HashSet<Bytes>) -> Vec<Slot> {
+        let is_one = |slot: &Slot| self.all[*slot].origin.user_id.as_ref().is_some_and(|name| names.contains(name));
         self.all.slots().filter(is_one).collect()
     }
 

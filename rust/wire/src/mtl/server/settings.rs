@@ -131,6 +131,9 @@ pub enum ServerVerb {
         /// Whether the leases end.
         leases: bool,
     },
+    /// Whoever has proved one of these names by a key is let in no more, and what he has ends. They are all such names
+    /// from now on.
+    Bar(Vec<String>),
 }
 
 /// What a server cannot decide by itself.

@@ -36,6 +36,15 @@ pub enum Op {
         /// Itself.
         body: Bytes,
     },
+    /// A content was delivered so often. Nothing changes where it is not there.
+    Attempts {
+        /// Its queue.
+        queue: u64,
+        /// Its position.
+        position: u64,
+        /// How often.
+        attempts: u32,
+    },
     /// A content is gone.
     Remove {
         /// Its queue.
@@ -66,6 +75,7 @@ impl Op {
         let (Self::Define { queue, .. }
         | Self::Delete { queue }
         | Self::Put { queue, .. }
+        | Self::Attempts { queue, .. }
         | Self::Remove { queue, .. }) = self;
         *queue
     }
@@ -73,7 +83,9 @@ impl Op {
     /// The queue and the position of the content that it is about.
     pub fn place(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Put { queue, position, .. } | Self::Remove { queue, position } => Some((*queue, *position)),
+            Self::Put { queue, position, .. }
+            | Self::Attempts { queue, position, .. }
+            | Self::Remove { queue, position } => Some((*queue, *position)),
             Self::Define { .. } | Self::Delete { .. } => None,
         }
     }
@@ -93,7 +105,7 @@ impl Op {
             + match self {
                 Self::Define { description, .. } => description.len(),
                 Self::Put { properties, body, .. } => properties.len() + body.len(),
-                Self::Delete { .. } | Self::Remove { .. } => 0,
+                Self::Delete { .. } | Self::Attempts { .. } | Self::Remove { .. } => 0,
             }
     }
 }
