@@ -76,7 +76,7 @@ def need_number(
     """Refuses what is no whole number from `least` to `most`; raises `error` for another number."""
     if may_be_none and value is None:
         return
-    if type(value) is int and least <= value < 1 << 63:
+    if type(value) is int and least <= value <= most:
         return
     if not hasattr(value, "__index__"):
         refuse(name, "a whole number or None" if may_be_none else "a whole number", value)

@@ -40,7 +40,7 @@ _LEAST_S = 0.001
 _ASKED_BY = {"configrequest": "pull", "configpush": "push", "configupdated": "report"}
 _RESYNC_S = 300.0
 
-# As many as the wire's counter has room for.
+# As many as there is room to count.
 _MOST_RETRIES = (1 << 32) - 1
 
 
@@ -256,10 +256,7 @@ class Pulling(Part):
     ) -> ConfigResponse:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         need_text("config_id", config_id, may_be_none=True)
-        need_number("retries", retries)
-        if retries > _MOST_RETRIES:
-            message = f"retries is at most {_MOST_RETRIES:,}, not {retries}"
-            raise ValueError(message)
+        need_number("retries", retries, most=_MOST_RETRIES)
         self._need_time(timeout_s)
         key = (app_version_name, endpoint_id, config_id or "")
         if key in self._cached and not self._pump.closed:
