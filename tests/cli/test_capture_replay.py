@@ -69,3 +69,11 @@ def test_a_replay_is_cut_off_with_130(start, recorded, number):
 def test_a_rate_is_a_number_of_messages(run, rate):
     _, err = run("capture", "replay", "c", "--bind", "tcp://127.0.0.1:*", "--rate", rate, returncode=2)
     assert "--rate is real, max or messages a second" in err
+
+
+def test_waits_for_a_receiver_no_longer_than_it_is_to(run, recorded):
+    _, err = run(
+        *("capture", "replay", recorded, "--connect", "tcp://127.0.0.1:9", "--timeout", "0.2"),
+        returncode=1,
+    )
+    assert "0.2 s" in err

@@ -57,7 +57,12 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
 def _trunkline(
     *,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log more: connections, and each traced message.")
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Log more: connections even with --json, announcements of CHIRP, and each traced message of CDT.",
+        ),
     ] = False,
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="The format of the log on standard error.")

@@ -17,6 +17,7 @@ from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.lines import STDIN, stdin
 from trunkline.cli.options import Json, Overwrite, example, listed
+from trunkline.cli.options import span as lasting
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting
@@ -244,6 +245,16 @@ def replay(
             "--rate", metavar="real|max|N", help="As fast as recorded, as fast as possible, or N messages per second."
         ),
     ] = "max",
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=0.001,
+            metavar="S",
+            help="How long to wait while no receiver takes a message. [default: no limit]",
+            callback=lasting,
+        ),
+    ] = None,
     selecting: Selecting,
     sockets: Sockets,
     as_json: Json = False,
@@ -258,6 +269,7 @@ def replay(
         sent = capture.replay(
             directory,
             rate=speed,
+            timeout_s=timeout,
             on_ready=lambda bound: output.ready("capture.replay", endpoints.real(bound), "replaying to"),
             on_progress=progress.at,
             selection=selection,

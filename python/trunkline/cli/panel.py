@@ -279,11 +279,19 @@ def _name(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def _columns(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """The counters there is room for, in their order: those that have counted anything go first."""
+    names = [name for name in next(iter(rows.values())) if name != "peers"]
+    counting = [name for name in names if any(row[name] for row in rows.values())]
+    chosen = [*counting, *(name for name in names if name not in counting)][:6]
+    return [name for name in names if name in chosen]
+
+
 def _table(title: str, rows: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]], passed_s: float) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    columns = [name for name in next(iter(rows.values())) if name != "peers"][:6]
+    columns = _columns(rows)
     main = next((name for name in _BUSY if name in columns), columns[0])
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(title.removesuffix("s"), no_wrap=True, overflow="ellipsis", max_width=28)
