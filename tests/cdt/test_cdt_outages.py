@@ -94,6 +94,34 @@ async def test_an_error_of_the_server_costs_a_connection_and_not_the_role(server
                     continue
 
 
+async def test_what_comes_while_a_target_opens_is_answered_once_it_is_open(server, caplog):
+    statuses = []
+
+    async def answered(message):
+        # Between two targets nobody listens, which the server says without a body.
+        if message.data:
+            statuses.append(json.loads(message.data)["statusCode"])
+
+    async with nats.client(server.url) as bare:
+        await bare.subscribe("answers", cb=answered)
+        await bare.flush()
+
+        async def ask():
+            while True:
+                await bare.publish("kaa.v1.service.cdp.cmx2cdp.ConfigRequest", nats.request(), reply="answers")
+                await bare.publish(PUSHES, nats.request(content={"bytes": "e30="}, contentType="json"), reply="answers")
+                await bare.flush()
+
+        asking = asyncio.create_task(ask())
+        for _ in range(20):
+            async with cdt.AsyncTarget("cdp", servers=server.url):
+                seen = len(statuses)
+                await asyncio.to_thread(until, lambda seen=seen: len(statuses) > seen)
+        asking.cancel()
+    assert set(statuses) <= {200, 201, 404, 503}
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_names_that_no_key_can_hold_cost_a_jetstream_target_nothing(server):
     async with (
         cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as target,

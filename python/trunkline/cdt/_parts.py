@@ -224,6 +224,7 @@ class Part(Role):
                 await self._tap.close()
             raise
         await self._let_in(pump)
+        pump.begin()
 
     async def _let_in(self, native: Any) -> None:
         """Takes on what runs it, unless the server has refused what it asked for."""

@@ -73,6 +73,7 @@ class Pump:
         self._tap = tap
         self.connection = connect(self._deliver, self._happened)
         self._inbox: list[Heard] = []
+        self._is_begun = False
         self._outputs: deque[Any] = deque()
         self._output_bytes = 0
         self.is_held_up = False
@@ -115,6 +116,11 @@ class Pump:
             await self.connection.close()
             raise
         self._sending = asyncio.create_task(self._send())
+
+    def begin(self) -> None:
+        """Hands over what has come since it was opened, and what comes: whoever is told of it is ready."""
+        self._is_begun = True
+        self._soon()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -195,7 +201,8 @@ class Pump:
 
     def _deliver(self, messages: list[Heard]) -> None:
         self._inbox += messages
-        self._soon()
+        if self._is_begun:
+            self._soon()
 
     def _happened(self, what: str, text: str) -> None:
         if self._driver is None or self.closed:
@@ -238,7 +245,9 @@ class Pump:
             self._end()
 
     def _exchange(self, driver: _native.Driver) -> None:
-        inbox, self._inbox = self._inbox, []
+        inbox: list[Heard] = []
+        if self._is_begun:
+            inbox, self._inbox = self._inbox, inbox
         outputs, events, errors = driver.exchange(self._now_ns(), inbox)
         if self._tap is not None and inbox:
             kinds, where = dict(errors), self._where
