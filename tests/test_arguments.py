@@ -32,8 +32,8 @@ ROLES = {
 NUMBER = "takes a whole number"
 SECONDS = "takes a number of seconds"
 FLAG = "takes True or False, not"
-BELOW = "is at least"
-PAST = "is a number of seconds from 0 on, not"
+BELOW = "must be at least"
+PAST = "must be a number of seconds, 0 or more, not"
 PATH = "takes a path, as a str or pathlib.Path, not"
 FUNCTION = "takes a function or None, not"
 TEXT = "takes a str"
@@ -43,12 +43,12 @@ SHARED = [
     ("queue_messages", "many", NUMBER),
     ("queue_messages", None, NUMBER),
     ("queue_messages", 1.5, NUMBER),
-    ("queue_messages", 0, "is at least 1, not 0"),
-    ("queue_bytes", -1, "is at least 1, not -1"),
+    ("queue_messages", 0, "must be at least 1, not 0"),
+    ("queue_bytes", -1, "must be at least 1, not -1"),
     ("queue_bytes", "1 MiB", NUMBER),
     ("queue_bytes", 1 << 70, "is less than 2**63"),
-    ("outbox_bytes", 0, "is at least 1"),
-    ("max_message_bytes", -1, "is at least 0"),
+    ("outbox_bytes", 0, "must be at least 1"),
+    ("max_message_bytes", -1, "must be at least 0"),
     ("max_message_bytes", None, NUMBER),
     ("max_message_bytes", 1 << 63, "is less than 2**63"),
     ("raise_file_limit", "no", FLAG),
@@ -67,7 +67,7 @@ ENDPOINTS = [
     ("127.0.0.1:9", "does not name its transport"),
 ]
 CAPTURE = [
-    ("segment_bytes", 0, "is at least 1"),
+    ("segment_bytes", 0, "must be at least 1"),
     ("segment_bytes", "1 MiB", NUMBER),
     ("segment_s", "60", SECONDS),
     ("segment_s", -1, PAST),
@@ -87,7 +87,7 @@ ROLE_CAPTURE = [
 CHIRP = [
     ("group", b"lab", "takes a str, not bytes: decode it"),
     ("chirp", "unicast", "is 'multicast' or 'broadcast', not 'unicast'"),
-    ("chirp_port", -1, "is at least 0"),
+    ("chirp_port", -1, "must be at least 0"),
     ("chirp_port", 65536, "is at most 65535, not 65536"),
     ("chirp_port", "7123", NUMBER),
 ]
@@ -159,14 +159,14 @@ OWN = {
         ("client_address", "none", "is 'any' or 'workers-only', not 'none'"),
         ("compat_dagbox", "yes", FLAG),
         ("allowed_services", b"echo", "takes a sequence, not bytes: put it in a list"),
-        ("allowed_services", ["echo"], "takes bytes, not str: encode it, as 'echo'.encode()"),
+        ("allowed_services", ["echo"], "takes bytes, not str: encode it, e.g. 'echo'.encode()"),
         ("allowed_services", 5, "takes a sequence, not int"),
         ("on_drop", 1, FUNCTION),
         *HEARTBEAT,
         *ROLE_CAPTURE,
     ],
     "Worker": [
-        ("service", "echo", "takes bytes, not str: encode it, as 'echo'.encode()"),
+        ("service", "echo", "takes bytes, not str: encode it, e.g. 'echo'.encode()"),
         ("service", None, "takes bytes, not NoneType"),
         ("service", [b"echo"], "takes bytes, not list"),
         ("concurrency", 0, BELOW),
@@ -429,10 +429,10 @@ def test_what_bytes_alone_do_not_say_is_no_frame(buffer):
 
 
 def test_arguments_that_contradict_each_other_are_both_named(open_socket, context, tmp_path):
-    with pytest.raises(LocalProtocolError, match="socket= brings its own context: leave out context="):
+    with pytest.raises(LocalProtocolError, match="socket= has its own context: leave out context="):
         cdtp.Receiver(socket=open_socket(zmq.PULL), context=context)
     with pytest.raises(LocalProtocolError, match="a recorder waits for its disk: leave out capture_overflow="):
         cdtp.Recorder(tmp_path / "capture", bind=WHERE, capture_overflow="count")
     (tmp_path / "certificate").write_text("# its public-key was left out\n")
-    with pytest.raises(LocalProtocolError, match="certificate is no certificate"):
+    with pytest.raises(LocalProtocolError, match="certificate is not a certificate"):
         trunkline.Curve(tmp_path / "certificate")

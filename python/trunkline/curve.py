@@ -67,7 +67,7 @@ class Curve:
         import zmq
 
         if server_key is None and secret is None:
-            message = "a CURVE server needs its secret key, a client the server's"
+            message = "a CURVE server needs its secret key, a client needs the public key of the server"
             raise LocalProtocolError(message)
         if server_key is not None and allow is not None:
             message = "an allow-list is for servers: leave out allow= or server_key="
@@ -96,7 +96,7 @@ class Curve:
         self.admit(self.read())
 
     def __reduce__(self) -> NoReturn:
-        message = "Curve holds a secret key: it can be neither copied nor pickled; make it anew from its files"
+        message = "Curve holds a secret key and cannot be copied or pickled: create it again from its files"
         raise TypeError(message)
 
     def __repr__(self) -> str:
@@ -185,10 +185,10 @@ def _from_file(path: Path, *, secret: bool) -> bytes:
     try:
         public, private = zmq.auth.load_certificate(path)
     except ValueError as error:
-        message = f"{path} is no certificate: {error}"
+        message = f"{path} is not a certificate: {error}"
         raise LocalProtocolError(message) from error
     if secret and private is None:
-        message = f"{path} is the public half of a certificate: its other half is needed here"
+        message = f"{path} is the public half of a certificate: the secret half is needed here"
         raise LocalProtocolError(message)
     return _checked((private or b"") if secret else public, str(path))
 
@@ -203,7 +203,7 @@ def key_of(letters: bytes) -> bytes | None:
 
 def _checked(letters: bytes, what: str) -> bytes:
     if key_of(letters) is None:
-        message = f"{what} is no CURVE key: 40 letters of Z85 are"
+        message = f"{what} is not a CURVE key, which is 40 characters of Z85"
         raise LocalProtocolError(message)
     return letters
 

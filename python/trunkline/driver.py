@@ -180,7 +180,7 @@ class Driver:
         kind, machine, options = _described(role, given, settings)
         refused = [name for name in options if name not in ("bind", "connect")]
         if refused:
-            message = f"a driver has sockets of its own: leave out {', '.join(f'{name}=' for name in refused)}"
+            message = f"a driver opens no sockets: leave out {', '.join(f'{name}=' for name in refused)}"
             raise LocalProtocolError(message)
         machine["bind"] = endpoints("bind", options.get("bind", ()))
         machine["connect"] = endpoints("connect", options.get("connect", ()))

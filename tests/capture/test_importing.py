@@ -124,7 +124,7 @@ def test_a_line_without_end_is_refused_before_it_is_read(tmp_path):
     )
     command = [sys.executable, "-W", "ignore", "-c", read, lines, tmp_path / "capture"]
     refused, rss_kib = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    assert "line 2: no recorded message (it has more than 64 MiB)" in refused
+    assert "line 2: not a recorded message (longer than 64 MiB)" in refused
     assert int(rss_kib) < 300 << 10
     assert not (tmp_path / "capture").exists()
 

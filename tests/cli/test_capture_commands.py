@@ -218,7 +218,7 @@ def test_rows_of_which_a_condition_holds(run, recorded):
     _, err = run("capture", "cat", recorded, "--where", "sender = 'D.one' and sequnce > 1", returncode=2)
     assert "--where: 1:22: no column 'sequnce', did you mean 'sequence'?" in " ".join(err.replace("│", " ").split())
     _, err = run("capture", "replay", recorded, "--bind", "tcp://127.0.0.1:*", "--where", "type >", returncode=2)
-    assert "something is missing at the end" in " ".join(err.replace("│", " ").split())
+    assert "the condition is incomplete" in " ".join(err.replace("│", " ").split())
 
 
 def test_rows_to_come_are_followed(start, recorded, tmp_path):

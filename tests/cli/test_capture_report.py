@@ -124,5 +124,5 @@ def test_a_report_of_a_damaged_capture(run, recorded, tmp_path, damage):
     segment.write_bytes(whole[:-10] if damage == "cut" else whole[:4] + bytes(1000) + whole[1004:])
     _, err = run("capture", "report", recorded, "report.html", returncode=1)
     assert besides_progress(err).startswith(f"trunkline: error: {recorded}: ")
-    assert "trunkline capture verify says more" in err
+    assert "trunkline capture verify shows more" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "recorded.jsonl"]

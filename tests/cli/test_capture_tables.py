@@ -32,7 +32,7 @@ def test_export_is_read_by_others(run, recorded, tmp_path, form):
 
 def test_an_export_that_does_not_say_what_it_is(run, recorded):
     _, err = run("capture", "export", recorded, "out.xyz", returncode=2)
-    assert "'out.xyz' does not say what it is to be" in err
+    assert "unknown format of 'out.xyz'" in err
 
 
 def test_decode_makes_a_table_without_spark(run, recorded, tmp_path):
@@ -57,7 +57,7 @@ def test_decode_overwrites_nothing_unless_told_to(run, recorded, tmp_path):
     precious = tmp_path / "precious.txt"
     precious.write_text("words")
     _, err = run("capture", "decode", recorded, "precious.txt", returncode=1)
-    assert err == ("trunkline: error: precious.txt is there already: choose another name, or give --overwrite\n")
+    assert err == ("trunkline: error: precious.txt already exists: choose another name, or give --overwrite\n")
     assert precious.read_text() == "words"
     run("capture", "decode", recorded, "precious.txt", "--overwrite")
     assert precious.read_bytes().startswith(b"PAR1")
@@ -73,7 +73,7 @@ def test_decode_overwrites_nothing_unless_told_to(run, recorded, tmp_path):
 )
 def test_a_capture_takes_in_nothing_that_is_no_part_of_it(run, recorded, command, name):
     _, err = run(*command, recorded, f"{recorded}/{name}", returncode=1)
-    assert "would be a part of the capture" in err
+    assert "would be inside the capture" in err
 
 
 def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):

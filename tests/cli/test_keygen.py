@@ -33,7 +33,7 @@ def test_nothing_is_replaced(run, tmp_path, there):
     (tmp_path / there).write_text("mine")
     _, err = run("keygen", "daq1", returncode=1)
     assert err.count("\n") == 1
-    assert f"{there} is there already" in err
+    assert f"{there} already exists" in err
     assert [file.name for file in tmp_path.iterdir()] == [there]
     assert (tmp_path / there).read_text() == "mine"
 

@@ -49,7 +49,7 @@ def test_decode_writes_a_table(run, recorded, tmp_path):
     assert table.column("_corrupt_record").to_pylist()[1] == b"nonsense"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out"]
     _, err = run(*arguments, returncode=1)
-    assert "out is there already: choose another name" in " ".join(err.split())
+    assert "out already exists: choose another name" in " ".join(err.split())
 
 
 def test_decode_writes_what_is_selected(run, recorded, tmp_path):
@@ -63,7 +63,7 @@ def test_decode_writes_what_is_selected(run, recorded, tmp_path):
         {"sender": "D.three", "record": 1, "sequence": 2},
     ]
     _, err = run("spark", "decode", recorded, "runs", "--protocol", "cdtp", "--run", "9", returncode=1)
-    assert err.startswith("trunkline: error: there is no run '9'")
+    assert err.startswith("trunkline: error: no run '9'")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out"]
 
 

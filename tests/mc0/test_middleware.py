@@ -334,7 +334,7 @@ def test_topics_are_limited(start, dial):
 
 
 def test_waiting_takes_as_long_as_it_is_told(bus):
-    with pytest.raises(TimeoutError, match=r"still runs after 0\.05 s"):
+    with pytest.raises(TimeoutError, match=r"is still running after 0\.05 s"):
         bus.wait(timeout_s=0.05)
 
 

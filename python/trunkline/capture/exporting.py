@@ -49,9 +49,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     suffix = Path(path).suffix.lower()
     found = _SUFFIXES.get(suffix)
     if found is None:
-        message = (
-            f"{os.fspath(path)!r} does not say what it is to be: end it with {', '.join(_SUFFIXES)}, or name the format"
-        )
+        message = f"unknown format of {os.fspath(path)!r}: end the name with {', '.join(_SUFFIXES)}, or give the format"
         raise LocalProtocolError(message)
     return found
 
@@ -95,7 +93,7 @@ def export(
     """
     form = format_of(out) if format is None else format
     if form not in get_args(Format):
-        message = f"format is one of {', '.join(get_args(Format))}, not {form!r}"
+        message = f"format must be one of {', '.join(get_args(Format))}, not {form!r}"
         raise LocalProtocolError(message)
     if form == "hdf5":
         return _run(path, out, protocol, selection, on_progress, options)
@@ -122,11 +120,11 @@ def _run(
     from trunkline.capture import hdf5
 
     if protocol != "cdtp":
-        message = f"HDF5 holds a run of cdtp, and this is {protocol}: choose another format"
+        message = f"HDF5 holds runs of cdtp, not {protocol}: choose another format"
         raise LocalProtocolError(message)
     needless = sorted(options.keys() - {"payload"})
     if needless:
-        message = f"HDF5 holds all tags and payloads: leave out {', '.join(needless)}"
+        message = f"HDF5 always holds all tags and payloads: leave out {', '.join(needless)}"
         raise LocalProtocolError(message)
     return hdf5.write(path, out, selection=selection, on_progress=on_progress)
 

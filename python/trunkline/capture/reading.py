@@ -367,6 +367,6 @@ def _need_pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        message = f"this takes pyarrow: {how_to_install('capture')}"
+        message = f"this requires pyarrow: {how_to_install('capture')}"
         raise LocalProtocolError(message) from error
     return pa

@@ -102,7 +102,7 @@ def machine_settings(
             group, None, chirp=chirp, names=senders, only_names=only_names, port=chirp_port, prefix="chirp_"
         )
     elif senders is not None:
-        message = "senders= chooses among those of a group: give group= one"
+        message = "senders= selects among the senders of a group: give group="
         raise LocalProtocolError(message)
     return {"accept": accept, "strict": strict, "limit": limit, "message_limit": message_limit, "beacon": beacon}
 

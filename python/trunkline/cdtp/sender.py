@@ -96,7 +96,7 @@ class Sending(Role):
         self._beacon = None
         if group is not None:
             if not any(endpoint.startswith("tcp://") for endpoint in endpoints("bind", options.get("bind", ()))):
-                message = "a sender is found at a TCP endpoint it listens on: give bind= one"
+                message = "with group=, a sender must listen on a TCP endpoint: give bind= one"
                 raise LocalProtocolError(message)
             self._beacon = beacon_options(
                 group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port, prefix="chirp_"
@@ -136,21 +136,21 @@ class Sending(Role):
     def _begin(self, config: Mapping[str, Any]) -> Outgoing:
         self._check_runs()
         if self._in_run:
-            message = "a run is on already: end it first"
+            message = "a run is already in progress: end it first"
             raise LocalProtocolError(message)
         return self._sender.begin_run(config)
 
     def _end(self, metadata: Mapping[str, Any]) -> Outgoing:
         self._check_runs()
         if not self._in_run:
-            message = "there is no run to end"
+            message = "no run to end"
             raise LocalProtocolError(message)
         return self._sender.end_run(metadata)
 
     def _check_runs(self) -> None:
         self._sender.check_open()
         if self._header == "S":
-            message = "header S knows no runs: use A, B or 2"
+            message = "header S does not support runs: use A, B or 2"
             raise LocalProtocolError(message)
 
     def _wait_s(self, timeout_s: float | None) -> float | None:
@@ -221,7 +221,11 @@ def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
         text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
         notices.log(logging.WARNING, kind, text)
     elif kind == "at_risk":
-        notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and at least {detail} messages were at risk")
+        notices.log(
+            logging.WARNING,
+            kind,
+            f"a receiver disconnected from {endpoint}, and at least {detail} messages were at risk",
+        )
     else:
         notices.tell(kind, endpoint, detail)
 

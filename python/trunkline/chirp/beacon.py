@@ -162,7 +162,7 @@ class _Beaconing(Role):
         _need_service(service)
         need_port("port", port, least=1, error=LocalProtocolError)
         if self.name is None:
-            message = "a beacon without a name has nothing to offer: give it one"
+            message = "a beacon needs a name to offer a service: give it one"
             raise LocalProtocolError(message)
         self._beacon.check_open()
         self._beacon.offer(service, port)

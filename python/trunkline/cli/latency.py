@@ -34,4 +34,4 @@ class Latency:
     def __str__(self) -> str:
         if self.max is None:
             return "no answers"
-        return f"after {self.p50} ms (half), {self.p90} (90 %), {self.p99} (99 %), {self.max} at most"
+        return f"latency {self.p50} ms (50 %), {self.p90} (90 %), {self.p99} (99 %), {self.max} (max)"

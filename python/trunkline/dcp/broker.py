@@ -116,7 +116,7 @@ class Brokering(Role):
         **options: Unpack[RoleOptions],
     ) -> None:
         if options.get("connect"):
-            message = "a broker listens: use bind="
+            message = "a broker listens and does not connect: use bind="
             raise LocalProtocolError(message)
         need_number("max_queue", max_queue)
         need_number("max_queue_bytes", max_queue_bytes)
@@ -188,7 +188,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     if kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
-        notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, and {lost} requests with it")
+        notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, {lost} requests lost")
     elif kind == "registered":
         notices.log(logging.INFO, kind, f"worker {details[0].hex()} offers {_shown(details[1])}")
     elif kind == "refused":

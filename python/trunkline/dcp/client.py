@@ -68,7 +68,7 @@ class Asking(Role):
         need_heartbeat(heartbeat_interval_s, liveness)
         need_callable("on_drop", on_drop)
         if options.get("bind"):
-            message = "a client dials its broker: use connect="
+            message = "a client connects to its broker: use connect="
             raise LocalProtocolError(message)
         self._overflow = overflow
         self._heartbeat_interval_s = heartbeat_interval_s

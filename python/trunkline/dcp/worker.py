@@ -84,7 +84,7 @@ class Working(Role):
         need_heartbeat(heartbeat_interval_s, liveness)
         need_callable("on_drop", on_drop)
         if options.get("bind"):
-            message = "a worker dials its broker: use connect="
+            message = "a worker connects to its broker: use connect="
             raise LocalProtocolError(message)
         self.service = service
         self.concurrency = concurrency
@@ -162,7 +162,7 @@ class Working(Role):
         except ClosedError:
             pass
         except (TypeError, LocalProtocolError) as another:
-            self._notices.log(logging.ERROR, "on_error", f"on_error gave no reply: {another}", another)
+            self._notices.log(logging.ERROR, "on_error", f"on_error returned no valid reply: {another}", another)
             request.fail()
 
 
@@ -175,9 +175,9 @@ def _reply(request: Request, data: Parts | None) -> None:
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a worker's engine has to say that is no request."""
     if kind == "abandoned":
-        notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
+        notices.log(logging.WARNING, kind, "a request was dropped unanswered: its client gets no reply")
     elif kind == "lost":
-        notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
+        notices.log(logging.WARNING, kind, "the broker is silent: reconnecting")
     else:
         notices.tell(kind, *details)
 

@@ -323,9 +323,7 @@ def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> 
         LocalProtocolError: There are not two columns or three.
     """
     if len(frames) not in {2, 3}:
-        message = (
-            f"{len(frames)} columns: there are to be the header and the payload, and before them the envelope if any"
-        )
+        message = f"{len(frames)} columns: expected the header and the payload, and before them the envelope if any"
         raise LocalProtocolError(message)
     named = as_columns(dict(zip(("envelope", "header", "payload")[-len(frames) :], frames, strict=True)))
     nothing = F.when(named["header"].isNotNull() | named["payload"].isNotNull(), F.array().cast("array<binary>"))
@@ -464,7 +462,7 @@ def sent(
         if name in found:
             columns[name] = _head(found) if head else found[name]
         elif name not in BESIDE:
-            message = f"there is no column {name}: the table has {', '.join(present or found)}"
+            message = f"no column {name}: the table has {', '.join(present or found)}"
             raise LocalProtocolError(message)
         elif name in COUNTS and "payload" in found and not _is_whole(found, needed):
             columns[name] = _counted(decoder, found)[name]
@@ -518,11 +516,11 @@ def decode_keeping(
     timed = [RECEIVED_AT] if "received_at_ns" in there else []
     wanted = {*there, *names, *timed} if columns is None else set(columns)
     if isinstance(columns, str) or not wanted:
-        message = f"columns={columns!r}: the names of at least one column, in a sequence"
+        message = f"columns={columns!r}: must be a sequence of at least one column name"
         raise LocalProtocolError(message)
     unknown = wanted.difference(there, names, timed)
     if unknown:
-        message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *names, *timed])}"
+        message = f"no column {min(unknown)}: the columns will be {', '.join([*there, *names, *timed])}"
         raise LocalProtocolError(message)
     is_timed = RECEIVED_AT in wanted
     stays = wanted | {"received_at_ns"} if is_timed else wanted
@@ -554,7 +552,7 @@ def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
     present = {name.lower() for name in rows.columns}
     missing = [name for name in needed if name not in present]
     if missing:
-        message = f"{what} the columns of a capture, and there is no {', '.join(missing)}"
+        message = f"{what} the columns of a capture; missing: {', '.join(missing)}"
         raise LocalProtocolError(message)
 
 
@@ -570,11 +568,11 @@ def _known(schema: Iterable[StructField], names: AbstractSet[str]) -> dict[str, 
         if name not in names:
             continue
         if name in fields:
-            message = f"there are two columns {name}: drop or rename one"
+            message = f"two columns are named {name}: drop or rename one"
             raise LocalProtocolError(message)
         fields[name] = field
         types = (_TYPES | _TEXTS).get(name)
         if types and field.dataType.simpleString() not in types:
-            message = f"the column {name} is {field.dataType.simpleString()}, it must be {types[0]}"
+            message = f"the column {name} is {field.dataType.simpleString()}, but must be {types[0]}"
             raise LocalProtocolError(message)
     return fields

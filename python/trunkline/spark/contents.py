@@ -72,7 +72,7 @@ def contents(decoded: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    need_columns(decoded, CONTENT_COLUMNS, "contents take what `decode` makes of")
+    need_columns(decoded, CONTENT_COLUMNS, "contents need what `decode` makes of")
     return settled(decoded)
 
 
@@ -149,7 +149,7 @@ def _properties(decoded: DataFrame) -> tuple[Column, list[Column]]:
     if _REDELIVERED in types:
         return F.col(_REDELIVERED).cast("boolean"), others
     if text is None:
-        message = "contents take the property redelivered: decode properties as a VARIANT, or give it a type"
+        message = "contents need the property redelivered: decode properties as a VARIANT, or give it a type"
         raise LocalProtocolError(message)
     return F.get_json_object(text, "$.redelivered") == "true", others
 

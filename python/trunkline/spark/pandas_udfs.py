@@ -196,7 +196,7 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
 
     schema = decoder.struct_schema()
     if "VARIANT" in decoder.struct_ddl():
-        message = 'a pandas UDF has typed tags, properties and JSON, as {"run": "bigint"}, and "json": the function of `spark` has "variant"'
+        message = 'a pandas UDF takes typed tags and properties, e.g. {"run": "bigint"}, or "json": for "variant" use the function of `spark`'
         raise LocalProtocolError(message)
     columns = as_columns(given)
     named = sent(decoder, columns, set(schema.names))

@@ -69,7 +69,7 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
     Raises:
         LocalProtocolError: A column of a capture is missing.
     """
-    need_columns(rows, _NEEDED, "requests are paired from")
+    need_columns(rows, _NEEDED, "requests need")
     decoder = Decoder("dcp", compat_dagbox=compat_dagbox)
     kept = (*_WHERE, "peer", "direction")
 

@@ -50,7 +50,7 @@ def rollout(decoded: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    need_columns(decoded, ROLLOUT_COLUMNS, "a rollout takes what `decode` makes of")
+    need_columns(decoded, ROLLOUT_COLUMNS, "a rollout needs what `decode` makes of")
     return ways(decoded).select(
         "app_version_name",
         "endpoint_id",

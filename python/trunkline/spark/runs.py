@@ -45,7 +45,7 @@ def runs(rows: DataFrame) -> DataFrame:
 
 def count_runs(rows: DataFrame, *, json: bool = False) -> DataFrame:
     """The runs, with `config` and `metadata` as JSON text where that is asked for."""
-    need_columns(rows, _NEEDED, "runs take")
+    need_columns(rows, _NEEDED, "runs need")
     decoded = decode_keeping(rows, Decoder("cdtp", tags=None), _KEPT, (*_KEPT, *_SAID))
     messages = spared(decoded, "type IS NOT NULL")
 

@@ -61,7 +61,7 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    need_columns(decoded, TOPIC_COLUMNS, "topics take what `decode` makes of")
+    need_columns(decoded, TOPIC_COLUMNS, "topics need what `decode` makes of")
     moment = F.timestamp_micros(F.expr("received_at_ns div 1000"))
     counted = count_topics(timed(passing(decoded)), F.window(moment, window).alias("window"))
     return counted.drop("first_received_at_ns", "last_received_at_ns", "max_ns")

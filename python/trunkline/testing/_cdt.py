@@ -32,7 +32,7 @@ def _need_none(settings: dict[str, Any]) -> None:
     refused = sorted(_OF_NATS & settings.keys())
     if refused:
         message = (
-            f"a simulation is its own NATS, and writes nothing: leave out {', '.join(f'{name}=' for name in refused)}"
+            f"a simulation has its own NATS and writes nothing: leave out {', '.join(f'{name}=' for name in refused)}"
         )
         raise LocalProtocolError(message)
 

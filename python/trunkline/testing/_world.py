@@ -79,7 +79,7 @@ class World:
         while not ready():
             if not self._pass(end, once=True):
                 if end is None and not ready():
-                    message = f"seed {self._seed}: nothing will ever happen any more"
+                    message = f"seed {self._seed}: nothing more will ever happen"
                     raise RuntimeError(message)
                 return bool(ready())
         return True

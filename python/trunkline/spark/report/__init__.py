@@ -118,7 +118,7 @@ def make(rows: DataFrame, out: Path, name: str | None, scope: Scope = Scope()) -
 
 
 def _total(rows: DataFrame) -> Total:
-    need_columns(rows, ("received_at_ns", "n_bytes"), "a report takes")
+    need_columns(rows, ("received_at_ns", "n_bytes"), "a report needs")
     counted = rows.agg(F.count("*"), F.sum("n_bytes"), F.min("received_at_ns"), F.max("received_at_ns")).first()
     assert counted is not None
     number, bytes_, first, last = counted

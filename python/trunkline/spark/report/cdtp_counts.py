@@ -110,7 +110,7 @@ class Counts:
 
 def count(rows: DataFrame, total: Total, scope: Scope) -> Counts:
     """Counts what these rows of a capture hold."""
-    need_columns(rows, _NEEDED, "a report takes")
+    need_columns(rows, _NEEDED, "a report needs")
 
     clock = total.clock
     when = bucket("received_at_ns", clock).alias("bucket")
