@@ -154,5 +154,5 @@ def test_a_file_that_somebody_puts_beside_the_segments_is_passed_over(tmp_path, 
     assert reported(path).rows == rows
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("words")
-    with pytest.raises(CaptureError, match=r"is not a capture: it holds a\.txt"):
+    with pytest.raises(CaptureError, match=r"is not a capture: it contains a\.txt"):
         reported(tmp_path / "other")

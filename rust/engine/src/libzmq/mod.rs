@@ -394,11 +394,11 @@ impl Transport for LibzmqTransport {
                         old += 1;
                         continue;
                     }
-                    refused("the peer hung up during the handshake".to_owned())
+                    refused("the peer disconnected during the handshake".to_owned())
                 }
                 event::HANDSHAKE_FAILED_PROTOCOL => {
                     socket.refused += 1;
-                    refused("the peer does not speak ZMTP as we do".to_owned())
+                    refused("the peer does not follow ZMTP".to_owned())
                 }
                 event::HANDSHAKE_FAILED_AUTH => {
                     socket.refused += 1;

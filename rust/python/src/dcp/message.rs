@@ -44,7 +44,7 @@ fn message_type(slug: &str) -> PyResult<MessageType> {
     let found = MessageType::ALL.into_iter().find(|message_type| message_type.slug() == slug);
     found.ok_or_else(|| {
         let all: Vec<_> = MessageType::ALL.iter().map(|message_type| message_type.slug()).collect();
-        PyValueError::new_err(format!("{slug:?} is no type of message: {} are", all.join(", ")))
+        PyValueError::new_err(format!("unknown message type {slug:?} (choose from {})", all.join(", ")))
     })
 }
 
@@ -55,7 +55,7 @@ fn role(name: Option<&str>) -> PyResult<Option<Role>> {
         Some("worker") => Ok(Some(Role::Worker)),
         Some("client") => Ok(Some(Role::Client)),
         Some(other) => {
-            Err(PyValueError::new_err(format!("{other:?} is no role of DCP: broker, worker and client are")))
+            Err(PyValueError::new_err(format!("unknown DCP role {other:?} (choose broker, worker or client)")))
         }
     }
 }
@@ -74,24 +74,24 @@ impl Message {
         let message_type = message_type(r#type)?;
         let has_service = matches!(message_type, MessageType::Register | MessageType::Request);
         let has_body = matches!(message_type, MessageType::Request | MessageType::Reply);
-        let refused = |what: &str| LocalProtocolError::new_err(format!("a {type} {what}"));
+        let refused = |what: &str| LocalProtocolError::new_err(format!("a {type} message {what}"));
         if service.is_some() != has_service {
-            return Err(refused(if has_service { "names a service" } else { "names no service" }));
+            return Err(refused(if has_service { "needs a service" } else { "takes no service" }));
         }
         if !has_body && (client.is_some() || metadata.is_some() || data.is_some()) {
-            return Err(refused("has neither client nor metadata nor data"));
+            return Err(refused("takes neither client nor metadata nor data"));
         }
         let service = service.map(|service| frames::frame("service", service)).transpose()?.unwrap_or_default();
         let client = client.map(|client| frames::frame("client", client)).transpose()?;
         if client.as_ref().is_some_and(Bytes::is_empty) {
-            return Err(LocalProtocolError::new_err("a client's address is not empty"));
+            return Err(LocalProtocolError::new_err("a client's address must not be empty"));
         }
         let metadata = metadata.map_or_else(|| Ok(vec![]), self::metadata)?;
         let data = data.map_or_else(|| Ok(SmallVec::new()), |data| frames::one_or_more("data", data))?;
         let frames = match message_type {
             MessageType::Register => encode_register(service),
             MessageType::Request => encode_request(service, client, &metadata, &data),
-            MessageType::Reply => encode_reply(client.ok_or_else(|| refused("goes to a client"))?, &metadata, &data),
+            MessageType::Reply => encode_reply(client.ok_or_else(|| refused("needs a client"))?, &metadata, &data),
             MessageType::Ping | MessageType::Pong | MessageType::Reconnect => encode_header(message_type, Width::One),
         };
         let frames: SmallVec<_> = frames.into_iter().map(Frame::Native).collect();

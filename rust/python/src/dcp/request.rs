@@ -78,7 +78,7 @@ impl PyRequest {
             return Err(error);
         }
         if self.answered.swap(true, Ordering::SeqCst) {
-            return Err(LocalProtocolError::new_err("this request has been answered"));
+            return Err(LocalProtocolError::new_err("this request has already been answered"));
         }
         self.answers.ask(verb);
         Ok(())

@@ -58,11 +58,11 @@ impl Message {
     ) -> PyResult<Self> {
         let named = Verb::from_frame(verb.as_bytes()).ok_or_else(|| {
             let all: Vec<_> = Verb::ALL.iter().map(|verb| verb.name()).collect();
-            LocalProtocolError::new_err(format!("{verb:?} is no verb: {} are", all.join(", ")))
+            LocalProtocolError::new_err(format!("unknown verb {verb:?} (choose from {})", all.join(", ")))
         })?;
         let headers = headers.map_or_else(|| Ok(vec![]), self::headers)?;
         if headers.iter().any(|(key, _)| key.is_empty()) {
-            return Err(LocalProtocolError::new_err("a header has a key: an empty one ends the headers"));
+            return Err(LocalProtocolError::new_err("a header needs a key: an empty one ends the headers"));
         }
         let positional = positional.map(|parts| frames::frames("positional", parts)).transpose()?;
         let mut frames = encode_frames(named, headers, &positional.unwrap_or_default());
