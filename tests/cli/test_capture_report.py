@@ -74,7 +74,7 @@ def test_a_part_of_a_run_is_no_bad_run(run, in_batches, tmp_path, chosen):
     page = (tmp_path / "part.html").read_text()
     assert "Bad runs" not in page
     assert ("Missing" in page) == chosen.startswith("--since")
-    assert "cannot be told from" in page
+    assert "cannot be determined from" in page
 
 
 def test_a_report_that_cannot_be_made(run, recorded, tmp_path):

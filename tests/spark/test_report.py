@@ -81,7 +81,7 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
     assert report.bytes == sum(sender.bytes for sender in cdtp.senders) == capture.open(path).info().bytes
     lines = cdtp.table().splitlines()
     assert lines[0].split()[:4] == ["sender", "header", "messages", "bytes"]
-    assert lines[-1].startswith("(sender not known)")
+    assert lines[-1].startswith("(unknown sender)")
     assert lines[-1].endswith("1 bad_header, 1 missing_payload")
     assert cdtp.run_count == 3
     assert [(run.sender, run.ordinal, run.messages, run.missed, run.condition) for run in cdtp.runs] == [

@@ -62,7 +62,7 @@ class SenderReport:
         """The sender's name, or what it is if there is none, to read."""
         if self.others:
             return f"{self.others:,} more senders"
-        return "(sender not known)" if self.sender is None else readable(self.sender)
+        return "(unknown sender)" if self.sender is None else readable(self.sender)
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `CdtpSection.COLUMNS`."""
