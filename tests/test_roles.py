@@ -81,9 +81,9 @@ WRONG_ENDPOINTS = [
     ("tcp://nowhere", "has no port"),
     ("tcp://:5555", "has no host"),
     ("tcp://127.0.0.1:99999", "has the port '99999', not a number from 1 to 65535"),
-    ("tcp://127.0.0.1:80x", "has '80x' for a port"),
-    ("tcp://127.0.0.1:-1", "has '-1' for a port"),
-    ("tcp://127.0.0.1:", "has '' for a port"),
+    ("tcp://127.0.0.1:80x", "has the port '80x'"),
+    ("tcp://127.0.0.1:-1", "has the port '-1'"),
+    ("tcp://127.0.0.1:", "has the port ''"),
 ]
 
 

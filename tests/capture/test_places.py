@@ -104,7 +104,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_what_holds_something_else_is_not_written_to(elsewhere, writer):
-    with pytest.raises(CaptureError, match=r"is not a capture, it contains a\.txt: choose an empty"):
+    with pytest.raises(CaptureError, match=r"is not a capture: it contains a\.txt; choose an empty"):
         WRITERS[writer](elsewhere)
     assert sorted(path.name for path in elsewhere.iterdir()) == ["a.txt", "b.parquet"]
 

@@ -157,9 +157,9 @@ def test_it_holds_of_the_same_messages_in_every_mode(recorded, mode):
         ("type::string = 'DAT'", "^where: 1:1: type already has a type: leave out ::string$"),
         ("tags.ok < true", "^where: 1:1: booleans can only be compared with = and !=$"),
         ("sequence like 'a'", "^where: 1:1: LIKE takes text only$"),
-        ("received_at > 'noon'", "^where: 1:15: a time is written as"),
+        ("received_at > 'noon'", "^where: 1:15: write a time as"),
         ("sequence = 99999999999999999999", "^where: 1:12: this number has more than 64 bits$"),
-        ("not " * 3000 + "sequence = 1", "too much in one another"),
+        ("not " * 3000 + "sequence = 1", "nested too deeply"),
         ("__import__('os')", r"^where: 1:11: unexpected .*$"),
     ],
 )

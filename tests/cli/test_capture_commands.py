@@ -277,6 +277,6 @@ def test_what_is_not_a_capture_is_told_before_anything_begins(run, tmp_path, com
     (tmp_path / "other" / "a.txt").write_text("words")
     _, err = run(*command, returncode=1)
     (line,) = err.splitlines()
-    assert line.startswith("trunkline: error: other: is not a capture, it contains a.txt")
+    assert line.startswith("trunkline: error: other: is not a capture: it contains a.txt")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["a.txt"]
     assert not list(tmp_path.glob("out*"))

@@ -486,7 +486,7 @@ pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
     let names = names(directory).unwrap_or_default();
     match files::foreign(&names) {
         Some(name) if !files::hold_capture(&names) => {
-            let what = format!("is not a capture, it contains {name}: choose an empty or a new directory");
+            let what = format!("is not a capture: it contains {name}; choose an empty or a new directory");
             Err(CaptureError::new(CaptureErrorKind::Unwritable, directory, what))
         }
         _ => Ok(()),
