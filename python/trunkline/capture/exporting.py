@@ -67,10 +67,10 @@ def export(
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
     Arrow and Parquet keep all types. In CSV and JSON lines, bytes are text if they are printable UTF-8, else hexadecimal
-    digits after ``0x``; in CSV, lists and structs are JSON. In JSON, a float that is no number is ``"NaN"``, ``"Infinity"``
-    or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
-    ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits, of which CSV
-    knows those up to 32767. An HDF5 file is not a table: it holds a run of CDTP with its payloads, in the layout of
+    digits after ``0x``; in CSV, lists and structs are JSON. In JSON, a float that is not a number is ``"NaN"``,
+    ``"Infinity"`` or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
+    ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits; CSV
+    supports years up to 32767. An HDF5 file is not a table: it holds a run of CDTP with its payloads, in the layout of
     Constellation's H5DataWriter, and requires the extra ``hdf5``.
 
     Args:

@@ -43,9 +43,9 @@ _PEER = ("capture_id", "endpoint", "peer")
 
 @needs_extra
 def contents(decoded: DataFrame) -> DataFrame:
-    """The contents of MTL that passed a server, one row a content, with what its other side said of it.
+    """The MTL contents that passed through a server, one row per content, with the other side's response to each.
 
-    Those that came in are settled by the server, those that went out by the reader they went to. The columns are:
+    Incoming contents are settled by the server, outgoing ones by the reader they went to. The columns are:
 
     - `capture_id`, `endpoint`, `peer`: the data connection; `direction`: ``"in"`` of a writer, ``"out"`` to a reader;
     - `resource`, `sequence`, `body_bytes`;
