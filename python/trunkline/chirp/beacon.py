@@ -204,8 +204,8 @@ class Beacon(_Beaconing, BlockingRole):
 
     Iterate over it, or call `receive`. An offer is reported when it is new, however often it is repeated. A host that
     offers a service at another port, or from another address, has replaced it: that is reported as a "depart" of the
-    old endpoint and an "offer" of the new one, so ``endpoints.add`` and ``endpoints.discard`` suffice. Beyond 65 536
-    unread events, further ones are lost.
+    old endpoint and an "offer" of the new one, so ``endpoints.add`` and ``endpoints.discard`` suffice. Unread
+    events beyond 65 536 are lost.
 
     Offers end with the beacon: at `close`, and when the interpreter exits, as after Ctrl-C. SIGTERM kills a process at once
     unless it is handled: ``signal.signal(signal.SIGTERM, lambda *_: sys.exit())`` makes it a normal exit.

@@ -54,7 +54,7 @@ pub(crate) fn encode<'py>(
     Ok(PyBytes::new(py, &datagram.encode()))
 }
 
-/// What stands for a name: 32 hexadecimal digits.
+/// The hash of a name: 32 hexadecimal digits.
 #[pyfunction]
 pub(crate) fn hash_name(name: &str, lower_case: bool) -> String {
     if lower_case { Id::of_lower_case(name) } else { Id::of(name) }.to_string()

@@ -17,7 +17,7 @@ use trunkline_columns::{
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
 
-/// Why a good message has an empty cell, by slug.
+/// Why a valid message has an empty cell, by slug.
 #[pyfunction]
 pub(crate) fn column_kinds() -> Vec<&'static str> {
     ColumnKind::ALL.iter().map(|kind| kind.slug()).collect()

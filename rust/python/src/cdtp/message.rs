@@ -29,7 +29,7 @@ use crate::msgpack;
 /// Objects that Python makes of the tags of a message: an empty map is one byte there, and some ninety here.
 const MAX_OBJECTS: u64 = 1_000_000;
 
-/// One message of a sender.
+/// A message of a sender.
 #[pyclass(frozen, module = "trunkline.cdtp", name = "Message")]
 pub(crate) struct Message {
     /// Frame 0. A record of a CDTP2 message shares it with the other records.
@@ -337,7 +337,7 @@ impl Message {
         self.sequence
     }
 
-    /// Nanoseconds since 1970; None where the header has no timestamp (B, 2).
+    /// Nanoseconds since 1970; None if the header has no timestamp (B, 2).
     #[getter]
     fn timestamp_ns(&self) -> Option<i128> {
         self.timestamp.map(|time| i128::from(time.seconds()) * 1_000_000_000 + i128::from(time.nanoseconds()))
@@ -452,7 +452,7 @@ impl PyBatch {
         std::str::from_utf8(&self.frame[self.batch.sender.clone()]).unwrap_or_default()
     }
 
-    /// What all its records are for: "BOR", "DAT" or "EOR".
+    /// The type of all its records: "BOR", "DAT" or "EOR".
     #[getter]
     fn r#type(&self) -> &'static str {
         self.batch.message_type.slug()
@@ -479,7 +479,7 @@ impl PyBatch {
         }
     }
 
-    /// Where a message is, the first of those that are equal.
+    /// The position of a message, of the first one if several are equal.
     #[pyo3(signature = (value, start = 0, stop = isize::MAX))]
     fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: isize, stop: isize) -> PyResult<usize> {
         let length = self.batch.records.len();
@@ -492,7 +492,7 @@ impl PyBatch {
         Err(PyValueError::new_err("the message is not in the batch"))
     }
 
-    /// How many messages are equal to one.
+    /// The number of messages equal to this one.
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         let equal = (0..self.batch.records.len()).map(|at| self.is_at(py, at, value));
         equal.filter(|equal| !matches!(equal, Ok(false))).try_fold(0, |count, equal| equal.map(|_| count + 1))

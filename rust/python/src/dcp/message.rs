@@ -19,7 +19,7 @@ use super::metadata;
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames::{self, Frame};
 
-/// One message, of any of the six types.
+/// A message of any of the six types.
 #[pyclass(frozen, module = "trunkline.dcp", name = "Message")]
 pub(crate) struct Message {
     frames: SmallVec<[Frame; 3]>,
@@ -111,20 +111,20 @@ impl Message {
         self.layout.service().map(|at| self.frames[at].object(py))
     }
 
-    /// The client's address in a reply or request; None where there is none (DCP-20).
+    /// The client's address in a reply or request; None if it has none (DCP-20).
     #[getter]
     fn client<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.body()?.client.map(|at| self.frames[at].object(py))
     }
 
-    /// The parts that a reply copies of its request (DCP-22).
+    /// The parts that a reply copies from its request (DCP-22).
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let parts = self.body().map_or(&[][..], |body| &self.frames[body.metadata.clone()]);
         PyTuple::new(py, parts.iter().map(|frame| frame.object(py)))
     }
 
-    /// The parts of what is asked or answered, empty ones included (DCP-25).
+    /// The parts of the request or reply, empty ones included (DCP-25).
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let parts = self.body().map_or(&[][..], |body| &self.frames[body.data()]);
@@ -199,7 +199,7 @@ pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
     decode(frames, None, true)
 }
 
-/// What came back for a request.
+/// The reply to a request.
 #[pyclass(frozen, module = "trunkline.dcp", name = "Reply")]
 pub(crate) struct PyReply {
     metadata: Vec<Bytes>,
@@ -221,13 +221,13 @@ impl PyReply {
         Ok(Self { metadata, data: frames::one_or_more("data", data)?.into_vec() })
     }
 
-    /// The parts of the answer; none where the work failed.
+    /// The parts of the reply; none if the work failed.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         frames::tuple(py, self.data.iter())
     }
 
-    /// The parts of metadata that the request had (DCP-23).
+    /// The metadata parts of the request (DCP-23).
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         frames::tuple(py, self.metadata.iter())
