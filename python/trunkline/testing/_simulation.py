@@ -61,15 +61,16 @@ _GIVEN: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 class Simulation:
-    """Roles and bare sockets, the network between them, and the clock.
+    """Roles and raw sockets, the network between them, and the clock.
 
     Time stands still unless you advance it: by `advance`, `until`, or any role's method that waits. Processing takes no
     time: a handler answers at the moment it is called, unless its worker has ``work_s``.
 
-    The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of mc0 connectors to the
-    middleware at ``tcp://middleware:1``, of MTL clients to the server, of CDT all to a NATS, of CDTP senders to the receiver, unless they have endpoints of their own or find each
-    other in a group. A connection ends when either side crashes or ends, and what was on its way with it; it comes back by
-    itself when both are there again, and a broker then knows the peer by another address, as with ZeroMQ.
+    The network connects roles to the endpoints they name: in DCP all to the broker, in mc0 connectors to the middleware
+    at ``tcp://middleware:1``, in MTL clients to the server, in CDT all to a NATS server, and CDTP senders to the
+    receiver, unless they have endpoints of their own or find each other in a group. A connection breaks when either
+    side crashes or closes, and messages in transit are lost with it; it is restored when both are running again, and a
+    broker then knows the peer by another address, as with ZeroMQ.
 
     Args:
         seed: The seed of all random numbers; the same seed gives the same history.
