@@ -114,21 +114,21 @@ class Curve:
 
     @property
     def asks(self) -> Allow | None:
-        """Who is asked about each client, if anybody is."""
+        """The callable that decides about each client, if any."""
         return self._allow if callable(self._allow) else None
 
     @property
     def lets_in_some(self) -> bool:
-        """Whether it decides who comes in, and not everybody with a key does."""
+        """Whether access is limited, rather than open to everyone with a key."""
         return self._allow is not None
 
     @property
     def names(self) -> dict[bytes, str]:
-        """The names of those in the allow-list, by their keys in 32 bytes; empty where everybody is let in, or somebody is asked."""
+        """The names of the clients in the allow-list, by their keys in 32 bytes; empty if all are admitted, or a callable decides."""
         return self._allowed if isinstance(self._allowed, dict) else {}
 
     def admit(self, allowed: dict[bytes, str] | Allow | None) -> None:
-        """Lets in these from now on, in place of those of the allow-list so far."""
+        """Admits these clients from now on, in place of those of the previous allow-list."""
         with self._admitting:
             self._allowed = allowed
             if isinstance(allowed, dict):
@@ -143,7 +143,7 @@ class Curve:
                 guard.allow(self._allowed)
 
     def read(self) -> dict[bytes, str] | Allow | None:
-        """What the allow-list says now: names by keys, or who is asked, or None where everybody is let in."""
+        """The current allow-list: names by keys, or the callable that decides, or None if all are admitted."""
         if self._allow is None or callable(self._allow):
             return self._allow
         keys: Iterable[Key] = self._allow if isinstance(self._allow, list) else _files(Path(self._allow))
@@ -194,7 +194,7 @@ def _from_file(path: Path, *, secret: bool) -> bytes:
 
 
 def key_of(letters: bytes) -> bytes | None:
-    """The 32 bytes of a key in Z85; None of what is none."""
+    """The 32 bytes of a key in Z85; None if it is not a key."""
     try:
         return _decoded(letters) if len(letters) == _Z85_LETTERS else None
     except (KeyError, ValueError, struct.error):

@@ -202,11 +202,11 @@ class Driver:
 
         Args:
             now_ns: The time.
-            socket: The socket it came in on.
+            socket: The socket it arrived on.
             frames: The frames, without routing id.
             peer: The routing id (ROUTER) or address (UDP) of the sender.
             user_id: What authentication found the sender to be.
-            host: The host the sender is on, where you know: libzmq has it in a frame's ``Peer-Address``.
+            host: The host of the sender, if known: libzmq has it in a frame's ``Peer-Address``.
         """
         return Verdict(*self._native.handle_message(now_ns, socket, frames, peer=peer, user_id=user_id, host=host))
 

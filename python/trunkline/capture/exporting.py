@@ -41,10 +41,10 @@ _CYCLE = timedelta(days=146_097)
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """What a file of this name is to hold.
+    """The format for a file of this name.
 
     Raises:
-        LocalProtocolError: The name does not say.
+        LocalProtocolError: The format is unknown.
     """
     suffix = Path(path).suffix.lower()
     found = _SUFFIXES.get(suffix)

@@ -25,10 +25,10 @@ def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> lis
 
     Args:
         path: The file.
-        names: The names of the clients that are let in, by their keys in 32 bytes; empty where everybody is.
+        names: The names of the admitted clients, by their keys in 32 bytes; empty if all are admitted.
 
     Raises:
-        LocalProtocolError: It is none; says which line.
+        LocalProtocolError: It is invalid; the message names the line.
         OSError: It cannot be read.
     """
     text = Path(path).read_bytes()

@@ -169,7 +169,7 @@ class Target(Member, _target.Offering):
         return self._world.take(self._events, self._native, timeout_s, "no event came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.cdt.Target.close`; moves the clock until it has ended."""
+        """See `trunkline.cdt.Target.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
 
@@ -315,7 +315,7 @@ class Source(Member, _source.Pulling):
         return self._world.take(self._events, self._native, timeout_s, "no event came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.cdt.Source.close`; moves the clock until it has ended."""
+        """See `trunkline.cdt.Source.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
         self._asked.lose()

@@ -41,7 +41,7 @@ class Broker(Member, _broker.Brokering):
         _broker.tell(self._notices, kind, *details)
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.dcp.Broker.close`; moves the clock until it has ended."""
+        """See `trunkline.dcp.Broker.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
 
@@ -116,7 +116,7 @@ class Worker(Member, _worker.Working):
         return self._world.take(self._requests, self._native, timeout_s, "no request came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.dcp.Worker.close`; moves the clock until it has ended."""
+        """See `trunkline.dcp.Worker.close`; advances the clock until it is closed."""
         self.stop(drain_s=drain_s)
         self._world.until(self._is_over)
         self._calls.lose()
@@ -180,7 +180,7 @@ class Client(Member, _client.Asking):
         return self._calls.put("request", timeout_s, **asked)
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.dcp.Client.close`; moves the clock until it has ended."""
+        """See `trunkline.dcp.Client.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
         # What it had to say of its end is told by now.

@@ -43,7 +43,7 @@ class Middleware(Member, _middleware.Passing):
         self._native.ask("enforce", policy=self._entries())
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.mc0.Middleware.close`; moves the clock until it has ended."""
+        """See `trunkline.mc0.Middleware.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
 
@@ -122,7 +122,7 @@ class Connector(Member, _connector.Connecting):
         return self._world.take(self._messages, self._native, timeout_s, "no message came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.mc0.Connector.close`; moves the clock until it has ended."""
+        """See `trunkline.mc0.Connector.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
         self._calls.lose()

@@ -85,7 +85,7 @@ class QueueServer(Member, _server.Serving):
         self._native = engine
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.mtl.Server.close`; moves the clock until it has ended."""
+        """See `trunkline.mtl.Server.close`; advances the clock until it is closed."""
         self._role.close(drain_s)
         self._role.join()
 
