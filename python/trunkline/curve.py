@@ -124,7 +124,7 @@ class Curve:
 
     @property
     def names(self) -> dict[bytes, str]:
-        """The names of the clients in the allow-list, by their keys in 32 bytes; empty if all are admitted, or a callable decides."""
+        """The names of the clients in the allow-list, by key in 32 bytes; empty without a list."""
         return self._allowed if isinstance(self._allowed, dict) else {}
 
     def admit(self, allowed: dict[bytes, str] | Allow | None) -> None:
