@@ -159,7 +159,7 @@ class DialingSockets:
         Transport | None,
         typer.Option(
             "--transport",
-            help="The ZeroMQ implementation; zeromq has no encryption and does not reconnect. [default: libzmq, if installed]",
+            help="The ZeroMQ implementation; zeromq has no encryption and does not reconnect. [default: libzmq, if available]",
         ),
     ] = None
 
