@@ -32,8 +32,8 @@ ROLES = {
 NUMBER = "takes a whole number"
 SECONDS = "takes a number of seconds"
 FLAG = "takes True or False, not"
-BELOW = "is at least"
-PAST = "is a number of seconds from 0 on, not"
+BELOW = "must be at least"
+PAST = "must be a number of seconds, 0 or more, not"
 PATH = "takes a path, as a str or pathlib.Path, not"
 FUNCTION = "takes a function or None, not"
 TEXT = "takes a str"
@@ -43,14 +43,14 @@ SHARED = [
     ("queue_messages", "many", NUMBER),
     ("queue_messages", None, NUMBER),
     ("queue_messages", 1.5, NUMBER),
-    ("queue_messages", 0, "is at least 1, not 0"),
-    ("queue_bytes", -1, "is at least 1, not -1"),
+    ("queue_messages", 0, "must be at least 1, not 0"),
+    ("queue_bytes", -1, "must be at least 1, not -1"),
     ("queue_bytes", "1 MiB", NUMBER),
-    ("queue_bytes", 1 << 70, "is less than 2**63"),
-    ("outbox_bytes", 0, "is at least 1"),
-    ("max_message_bytes", -1, "is at least 0"),
+    ("queue_bytes", 1 << 70, "must be less than 2**63"),
+    ("outbox_bytes", 0, "must be at least 1"),
+    ("max_message_bytes", -1, "must be at least 0"),
     ("max_message_bytes", None, NUMBER),
-    ("max_message_bytes", 1 << 63, "is less than 2**63"),
+    ("max_message_bytes", 1 << 63, "must be less than 2**63"),
     ("raise_file_limit", "no", FLAG),
     ("capture_private", "yes", FLAG),
     ("options", [1], "takes a mapping of socket options"),
@@ -67,43 +67,43 @@ ENDPOINTS = [
     ("127.0.0.1:9", "does not name its transport"),
 ]
 CAPTURE = [
-    ("segment_bytes", 0, "is at least 1"),
+    ("segment_bytes", 0, "must be at least 1"),
     ("segment_bytes", "1 MiB", NUMBER),
     ("segment_s", "60", SECONDS),
     ("segment_s", -1, PAST),
     ("keep_bytes", -1, BELOW),
     ("keep_days", "1", "takes a number of days"),
-    ("keep_days", -1, "is a number of days from 0 on"),
+    ("keep_days", -1, "must be a number of days, 0 or more"),
     ("warn_free_bytes", 0.5, NUMBER),
     ("critical_free_bytes", -1, BELOW),
 ]
 ROLE_CAPTURE = [
     ("capture", 5, PATH),
     ("capture", b"capture", PATH),
-    ("capture_overflow", "drop", "is 'count' or 'block', not 'drop'"),
-    ("capture_overflow", None, "is 'count' or 'block', not None"),
+    ("capture_overflow", "drop", "must be 'count' or 'block', not 'drop'"),
+    ("capture_overflow", None, "must be 'count' or 'block', not None"),
     *CAPTURE,
 ]
 CHIRP = [
     ("group", b"lab", "takes a str, not bytes: decode it"),
-    ("chirp", "unicast", "is 'multicast' or 'broadcast', not 'unicast'"),
-    ("chirp_port", -1, "is at least 0"),
-    ("chirp_port", 65536, "is at most 65535, not 65536"),
+    ("chirp", "unicast", "must be 'multicast' or 'broadcast', not 'unicast'"),
+    ("chirp_port", -1, "must be at least 0"),
+    ("chirp_port", 65536, "must be at most 65535, not 65536"),
     ("chirp_port", "7123", NUMBER),
 ]
 HEARTBEAT = [
     ("heartbeat_interval_s", "2.5", SECONDS),
     ("heartbeat_interval_s", -1, PAST),
     ("heartbeat_interval_s", float("nan"), PAST),
-    ("heartbeat_interval_s", 1e-6, "is 0.001 or more"),
+    ("heartbeat_interval_s", 1e-6, "must be at least 0.001"),
     ("liveness", 0, BELOW),
     ("liveness", None, NUMBER),
     ("liveness", 1 << 40, "liveness"),
 ]
 RECEIVING = [
-    ("accept", "C", "is 'S', 'A', 'B' or '2', not 'C'"),
-    ("accept", ("S", 2), "is 'S', 'A', 'B' or '2', not 2"),
-    ("accept", 2, "is 'S', 'A', 'B' or '2', not 2"),
+    ("accept", "C", "must be 'S', 'A', 'B' or '2', not 'C'"),
+    ("accept", ("S", 2), "must be 'S', 'A', 'B' or '2', not 2"),
+    ("accept", 2, "must be 'S', 'A', 'B' or '2', not 2"),
     ("strict", "yes", FLAG),
     ("on_drop", "print", FUNCTION),
     ("limit", -1, BELOW),
@@ -118,9 +118,9 @@ OWN = {
     "Sender": [
         ("name", b"Det", "takes a str, not bytes: decode it"),
         ("name", None, TEXT),
-        ("header", "C", "is 'S', 'A', 'B' or '2', not 'C'"),
-        ("header", 2, "is 'S', 'A', 'B' or '2', not 2"),
-        ("overflow", "drop", "is 'block' or 'raise', not 'drop'"),
+        ("header", "C", "must be 'S', 'A', 'B' or '2', not 'C'"),
+        ("header", 2, "must be 'S', 'A', 'B' or '2', not 2"),
+        ("overflow", "drop", "must be 'block' or 'raise', not 'drop'"),
         ("linger_s", "5", SECONDS),
         ("linger_s", None, SECONDS),
         ("linger_s", -1, PAST),
@@ -139,12 +139,12 @@ OWN = {
         ("group", None, "takes a str, not NoneType"),
         ("name", b"Det", "takes a str, not bytes: decode it"),
         ("name", 5, "takes a str or None, not int"),
-        ("chirp", None, "is 'multicast' or 'broadcast', not None"),
+        ("chirp", None, "must be 'multicast' or 'broadcast', not None"),
         ("lower_case", "no", FLAG),
         ("names", [1], "takes a str, or a sequence of them, not int"),
         ("on_drop", 1, FUNCTION),
         ("port", -1, BELOW),
-        ("port", 1 << 16, "is at most 65535"),
+        ("port", 1 << 16, "must be at most 65535"),
         ("port", None, NUMBER),
     ],
     "Broker": [
@@ -153,20 +153,20 @@ OWN = {
         ("max_queue_bytes", "1", NUMBER),
         ("queue_ttl_s", None, SECONDS),
         ("queue_ttl_s", -1, PAST),
-        ("overflow", "block", "is 'reject-newest' or 'drop-oldest', not 'block'"),
+        ("overflow", "block", "must be 'reject-newest' or 'drop-oldest', not 'block'"),
         ("requeue", None, FLAG),
         ("busy_ping_grants", 1, FLAG),
-        ("client_address", "none", "is 'any' or 'workers-only', not 'none'"),
+        ("client_address", "none", "must be 'any' or 'workers-only', not 'none'"),
         ("compat_dagbox", "yes", FLAG),
         ("allowed_services", b"echo", "takes a sequence, not bytes: put it in a list"),
-        ("allowed_services", ["echo"], "takes bytes, not str: encode it, as 'echo'.encode()"),
+        ("allowed_services", ["echo"], "takes bytes, not str: encode it, e.g. 'echo'.encode()"),
         ("allowed_services", 5, "takes a sequence, not int"),
         ("on_drop", 1, FUNCTION),
         *HEARTBEAT,
         *ROLE_CAPTURE,
     ],
     "Worker": [
-        ("service", "echo", "takes bytes, not str: encode it, as 'echo'.encode()"),
+        ("service", "echo", "takes bytes, not str: encode it, e.g. 'echo'.encode()"),
         ("service", None, "takes bytes, not NoneType"),
         ("service", [b"echo"], "takes bytes, not list"),
         ("concurrency", 0, BELOW),
@@ -176,14 +176,14 @@ OWN = {
         *ROLE_CAPTURE,
     ],
     "Client": [
-        ("overflow", "drop", "is 'block' or 'raise', not 'drop'"),
+        ("overflow", "drop", "must be 'block' or 'raise', not 'drop'"),
         ("on_drop", 1, FUNCTION),
         *HEARTBEAT,
         *ROLE_CAPTURE,
     ],
     "Middleware": [
         ("policy", 7, "takes a path"),
-        ("overflow", "block", "is 'drop-newest', 'drop-oldest' or 'disconnect', not 'block'"),
+        ("overflow", "block", "must be 'drop-newest', 'drop-oldest' or 'disconnect', not 'block'"),
         ("client_queue_messages", 0, BELOW),
         ("client_queue_messages", None, NUMBER),
         ("client_queue_bytes", 0, BELOW),
@@ -220,7 +220,7 @@ OWN = {
         ("ttl_ms", 0.5, "takes a whole number or None"),
         ("ttl_ms", -1, BELOW),
         ("leading_delimiter", "no", FLAG),
-        ("overflow", "drop", "is 'block' or 'raise', not 'drop'"),
+        ("overflow", "drop", "must be 'block' or 'raise', not 'drop'"),
         ("on_error", 1, FUNCTION),
         ("on_drop", 1, FUNCTION),
         *ROLE_CAPTURE,
@@ -278,15 +278,15 @@ CALLS = {
     "send a moment": (
         lambda at: at.sender.send(b"", tags={"t": dt.datetime.now(dt.UTC)}),
         "tags",
-        "MessagePack has no datetime: give trunkline.msgpack.Timestamp(seconds, nanoseconds)",
+        "MessagePack has no datetime: use trunkline.msgpack.Timestamp(seconds, nanoseconds)",
     ),
     "send a set": (
         lambda at: at.sender.send(b"", tags={"t": {1}}),
         "tags",
-        "MessagePack has no set: it has None, bool",
+        "MessagePack has no set: use None, bool",
     ),
-    "send a huge number": (lambda at: at.sender.send(b"", tags={"t": 1 << 64}), "tags", "integers of 64 bits"),
-    "send tags by number": (lambda at: at.sender.send(b"", tags={1: 1}), "tags", "takes strings for keys, not 1"),
+    "send a huge number": (lambda at: at.sender.send(b"", tags={"t": 1 << 64}), "tags", "integers have 64 bits"),
+    "send tags by number": (lambda at: at.sender.send(b"", tags={1: 1}), "tags", "takes strings as keys, not 1"),
     "send listed tags": (
         lambda at: at.sender.send(b"", tags=["t"]),
         "tags",
@@ -298,14 +298,18 @@ CALLS = {
         "takes nanoseconds since 1970",
     ),
     "send at text": (lambda at: at.sender.send(b"", timestamp_ns="now"), "timestamp_ns", "not str"),
-    "send at no time": (lambda at: at.sender.send(b"", timestamp_ns=1 << 120), "timestamp_ns", "beyond a MessagePack"),
+    "send at no time": (
+        lambda at: at.sender.send(b"", timestamp_ns=1 << 120),
+        "timestamp_ns",
+        "out of range for a MessagePack",
+    ),
     "send within text": (lambda at: at.sender.send(b"", timeout_s="1"), "timeout_s", "str"),
     "send frames": (
         lambda at: at.sender.send_frames(b"x"),
         "frames",
         "takes a sequence of bytes, not bytes: put it in a list",
     ),
-    "configure": (lambda at: at.runs.begin_run({1: 1}), "config", "takes strings for keys"),
+    "configure": (lambda at: at.runs.begin_run({1: 1}), "config", "takes strings as keys"),
     "configure by text": (lambda at: at.runs.begin_run("x"), "config", "takes a mapping of names to values, not str"),
     "request of text": (lambda at: at.client.request("echo", b""), "service", f"{FRAME} str: encode it"),
     "request text": (lambda at: at.client.request(b"echo", "x"), "data", f"{FRAME} str: encode it"),
@@ -320,11 +324,11 @@ CALLS = {
     "put text": (lambda at: at.connector.put("runs", "x"), "body", f"{FRAME} str: encode it"),
     "put to a number": (lambda at: at.connector.put(1, b"x"), "topic", "takes a str or bytes, not int"),
     "put a header": (lambda at: at.connector.put("", b"", headers="X-A"), "headers", "takes a mapping, or a sequence"),
-    "put a lone key": (lambda at: at.connector.put("", b"", headers=["X-A"]), "headers", "pairs of a key and a value"),
+    "put a lone key": (lambda at: at.connector.put("", b"", headers=["X-A"]), "headers", "pairs"),
     "put a reserved header": (
         lambda at: at.connector.submit("", b"", headers={"TTL": "1"}),
         "headers",
-        'begin with X-, and "TTL" does not',
+        'header "TTL" is reserved: your own headers must begin with X-',
     ),
     "put a number beside": (
         lambda at: at.connector.put("", b"", headers={"X-A": 1}),
@@ -335,7 +339,7 @@ CALLS = {
     "subscribe never": (lambda at: at.connector.subscribe("a", timeout_s=-1), "timeout_s", PAST),
     "ping within text": (lambda at: at.connector.ping(timeout_s="1"), "timeout_s", "str"),
     "offer text": (lambda at: at.beacon.offer("data", 1), "service", "takes a trunkline.chirp.Service, not str"),
-    "offer a port": (lambda at: at.beacon.offer(chirp.Service.DATA, 65536), "port", "is at most 65535"),
+    "offer a port": (lambda at: at.beacon.offer(chirp.Service.DATA, 65536), "port", "must be at most 65535"),
     "ask for text": (lambda at: at.beacon.request("data"), "service", "takes a trunkline.chirp.Service, not str"),
     "decode text": (lambda _: cdtp.decode("x"), "frames", "takes a sequence of bytes, not str: put it in a list"),
     "decode texts": (lambda _: cdtp.decode(["x"]), "frames", f"{FRAME} str: encode it"),
@@ -346,7 +350,7 @@ CALLS = {
     "decode mc0 text": (lambda _: mc0.decode("x"), "frames", "takes a sequence of bytes, not str: put it in a list"),
     "encode mc0 text": (lambda _: mc0.encode("x"), "message", "str"),
     "build mc0 of text": (lambda _: mc0.Message("SUB", (), ["a"]), "positional", f"{FRAME} str: encode it"),
-    "build no mc0": (lambda _: mc0.Message("ASK"), "ASK", "is no verb: CONNECT, "),
+    "build no mc0": (lambda _: mc0.Message("ASK"), "ASK", "unknown verb"),
     "decode chirp text": (lambda _: chirp.decode("x"), "frames", f"{FRAME} str: encode it"),
     "encode text": (lambda _: cdtp.encode("x"), "message", "takes a Message or a Batch, not str"),
     "encode dcp text": (lambda _: dcp.encode("x"), "message", "str"),
@@ -368,7 +372,7 @@ CALLS = {
     "columns of what": (lambda _: columns.Decoder("xyz"), "protocol", "xyz"),
     "columns how": (lambda _: columns.Decoder("cdtp", mode="LOOSE"), "mode", "LOOSE"),
     "columns of text": (lambda _: columns.Decoder("cdtp", tags="text"), "tags", "text"),
-    "columns of types": (lambda _: columns.Decoder("cdtp", tags={"run": "int"}), "tags", '"int" is no type'),
+    "columns of types": (lambda _: columns.Decoder("cdtp", tags={"run": "int"}), "tags", 'unknown type "int"'),
     "columns unknown": (lambda _: columns.Decoder("cdtp", colour=1), "colour", ""),
     "spark none": (lambda _: spark.decode(None, "cdtp"), "df", "takes a Spark DataFrame, not NoneType"),
     "spark what": (lambda _: spark.decode(None, "xyz"), "protocol", "xyz"),
@@ -429,10 +433,10 @@ def test_what_bytes_alone_do_not_say_is_no_frame(buffer):
 
 
 def test_arguments_that_contradict_each_other_are_both_named(open_socket, context, tmp_path):
-    with pytest.raises(LocalProtocolError, match="socket= brings its own context: leave out context="):
+    with pytest.raises(LocalProtocolError, match="socket= has its own context: leave out context="):
         cdtp.Receiver(socket=open_socket(zmq.PULL), context=context)
     with pytest.raises(LocalProtocolError, match="a recorder waits for its disk: leave out capture_overflow="):
         cdtp.Recorder(tmp_path / "capture", bind=WHERE, capture_overflow="count")
     (tmp_path / "certificate").write_text("# its public-key was left out\n")
-    with pytest.raises(LocalProtocolError, match="certificate is no certificate"):
+    with pytest.raises(LocalProtocolError, match="certificate is not a certificate"):
         trunkline.Curve(tmp_path / "certificate")

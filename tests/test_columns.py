@@ -79,7 +79,7 @@ def test_tags_travel():
 def test_what_there_is_none_of_is_refused():
     with pytest.raises(LocalProtocolError, match="'cdtp', 'dcp', 'mc0', 'mtl', 'cdt'"):
         columns.Decoder("foo")
-    with pytest.raises(LocalProtocolError, match="compat_dagbox says nothing of CDTP messages"):
+    with pytest.raises(LocalProtocolError, match="compat_dagbox does not apply to CDTP messages"):
         columns.Decoder("cdtp", compat_dagbox=True)
     with pytest.raises(TypeError, match="'tag'"):
         columns.Decoder("cdtp", tag=None)

@@ -60,7 +60,7 @@ def test_the_endpoint_of_a_socket_is_that_of_its_role(open_socket):
 def test_a_queue_without_room_is_refused(role, bound, tmp_path):
     where = "bind" if role in ("Broker", "Middleware") else "connect"
     for size in (0, -1):
-        with pytest.raises(LocalProtocolError, match=f"{bound} is at least 1"):
+        with pytest.raises(LocalProtocolError, match=f"{bound} must be at least 1"):
             ROLES[role](tmp_path, **{where: "tcp://127.0.0.1:9", bound: size})
 
 
@@ -80,10 +80,10 @@ WRONG_ENDPOINTS = [
     ("nowhere", "does not name its transport"),
     ("tcp://nowhere", "has no port"),
     ("tcp://:5555", "has no host"),
-    ("tcp://127.0.0.1:99999", "has '99999' for a port, not a number from 1 to 65535"),
-    ("tcp://127.0.0.1:80x", "has '80x' for a port"),
-    ("tcp://127.0.0.1:-1", "has '-1' for a port"),
-    ("tcp://127.0.0.1:", "has '' for a port"),
+    ("tcp://127.0.0.1:99999", "has the port '99999', not a number from 1 to 65535"),
+    ("tcp://127.0.0.1:80x", "has the port '80x'"),
+    ("tcp://127.0.0.1:-1", "has the port '-1'"),
+    ("tcp://127.0.0.1:", "has the port ''"),
 ]
 
 

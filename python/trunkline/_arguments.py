@@ -43,7 +43,7 @@ def refuse(name: str, takes: str, value: object, advice: str = "") -> NoReturn:
 def need_bytes(name: str, value: object) -> None:
     """Refuses what is no bytes-like object."""
     if isinstance(value, str):
-        refuse(name, "bytes", value, f": encode it, as {value[:40]!r}.encode()")
+        refuse(name, "bytes", value, f": encode it, e.g. {value[:40]!r}.encode()")
     with suppress(TypeError):
         memoryview(value)  # type: ignore[arg-type]
         return
@@ -82,10 +82,10 @@ def need_number(
         refuse(name, "a whole number or None" if may_be_none else "a whole number", value)
     number = operator.index(value)
     if number < least:
-        message = f"{name} is at least {least}, not {number}"
+        message = f"{name} must be at least {least}, not {number}"
         raise error(message)
     if number > most:
-        message = f"{name} is {'less than 2**63' if most == 2**63 - 1 else f'at most {most}'}, not {number}"
+        message = f"{name} must be {'less than 2**63' if most == 2**63 - 1 else f'at most {most}'}, not {number}"
         raise error(message)
 
 
@@ -98,7 +98,7 @@ def need_seconds(name: str, value: object, *, may_be_none: bool = False, unit: s
         refuse(name, f"{takes} or None" if may_be_none else takes, value)
     seconds = float(value)
     if not math.isfinite(seconds) or seconds < 0:
-        message = f"{name} is a number of {unit} from 0 on, not {value!r}"
+        message = f"{name} must be a number of {unit}, 0 or more, not {value!r}"
         raise ValueError(message)
 
 
@@ -109,7 +109,7 @@ def need_heartbeat(interval_s: object, liveness: object) -> None:
     longest = _LONGEST_HEARTBEAT_S / operator.index(liveness)  # type: ignore[arg-type]
     if not _SHORTEST_HEARTBEAT_S <= float(interval_s) <= longest:  # type: ignore[arg-type]
         message = (
-            f"heartbeat_interval_s is {_SHORTEST_HEARTBEAT_S} or more, and liveness times that at most "
+            f"heartbeat_interval_s must be at least {_SHORTEST_HEARTBEAT_S}, and liveness times that at most "
             f"{_LONGEST_HEARTBEAT_S:.0f}, not {liveness} times {interval_s}"
         )
         raise ValueError(message)
@@ -119,7 +119,7 @@ def need_port(name: str, value: object, *, least: int = 0, error: type[Exception
     """Refuses what is no port; 0 stands for any that is free, where there is such a choice."""
     need_number(name, value, least=least, error=error)
     if operator.index(value) > _LAST_PORT:  # type: ignore[arg-type]
-        message = f"{name} is at most {_LAST_PORT}, not {value!r}"
+        message = f"{name} must be at most {_LAST_PORT}, not {value!r}"
         raise error(message)
 
 
@@ -127,7 +127,7 @@ def need_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Refuses what is none of these words."""
     if not isinstance(value, str) or value not in choices:
         *most, last = map(repr, choices)
-        message = f"{name} is {', '.join(most)} or {last}, not {value!r}"
+        message = f"{name} must be {', '.join(most)} or {last}, not {value!r}"
         raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 

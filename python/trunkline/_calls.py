@@ -76,7 +76,7 @@ class Future(concurrent.futures.Future[Reply], Generic[Reply]):
 
     def _check_thread(self) -> None:
         if self._calls.is_mine and not self.done():
-            message = "this thread completes the futures of its client and cannot wait for one: wait elsewhere"
+            message = "this thread completes the futures of its client and cannot wait for one: wait in another thread"
             raise LocalProtocolError(message)
 
 
@@ -198,7 +198,7 @@ class AsyncCalls(Generic[Reply]):
             loop.add_reader(self._native.outcomes_fileno(), self._complete_all)
             self._complete_all()
         elif self._loop is not loop:
-            message = "this client is bound to another loop"
+            message = "this client is bound to another event loop"
             raise LocalProtocolError(message)
         return loop
 

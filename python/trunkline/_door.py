@@ -43,7 +43,7 @@ class Door:
         for token, key, address in self._guard.read():
             if token is None:
                 who = f"{address} with the key {key}" if key else f"{address} without a key"
-                self._notices.log(logging.WARNING, "refused", f"{who} is not let in")
+                self._notices.log(logging.WARNING, "refused", f"refused a connection from {who}")
             else:
                 self._pool.run(functools.partial(self._ask, token, key, address))
 

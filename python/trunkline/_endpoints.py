@@ -37,7 +37,7 @@ def what_is_wrong(side: Side, endpoint: str) -> str | None:
     """Why this is no endpoint to listen on, or to dial; None if it may be one.
 
     >>> what_is_wrong("connect", "tcp://127.0.0.1:99999")
-    "has '99999' for a port, not a number from 1 to 65535"
+    "has the port '99999', not a number from 1 to 65535"
     """
     transport, separator, address = endpoint.partition("://")
     if not separator or not transport:
@@ -53,4 +53,4 @@ def what_is_wrong(side: Side, endpoint: str) -> str | None:
     if is_port or (side != "connect" and port in ("*", "0")):
         return None
     free = ", or * for a free one" if side != "connect" else ""
-    return f"has {port!r} for a port, not a number from 1 to {_LAST_PORT}{free}"
+    return f"has the port {port!r}, not a number from 1 to {_LAST_PORT}{free}"

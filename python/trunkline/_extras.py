@@ -38,9 +38,9 @@ def how_to_install(extra: str) -> str:
     """What to type for an extra. No index has a release, so pip needs a checkout or a wheel.
 
     >>> how_to_install("spark")
-    "trunkline[spark] has it: pip install '.[spark]' in a checkout, or 'PATH/TO/WHEEL[spark]'"
+    "install trunkline[spark]: pip install '.[spark]' in a checkout, or 'PATH/TO/WHEEL[spark]'"
     """
-    return f"trunkline[{extra}] has it: pip install '.[{extra}]' in a checkout, or 'PATH/TO/WHEEL[{extra}]'"
+    return f"install trunkline[{extra}]: pip install '.[{extra}]' in a checkout, or 'PATH/TO/WHEEL[{extra}]'"
 
 
 def needs(extra: str, *packages: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -55,7 +55,7 @@ def needs(extra: str, *packages: str) -> Callable[[Callable[_P, _R]], Callable[_
                 package = (error.name or "").partition(".")[0]
                 if package not in packages:
                     raise
-                message = f"this takes {package}: {how_to_install(extra)}"
+                message = f"this requires {package}: {how_to_install(extra)}"
                 raise LocalProtocolError(message) from error
 
         return checked

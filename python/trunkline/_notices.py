@@ -197,7 +197,7 @@ class _Watch:
             # The role is over; why is for its user to be told.
             pass
         except survivable() as error:
-            log(logging.getLogger("trunkline"), logging.ERROR, "a notice could not be told", error)
+            log(logging.getLogger("trunkline"), logging.ERROR, "a notice could not be delivered", error)
         finally:
             if is_alone:
                 self._telling.release()

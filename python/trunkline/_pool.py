@@ -45,7 +45,7 @@ class Pool:
             try:
                 work()
             except survivable() as error:
-                text = f"{threading.current_thread().name} was asked for something that raised"
+                text = f"a call in {threading.current_thread().name} raised"
                 _notices.log(logging.getLogger("trunkline"), logging.ERROR, text, error)
             # Not kept while waiting: a request that nobody answered is to be collected.
             del work

@@ -121,12 +121,12 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         message = "a role that finds its peers in a group takes no bind=, connect= or socket="
         raise LocalProtocolError(message)
     if socket is None and not bind and not connect and not finds:
-        message = "a role needs an endpoint to bind or to connect, or a socket"
+        message = "a role needs an endpoint to bind or connect to, or a socket"
         raise LocalProtocolError(message)
     if curve is not None and chosen["max_message_bytes"] < _CURVE_HANDSHAKE_BYTES:
         message = (
-            f"max_message_bytes is at least {_CURVE_HANDSHAKE_BYTES} beside curve=, not {chosen['max_message_bytes']}: "
-            "the handshake has messages of that size, and no connection would be made"
+            f"max_message_bytes must be at least {_CURVE_HANDSHAKE_BYTES} with curve=, not {chosen['max_message_bytes']}: "
+            "messages of the handshake are that large, and no connection could be made"
         )
         raise LocalProtocolError(message)
     if chosen["transport"] == "zeromq":
@@ -136,10 +136,10 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
     keep_alive: list[object] = []
     if socket is not None:
         if context is not None:
-            message = "socket= brings its own context: leave out context="
+            message = "socket= has its own context: leave out context="
             raise LocalProtocolError(message)
         if curve is not None:
-            message = "socket= brings its own security: leave out curve="
+            message = "socket= has its own security: leave out curve="
             raise LocalProtocolError(message)
         context = socket.context
         keep_alive.append(socket)
@@ -174,7 +174,7 @@ def _need_right(chosen: RoleOptions) -> None:
 
     options = chosen["options"]
     if not isinstance(options, Mapping):
-        refuse("options", "a mapping of socket options to values, as {zmq.TCP_KEEPALIVE: 1}", options)
+        refuse("options", "a mapping of socket options to values, e.g. {zmq.TCP_KEEPALIVE: 1}", options)
     for number, value in options.items():
         need_number("options", number)
         if not isinstance(value, bytes | str):
@@ -228,11 +228,11 @@ def _refuse_beside_zeromq(chosen: RoleOptions, given: list[str]) -> None:
     beside = [name for name in ("curve", "socket", "context", "max_connections") if chosen[name] is not None]
     beside += ["options"] if chosen["options"] else []
     if beside:
-        message = f"transport='zeromq' knows no {beside[0]}=: leave it out, or take transport='libzmq'"
+        message = f"transport='zeromq' does not support {beside[0]}=: leave it out, or use transport='libzmq'"
         raise LocalProtocolError(message)
     for endpoint in given:
         if endpoint.startswith("inproc:"):
-            message = f"transport='zeromq' knows no {endpoint}: take tcp:// or ipc://, or transport='libzmq'"
+            message = f"transport='zeromq' does not support {endpoint}: use tcp:// or ipc://, or transport='libzmq'"
             raise LocalProtocolError(message)
 
 
@@ -329,7 +329,7 @@ class Role:
             warnings.warn(f"unclosed {type(self).__name__}", ResourceWarning, source=self, stacklevel=1)
 
     def __reduce__(self) -> NoReturn:
-        message = f"{type(self).__name__} runs here: it can be neither copied nor pickled"
+        message = f"{type(self).__name__} cannot be copied or pickled"
         raise TypeError(message)
 
     def __repr__(self) -> str:
@@ -488,7 +488,7 @@ class AsyncStream(AsyncRole, Generic[Received]):
 
 
 def _still_runs(role: Role, timeout_s: float | None) -> TimeoutError:
-    return TimeoutError(f"{role!r} still runs after {timeout_s} s")
+    return TimeoutError(f"{role!r} is still running after {timeout_s} s")
 
 
 class BlockingService(BlockingRole):

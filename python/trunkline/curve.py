@@ -67,7 +67,7 @@ class Curve:
         import zmq
 
         if server_key is None and secret is None:
-            message = "a CURVE server needs its secret key, a client the server's"
+            message = "a CURVE server needs its secret key, a client needs the public key of the server"
             raise LocalProtocolError(message)
         if server_key is not None and allow is not None:
             message = "an allow-list is for servers: leave out allow= or server_key="
@@ -96,7 +96,7 @@ class Curve:
         self.admit(self.read())
 
     def __reduce__(self) -> NoReturn:
-        message = "Curve holds a secret key: it can be neither copied nor pickled; make it anew from its files"
+        message = "Curve holds a secret key and cannot be copied or pickled: create it again from its files"
         raise TypeError(message)
 
     def __repr__(self) -> str:
@@ -114,21 +114,21 @@ class Curve:
 
     @property
     def asks(self) -> Allow | None:
-        """Who is asked about each client, if anybody is."""
+        """The callable that decides about each client, if any."""
         return self._allow if callable(self._allow) else None
 
     @property
     def lets_in_some(self) -> bool:
-        """Whether it decides who comes in, and not everybody with a key does."""
+        """Whether access is limited, rather than open to everyone with a key."""
         return self._allow is not None
 
     @property
     def names(self) -> dict[bytes, str]:
-        """The names of those in the allow-list, by their keys in 32 bytes; empty where everybody is let in, or somebody is asked."""
+        """The names of the clients in the allow-list, by key in 32 bytes; empty without a list."""
         return self._allowed if isinstance(self._allowed, dict) else {}
 
     def admit(self, allowed: dict[bytes, str] | Allow | None) -> None:
-        """Lets in these from now on, in place of those of the allow-list so far."""
+        """Admits these clients from now on, in place of those of the previous allow-list."""
         with self._admitting:
             self._allowed = allowed
             if isinstance(allowed, dict):
@@ -143,7 +143,7 @@ class Curve:
                 guard.allow(self._allowed)
 
     def read(self) -> dict[bytes, str] | Allow | None:
-        """What the allow-list says now: names by keys, or who is asked, or None where everybody is let in."""
+        """The current allow-list: names by keys, or the callable that decides, or None if all are admitted."""
         if self._allow is None or callable(self._allow):
             return self._allow
         keys: Iterable[Key] = self._allow if isinstance(self._allow, list) else _files(Path(self._allow))
@@ -185,16 +185,16 @@ def _from_file(path: Path, *, secret: bool) -> bytes:
     try:
         public, private = zmq.auth.load_certificate(path)
     except ValueError as error:
-        message = f"{path} is no certificate: {error}"
+        message = f"{path} is not a certificate: {error}"
         raise LocalProtocolError(message) from error
     if secret and private is None:
-        message = f"{path} is the public half of a certificate: its other half is needed here"
+        message = f"{path} is the public half of a certificate: the secret half is needed here"
         raise LocalProtocolError(message)
     return _checked((private or b"") if secret else public, str(path))
 
 
 def key_of(letters: bytes) -> bytes | None:
-    """The 32 bytes of a key in Z85; None of what is none."""
+    """The 32 bytes of a key in Z85; None if it is not a key."""
     try:
         return _decoded(letters) if len(letters) == _Z85_LETTERS else None
     except (KeyError, ValueError, struct.error):
@@ -203,7 +203,7 @@ def key_of(letters: bytes) -> bytes | None:
 
 def _checked(letters: bytes, what: str) -> bytes:
     if key_of(letters) is None:
-        message = f"{what} is no CURVE key: 40 letters of Z85 are"
+        message = f"{what} is not a CURVE key, which is 40 characters of Z85"
         raise LocalProtocolError(message)
     return letters
 

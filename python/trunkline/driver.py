@@ -50,8 +50,8 @@ class Open:
     Attributes:
         socket: Its number from now on.
         kind: Its kind: "DEALER", "NATS", "PULL", "PUSH", "REQ", "ROUTER" or "UDP".
-        bind: Where it is to listen: tell ``"bound"`` with the real endpoint of each, or ``"open_failed"``.
-        connect: Where it is to dial.
+        bind: Where it is to listen: report ``"bound"`` with the real endpoint of each, or ``"open_failed"``.
+        connect: Where it is to connect.
     """
 
     socket: int
@@ -66,7 +66,7 @@ class Send:
 
     Attributes:
         socket: On which socket.
-        id: Tell ``"sent"`` or ``"unsent"`` with this number, unless it is None.
+        id: Report ``"sent"`` or ``"unsent"`` with this number, unless it is None.
         to: The routing id (ROUTER) or address (UDP) of the receiver.
         frames: The frames, without routing id.
         until_ns: When to give up.
@@ -81,7 +81,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Give up a send that was not taken yet, and tell ``"unsent"``, ``"expired"``. One that was, goes.
+    """Give up a send that the transport has not accepted yet, and report ``"unsent"``, ``"expired"``. One that it has
+    accepted is sent.
 
     Attributes:
         socket: On which socket.
@@ -94,7 +95,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Dial one more endpoint.
+    """Connect to one more endpoint.
 
     Attributes:
         socket: With which socket.
@@ -107,7 +108,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Let go of an endpoint.
+    """Disconnect from an endpoint.
 
     Attributes:
         socket: On which socket.
@@ -120,11 +121,11 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close a socket, and tell ``"closed"``.
+    """Close a socket, and report ``"closed"``.
 
     Attributes:
         socket: Which.
-        linger_s: How long what was taken may still be sent.
+        linger_s: How long accepted messages may still be sent.
     """
 
     socket: int
@@ -145,12 +146,12 @@ _OUTPUTS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a message that came in was.
+    """How a received message was classified.
 
     Attributes:
-        error: Why its bytes are no message, by kind; None if they are one.
+        error: Why its bytes are not a message, by kind; None if they are one.
         framing: Its framing, where a role has several.
-        topic: Its topic, where that does not stand in its frames.
+        topic: Its topic, where the frames do not contain it.
     """
 
     error: str | None
@@ -162,16 +163,17 @@ class Driver:
     """The state machine of a role.
 
     Args:
-        role: Whose: a class of `trunkline.cdt`, `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`.
-        *given: What the class takes first: the name of a sender, the service of a worker.
+        role: The role: a class of `trunkline.cdt`, `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`,
+            `trunkline.mc0` or `trunkline.mtl`.
+        *given: The positional arguments of the class: the name of a sender, the service of a worker.
         now_ns: The time.
-        seed: What makes it differ from others; chance if None.
-        **settings: What the class takes by name; of the options of sockets ``bind`` and ``connect`` alone. A writer or reader
-            of MTL takes what `trunkline.mtl.Client.writer` does, ``timeout_s``, ``ping_interval_s`` and ``liveness`` as a
-            client has them, and of the reply that leases it ``connect`` and ``lease``.
+        seed: The seed of its random numbers; random if None.
+        **settings: The keyword arguments of the class; of the socket options only ``bind`` and ``connect``. A writer or
+            reader of MTL takes what `trunkline.mtl.Client.writer` does, ``timeout_s``, ``ping_interval_s`` and
+            ``liveness`` as a client has them, and of the reply that leases it ``connect`` and ``lease``.
 
     Raises:
-        LocalProtocolError: An option is one of sockets, or the role has no machine of its own.
+        LocalProtocolError: An option is a socket option, or the role has no machine of its own.
     """
 
     def __init__(
@@ -180,7 +182,7 @@ class Driver:
         kind, machine, options = _described(role, given, settings)
         refused = [name for name in options if name not in ("bind", "connect")]
         if refused:
-            message = f"a driver has sockets of its own: leave out {', '.join(f'{name}=' for name in refused)}"
+            message = f"a driver opens no sockets: leave out {', '.join(f'{name}=' for name in refused)}"
             raise LocalProtocolError(message)
         machine["bind"] = endpoints("bind", options.get("bind", ()))
         machine["connect"] = endpoints("connect", options.get("connect", ()))
@@ -196,15 +198,15 @@ class Driver:
         user_id: bytes | None = None,
         host: str | None = None,
     ) -> Verdict:
-        """Takes one whole message that came in; whatever it is, it does no harm.
+        """Handles one complete received message, which may contain anything.
 
         Args:
             now_ns: The time.
-            socket: The socket it came in on.
+            socket: The socket it arrived on.
             frames: The frames, without routing id.
             peer: The routing id (ROUTER) or address (UDP) of the sender.
             user_id: What authentication found the sender to be.
-            host: The host the sender is on, where you know: libzmq has it in a frame's ``Peer-Address``.
+            host: The host of the sender, if known: libzmq has it in a frame's ``Peer-Address``.
         """
         return Verdict(*self._native.handle_message(now_ns, socket, frames, peer=peer, user_id=user_id, host=host))
 
@@ -218,41 +220,41 @@ class Driver:
         send: int | None = None,
         reason: str | None = None,
     ) -> None:
-        """Takes what happened to a socket.
+        """Handles an event of a socket.
 
         Args:
             now_ns: The time.
             socket: Which.
             happening: What.
-            endpoint: Where; of a send there is none.
+            endpoint: The endpoint; not for a send.
             send: The number of the send that was sent or not.
-            reason: Why: in words, or of a send "unreachable", "peer_full", "expired" or "closed".
+            reason: The reason: text, or for a send "unreachable", "peer_full", "expired" or "closed".
 
         Raises:
-            ValueError: No such thing happens, or something is missing.
+            ValueError: The event is unknown, or an argument is missing.
         """
         self._native.handle_socket(now_ns, socket, happening, endpoint=endpoint, send=send, reason=reason)
 
     def handle_timeout(self, now_ns: int) -> None:
-        """Has the machine act on whatever is due. Calls before the time are harmless."""
+        """Has the machine act on everything that is due. Early calls are harmless."""
         self._native.handle_timeout(now_ns)
 
     def handle_close(self, now_ns: int, grace_s: float) -> None:
-        """Begins an orderly end that takes at most so many seconds; `closed` tells its end."""
+        """Begins a graceful shutdown that takes at most this many seconds; `closed` says when it is complete."""
         self._native.handle_close(now_ns, grace_s)
 
     def ask(self, now_ns: int, verb: str, /, **given: Any) -> None:
-        """Asks the machine for something: a verb of its own, with its arguments.
+        """Requests an action of the machine: one of its verbs, with arguments.
 
         Raises:
-            ValueError: It knows no such verb.
+            ValueError: The verb is unknown.
             TypeError: An argument is missing.
             LocalProtocolError: The specification forbids it.
         """
         self._native.ask(now_ns, verb, **given)
 
     def poll_output(self, now_ns: int) -> Output | None:
-        """The next thing to do on a socket, until there is none."""
+        """The next action to perform on a socket; None if there is none left."""
         shown = self._native.poll_output(now_ns)
         if shown is None:
             return None
@@ -260,26 +262,26 @@ class Driver:
         return output
 
     def poll_event(self, now_ns: int) -> tuple[Any, ...] | None:
-        """The next thing there is to tell, ``(kind, *details)``, until there is none."""
+        """The next event, ``(kind, *details)``; None if there is none left."""
         return self._native.poll_event(now_ns)
 
     @property
     def timeout_ns(self) -> int | None:
-        """When `handle_timeout` is to be called at the latest."""
+        """The latest time to call `handle_timeout`."""
         return self._native.timeout_ns
 
     def reads(self, socket: int) -> bool:
-        """Whether messages of this socket are wanted now; leave them where they are otherwise."""
+        """Whether this socket should be read now; if not, leave its messages where they are."""
         return self._native.reads(socket)
 
     @property
     def closed(self) -> bool:
-        """Whether the orderly end is over, every socket closed."""
+        """Whether the shutdown is complete and every socket closed."""
         return self._native.closed
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Counters, by the names that `stats` of the role has."""
+        """Counters, with the same names as in `stats` of the role."""
         return self._native.stats()
 
 

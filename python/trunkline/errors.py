@@ -162,7 +162,7 @@ class MiddlewareError(TrunklineError):
         self.topic = topic
 
     def __str__(self) -> str:
-        return self.text or "the middleware does not say why"
+        return self.text or "the middleware gave no reason"
 
 
 class ConfigError(TrunklineError):

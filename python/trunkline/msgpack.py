@@ -35,7 +35,9 @@ class Ext:
 
     def __post_init__(self) -> None:
         if not -128 <= self.code <= 127 or self.code == -1:
-            message = f"an extension has a type from -128 to 127, and -1 is a Timestamp, not {self.code}"
+            message = (
+                f"the type of an extension must be from -128 to 127, except -1, which is a Timestamp; not {self.code}"
+            )
             raise ValueError(message)
 
 
@@ -58,7 +60,7 @@ class Timestamp:
             message = f"a timestamp has 64 bits of seconds, which cannot hold {self.seconds}"
             raise ValueError(message)
         if not 0 <= self.nanoseconds < self._SECOND_NS:
-            message = f"a second has nanoseconds from 0 to 999999999, not {self.nanoseconds}"
+            message = f"nanoseconds must be from 0 to 999999999, not {self.nanoseconds}"
             raise ValueError(message)
 
     @classmethod

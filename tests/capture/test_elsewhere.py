@@ -72,7 +72,7 @@ def test_a_link_is_not_followed_and_its_target_is_left_alone(recorded, victim, n
     link(recorded / name, victim)
     said = in_vain(recorded)
     assert said
-    assert all("is a link, and links are not followed" in words for words in said)
+    assert all("is a symbolic link, and links are not followed" in words for words in said)
     assert victim.read_text() == "of value"
 
 
@@ -98,7 +98,7 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(recorded, victim, na
     link(recorded / name, elsewhere)
     said = in_vain(recorded)
     assert said
-    assert all("is no directory" in words for words in said), said
+    assert all("is not a directory" in words for words in said), said
     assert all(file.read_text() == "of value" for file in kept)
     assert len(list(elsewhere.iterdir())) == 4
 
@@ -115,7 +115,7 @@ def test_a_pipe_keeps_nobody_waiting(recorded, name):
     ended = [command(what, recorded) for what in ("info", "cat", "runs", "recover")]
     assert any(end.returncode for end in ended)
     for end in ended:
-        assert end.returncode == 0 or "is no regular file" in end.stderr, end.stderr
+        assert end.returncode == 0 or "is not a regular file" in end.stderr, end.stderr
 
 
 @pytest.mark.parametrize("name", ["_capture.json", "_capture/0000000000.parquet"])
@@ -126,7 +126,7 @@ def test_a_file_that_is_far_too_large_is_not_read(recorded, name):
         file.truncate(1 << 40)
     said = in_vain(recorded)
     assert said
-    assert all("has more than the" in words for words in said)
+    assert all("is larger than the" in words for words in said)
 
 
 @pytest.mark.parametrize(

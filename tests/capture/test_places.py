@@ -104,14 +104,14 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_what_holds_something_else_is_not_written_to(elsewhere, writer):
-    with pytest.raises(CaptureError, match=r"is not a capture: it holds a\.txt; choose an empty directory"):
+    with pytest.raises(CaptureError, match=r"is not a capture: it contains a\.txt; choose an empty"):
         WRITERS[writer](elsewhere)
     assert sorted(path.name for path in elsewhere.iterdir()) == ["a.txt", "b.parquet"]
 
 
 @pytest.mark.parametrize("reader", [capture.open, capture.recover])
 def test_what_holds_something_else_is_not_read(elsewhere, reader):
-    with pytest.raises(CaptureError, match=r"is not a capture: it holds a\.txt$"):
+    with pytest.raises(CaptureError, match=r"is not a capture: it contains a\.txt$"):
         reader(elsewhere)
 
 

@@ -120,7 +120,7 @@ def test_arrow_readers_of_any_make_take_it(record, tmp_path):
 def test_what_is_no_capture_is_refused(tmp_path):
     with pytest.raises(CaptureError, match="does not exist"):
         capture.open(tmp_path / "absent")
-    with pytest.raises(CaptureError, match="holds no capture"):
+    with pytest.raises(CaptureError, match="contains no capture"):
         capture.open(tmp_path)
 
 

@@ -135,7 +135,7 @@ def test_a_capture_has_one_recorder(tmp_path):
 
 
 def test_there_is_nothing_to_recover_where_no_capture_is(tmp_path):
-    with pytest.raises(CaptureError, match="holds no capture"):
+    with pytest.raises(CaptureError, match="contains no capture"):
         capture.recover(tmp_path)
     with pytest.raises(CaptureError, match="does not exist"):
         capture.recover(tmp_path / "absent")

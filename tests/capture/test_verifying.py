@@ -97,7 +97,7 @@ def test_a_bit_that_has_turned_is_found(recorded, at):
 
 @pytest.mark.parametrize(
     ("gone", "what"),
-    [([2], "is missing"), ([2, 3], "is missing, and all up to 3"), ([3, 4], "is missing, and all up to 4")],
+    [([2], "is missing"), ([2, 3], "is missing, as are all up to 3"), ([3, 4], "is missing, as are all up to 4")],
 )
 def test_segments_that_are_missing(recorded, gone, what):
     for number in gone:
@@ -112,8 +112,8 @@ def test_a_segment_in_the_place_of_another(recorded):
     assert [what.split(":")[0] for _, what in found] == [
         "is not as it was published",
         "has rows of segment 2",
-        "rows are double",
-        "there is a gap",
+        "duplicate rows",
+        "gap in the rows",
     ]
 
 
@@ -151,5 +151,5 @@ def test_an_import_has_sums(recorded):
 
 
 def test_there_is_nothing_to_verify_where_no_capture_is(tmp_path):
-    with pytest.raises(CaptureError, match="holds no capture"):
+    with pytest.raises(CaptureError, match="contains no capture"):
         capture.verify(tmp_path)

@@ -363,4 +363,4 @@ print(receiver.stats.capture_lost > 0)
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout == "True\n"
     # Who does not read, or is never done reading, hears of it when the receiver closes.
-    assert len([line for line in done.stderr.splitlines() if "goes on without its capture" in line]) == 1
+    assert len([line for line in done.stderr.splitlines() if "continuing without the capture" in line]) == 1

@@ -399,7 +399,7 @@ def test_refuses_what_no_message_can_be(endpoint):
             sender.send(bytes(1001))
         with pytest.raises(TypeError, match="strings for keys"):
             sender.send(b"x", tags={1: 2})
-        with pytest.raises(LocalProtocolError, match="no runs"):
+        with pytest.raises(LocalProtocolError, match="does not support runs"):
             sender.begin_run()
         with pytest.raises(TypeError):
             sender.send("text")

@@ -107,7 +107,7 @@ def test_work_that_dies_is_told_in_a_line(begin, tmp_path, number):
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (1, "")
     (line,) = err.splitlines()
-    assert line.startswith(f"trunkline: error: what does the work was ended by {number.name}")
+    assert line.startswith(f"trunkline: error: the worker process was ended by {number.name}")
     assert all(map(is_gone, pids))
     assert is_clean(tmp_path)
 

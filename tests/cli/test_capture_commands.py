@@ -43,7 +43,7 @@ def test_import_takes_what_comes_in(start, tmp_path, pack):
 
 def test_import_of_what_comes_in_names_the_line(run, tmp_path):
     _, err = run("capture", "import", "-", "--capture", "c", returncode=1, stdin=line(RECORDED[0]) + "nonsense\n")
-    assert "error: standard input, line 2: no recorded message" in err
+    assert "error: standard input, line 2: not a recorded message" in err
     assert list(tmp_path.glob("c/*.parquet")) == []
 
 
@@ -218,7 +218,7 @@ def test_rows_of_which_a_condition_holds(run, recorded):
     _, err = run("capture", "cat", recorded, "--where", "sender = 'D.one' and sequnce > 1", returncode=2)
     assert "--where: 1:22: no column 'sequnce', did you mean 'sequence'?" in " ".join(err.replace("│", " ").split())
     _, err = run("capture", "replay", recorded, "--bind", "tcp://127.0.0.1:*", "--where", "type >", returncode=2)
-    assert "something is missing at the end" in " ".join(err.replace("│", " ").split())
+    assert "the condition is incomplete" in " ".join(err.replace("│", " ").split())
 
 
 def test_rows_to_come_are_followed(start, recorded, tmp_path):
@@ -277,6 +277,6 @@ def test_what_is_not_a_capture_is_told_before_anything_begins(run, tmp_path, com
     (tmp_path / "other" / "a.txt").write_text("words")
     _, err = run(*command, returncode=1)
     (line,) = err.splitlines()
-    assert line.startswith("trunkline: error: other: is not a capture: it holds a.txt")
+    assert line.startswith("trunkline: error: other: is not a capture: it contains a.txt")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["a.txt"]
     assert not list(tmp_path.glob("out*"))

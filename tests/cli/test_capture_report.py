@@ -74,7 +74,7 @@ def test_a_part_of_a_run_is_no_bad_run(run, in_batches, tmp_path, chosen):
     page = (tmp_path / "part.html").read_text()
     assert "Bad runs" not in page
     assert ("Missing" in page) == chosen.startswith("--since")
-    assert "cannot be told from" in page
+    assert "cannot be determined from" in page
 
 
 def test_a_report_that_cannot_be_made(run, recorded, tmp_path):
@@ -124,5 +124,5 @@ def test_a_report_of_a_damaged_capture(run, recorded, tmp_path, damage):
     segment.write_bytes(whole[:-10] if damage == "cut" else whole[:4] + bytes(1000) + whole[1004:])
     _, err = run("capture", "report", recorded, "report.html", returncode=1)
     assert besides_progress(err).startswith(f"trunkline: error: {recorded}: ")
-    assert "trunkline capture verify says more" in err
+    assert "trunkline capture verify shows more" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "recorded.jsonl"]

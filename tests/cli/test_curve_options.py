@@ -57,7 +57,7 @@ def test_a_recorder_lets_in_those_on_its_list_and_reads_it_again(start, dial, fi
 
     (files / "allowed/friend.key").write_text("no key")
     recorder.signal(signal.SIGHUP)
-    recorder.told("the allow-list stays as it was")
+    recorder.told("allow-list not reloaded")
     (files / "allowed/friend.key").write_bytes(keys[0])
     recorder.signal(signal.SIGHUP)
     # It says nothing of a list that it has read.

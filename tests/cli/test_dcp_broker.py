@@ -155,7 +155,7 @@ def test_only_those_on_the_list_are_let_in(start, context, tmp_path):
 
 def test_people_read_what_it_does(start):
     command = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*")
-    assert "brokering at tcp://127.0.0.1:" in command.told("brokering")
+    assert "broker listening on tcp://127.0.0.1:" in command.told("listening")
     command.signal(signal.SIGINT)
     out, err = command.end()
     assert out == ""

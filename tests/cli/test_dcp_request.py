@@ -191,7 +191,7 @@ def test_a_part_may_be_what_comes_in(start, broker, ask, tmp_path):
 
 def test_what_comes_in_is_one_part(run, ask):
     _, err = run(*ask, "-", "-", returncode=2)
-    assert "- is standard input, which is there once" in err
+    assert "- is standard input: give it only once" in err
 
 
 @pytest.mark.parametrize(

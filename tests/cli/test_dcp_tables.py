@@ -42,7 +42,7 @@ def test_capture_decode(run, recorded, tmp_path):
     _, err = run(
         "capture", "decode", recorded, "none.parquet", "--protocol", "dcp", "--tags", "run=bigint", returncode=2
     )
-    assert "tags says nothing of DCP messages" in err
+    assert "tags does not apply to DCP messages" in err
     out, _ = run("capture", "info", recorded, "--json")
     assert json.loads(out)["errors"] == {"bad_type": 1}
 

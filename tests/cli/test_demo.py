@@ -36,7 +36,7 @@ def test_the_whole_of_it(run, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "tmp"]
 
 
-@pytest.mark.parametrize("when", ["sender processes", "recording:", "Spark starts"])
+@pytest.mark.parametrize("when", ["sender processes", "recording:", "starting Spark"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_signal_cuts_it_off_and_nothing_is_left(start, tmp_path, when, number):
     (tmp_path / "tmp").mkdir()

@@ -239,7 +239,7 @@ def test_a_missing_extra_is_named(run, tmp_path, blocked, arguments, extra):
     )
     assert (ran.returncode, ran.stdout) == (1, "")
     (line,) = ran.stderr.splitlines()
-    assert f"trunkline[{extra}] has it: pip install '.[{extra}]' in a checkout" in line
+    assert f"install trunkline[{extra}]: pip install '.[{extra}]' in a checkout" in line
 
 
 @pytest.mark.parametrize(
@@ -276,4 +276,4 @@ def test_the_demo_says_what_is_missing_before_it_records(tmp_path, blocked):
     )
     assert (ran.returncode, ran.stdout) == (1, "")
     (line,) = ran.stderr.splitlines()
-    assert line.startswith(f"trunkline: error: this takes {blocked}: trunkline[spark] has it")
+    assert line.startswith(f"trunkline: error: this requires {blocked}: install trunkline[spark]")

@@ -147,8 +147,8 @@ def test_publish_has_so_many_in_flight(start, bus):
             bus.say(peer, ok(one.id))
     out, err = command.end()
     assert out == ""
-    assert besides_progress(err).startswith("trunkline: 30 messages put, ")
-    assert "30 confirmed, after " in err
+    assert besides_progress(err).startswith("trunkline: 30 messages published, ")
+    assert "30 confirmed, latency " in err
 
 
 def test_publish_one_at_a_time_unless_told_otherwise(start, bus):
@@ -205,7 +205,7 @@ def test_publish_without_confirmation_waits_for_the_socket_alone(start, bus):
 def test_publish_to_nobody_is_a_time_out(run):
     out, err = run("mc0", "publish", "runs", "x", "--connect", NOBODY, "--timeout", "0.1", returncode=1)
     assert out == ""
-    assert "message 0 was not taken within 0.1 s" in err
+    assert "message 0 timed out after 0.1 s" in err
     assert f"no middleware answers at {NOBODY}" in err
     out, err = run("mc0", "publish", "runs", "x", "--no-confirm", "--connect", NOBODY, "--json", returncode=1)
     assert "not sent, or not confirmed, within 5.0 s: 1 message" in err
@@ -219,7 +219,7 @@ def test_publish_to_nobody_is_a_time_out(run):
         (("x", "--header", "foo=1"), "begins with X-"),
         (("x", "--header", "X-foo"), "K=V"),
         (("-", "--count", "2"), "--count"),
-        (("x", "-"), "stands alone"),
+        (("x", "-"), "must be the only DATA"),
         (("x", "--in-flight", "0"), "in-flight"),
     ],
     ids=str,

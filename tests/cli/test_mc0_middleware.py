@@ -76,7 +76,7 @@ def test_takes_every_setting(start, ask):
 
 def test_people_are_told_in_words(start, ask):
     command = start(*MIDDLEWARE[:-1])
-    line = command.told("passing on at")
+    line = command.told("middleware listening on")
     endpoint = line.split()[4].rstrip(";")
     assert ask(endpoint, noop(b"1"))[1] == ok(b"1")
     command.signal(signal.SIGTERM)
@@ -97,7 +97,7 @@ def test_sighup_reads_the_policy_again(start, ask, tmp_path):
     assert answer == ok(b"1")
     policy.write_text(POLICY + "publish = 7\n")
     command.signal(signal.SIGHUP)
-    assert "policy.toml, line 4: publish is a list" in command.told("stay as they were")
+    assert "policy.toml, line 4: publish must be a list" in command.told("stay in effect")
     policy.write_text('[[allow]]\nclient = "*"\nsubscribe = ["u"]\n')
     command.signal(signal.SIGHUP)
     assert b"the policy has changed" in peer.recv_multipart()[3]

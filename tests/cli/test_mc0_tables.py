@@ -42,7 +42,7 @@ def test_capture_decode(run, recorded, tmp_path):
     _, err = run(
         "capture", "decode", recorded, "none.parquet", "--protocol", "mc0", "--tags", "run=bigint", returncode=2
     )
-    assert "tags says nothing of MC0 messages" in err
+    assert "tags does not apply to MC0 messages" in err
     out, _ = run("capture", "info", recorded, "--json")
     assert json.loads(out)["errors"] == {"unknown_verb": 1}
 

@@ -52,7 +52,7 @@ def test_capture_decode(run, recorded, tmp_path):
     _, err = run(
         "capture", "decode", recorded, "none.parquet", "--protocol", "mtl", "--tags", "run=bigint", returncode=2
     )
-    assert "tags says nothing of MTL messages" in err
+    assert "tags does not apply to MTL messages" in err
 
 
 @pytest.mark.spark

@@ -185,4 +185,4 @@ def test_a_receiver_that_never_comes_is_waited_for_as_long_as_told(run, tmp_path
     )
     out, err = run("cdtp", "send", *words, returncode=1)
     assert json.loads(out.splitlines()[-1])["reason"] == "timeout"
-    assert err == "trunkline: WARNING: D: 1 message not sent: nobody took any within 0.3 s\n"
+    assert err == "trunkline: WARNING: D: 1 message not sent: no receiver took any within 0.3 s\n"

@@ -63,7 +63,7 @@ def test_decode_writes_what_is_selected(run, recorded, tmp_path):
         {"sender": "D.three", "record": 1, "sequence": 2},
     ]
     _, err = run("spark", "decode", recorded, "runs", "--protocol", "cdtp", "--run", "9", returncode=1)
-    assert err.startswith("trunkline: error: there is no run '9'")
+    assert err.startswith("trunkline: error: no run '9'")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out"]
 
 

@@ -55,7 +55,7 @@ def test_the_commands_do_what_the_guide_says(commands, start):
     for command in preparing:
         assert start(command).wait(timeout=60) == 0, command
     bus = start(middleware)
-    assert "passing on at" in said(bus)
+    assert "middleware listening on" in said(bus)
     subscriber = start(subscribe)
     assert "subscribed to 1 topic at" in said(subscriber)
     assert start(publish).wait(timeout=60) == 0

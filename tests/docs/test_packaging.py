@@ -94,7 +94,7 @@ def test_what_a_unit_reloads_is_read_again(start, tmp_path, name, file, text):
     process = start(name)
     (tmp_path / file).write_text("no TOML")
     process.send_signal(signal.SIGHUP)
-    assert "stay as they were" in process.stderr.readline()
+    assert "stay in effect" in process.stderr.readline()
     assert process.poll() is None
     process.terminate()
     assert process.wait(timeout=30) == 0

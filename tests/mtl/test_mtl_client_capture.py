@@ -238,4 +238,4 @@ def test_a_client_goes_on_without_a_capture_that_failed(server, tmp_path, overfl
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout == "200 True\n"
     # It is told once, whichever connection comes upon it.
-    assert len([line for line in done.stderr.splitlines() if "goes on without its capture" in line]) == 1
+    assert len([line for line in done.stderr.splitlines() if "continuing without the capture" in line]) == 1

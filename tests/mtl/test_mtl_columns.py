@@ -327,9 +327,9 @@ def test_modes():
 
 
 def test_what_there_is_none_of_is_refused():
-    with pytest.raises(LocalProtocolError, match="tags says nothing of MTL messages"):
+    with pytest.raises(LocalProtocolError, match="tags does not apply to MTL messages"):
         columns.Decoder("mtl", tags="json")
-    with pytest.raises(LocalProtocolError, match="is no type of a tag, a property"):
+    with pytest.raises(LocalProtocolError, match="unknown type"):
         columns.Decoder("mtl", properties={"run": "int"})
     with pytest.raises(LocalProtocolError, match="but for case"):
         columns.Decoder("mtl", json={"run": "bigint", "Run": "bigint"})

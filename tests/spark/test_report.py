@@ -81,7 +81,7 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
     assert report.bytes == sum(sender.bytes for sender in cdtp.senders) == capture.open(path).info().bytes
     lines = cdtp.table().splitlines()
     assert lines[0].split()[:4] == ["sender", "header", "messages", "bytes"]
-    assert lines[-1].startswith("(sender not known)")
+    assert lines[-1].startswith("(unknown sender)")
     assert lines[-1].endswith("1 bad_header, 1 missing_payload")
     assert cdtp.run_count == 3
     assert [(run.sender, run.ordinal, run.messages, run.missed, run.condition) for run in cdtp.runs] == [
@@ -154,5 +154,5 @@ def test_a_file_that_somebody_puts_beside_the_segments_is_passed_over(tmp_path, 
     assert reported(path).rows == rows
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("words")
-    with pytest.raises(CaptureError, match=r"is not a capture: it holds a\.txt"):
+    with pytest.raises(CaptureError, match=r"is not a capture: it contains a\.txt"):
         reported(tmp_path / "other")

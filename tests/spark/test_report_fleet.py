@@ -119,7 +119,7 @@ def test_versions_and_endpoints_without_number_are_not_all_listed(fleet, reporte
     text = report.path.read_text()
     assert "3 older versions are not listed" in text
     assert "103 more are not listed" in text
-    assert "Nothing announced was reported as applied." in text
+    assert "No announced version was reported as applied." in text
 
 
 def test_a_fleet_that_says_nothing_of_configurations(fleet, reported):

@@ -87,7 +87,7 @@ def test_the_page(queues, tmp_path):
     assert ["jobs", "10", "100 B", "6", "4", "1", "1", "0", "1", "1 µs", "200 ms", "400 ms", "400 ms"] in told.rows
     assert any(row[:2] == ["eve", "2"] for row in told.rows)
     words = " ".join(told.words)
-    for title in ("What waits", "How long it waits", "Time to confirm", "Logins refused", "Dead letters"):
+    for title in ("Waiting contents", "Age of waiting contents", "Time to confirm", "Logins refused", "Dead letters"):
         assert title in words
     assert len(re.findall(r"<svg ", text)) == 6
 
@@ -104,7 +104,7 @@ def test_what_readers_reject_for_good_is_shown(captured, reported):
     assert jobs.bad == {"discarded"}
     assert not any(section.depths[0])
     words = Text(report.path.read_text()).words
-    assert "Nothing waited." in words
+    assert "No content was waiting." in words
     assert "Nothing was recorded." not in words
 
 

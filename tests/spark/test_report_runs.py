@@ -106,7 +106,7 @@ def test_of_many_senders_some_have_a_row(captured, reported):
     report = reported(captured(*rows))
     plot = report.path.read_text().partition('id="timeline"')[2].partition("</figure>")[0]
     assert re.findall(r"<title>(s\d\d), run 1: ", plot) == [f"s{at:02}" for at in range(24)]
-    assert "24 of 30 runs, of the 24 senders with most messages" in plot
+    assert "24 of 30 runs, of the 24 senders with the most messages" in plot
 
 
 def test_a_report_of_some_records_counts_these_alone(session, captured):

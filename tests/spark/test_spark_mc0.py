@@ -279,7 +279,7 @@ def test_modes(session):
 def test_what_cannot_be_is_refused_when_the_plan_is_made(session, captured):
     rows = session.createDataFrame([], spark.capture_schema())
     for option, value in {"tags": None, "accept": ("S",), "compat_dagbox": False}.items():
-        with pytest.raises(LocalProtocolError, match=f"{option} says nothing of MC0"):
+        with pytest.raises(LocalProtocolError, match=f"{option} does not apply to MC0"):
             spark.decode(rows, "mc0", **{option: value})
     for name in ("envelope", "header", "payload"):
         with pytest.raises(LocalProtocolError, match=f"no column {name}"):

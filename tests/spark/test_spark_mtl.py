@@ -214,7 +214,7 @@ def test_modes(rows):
 def test_what_cannot_be_is_refused_when_the_plan_is_made(session):
     rows = session.createDataFrame([], spark.capture_schema())
     for option, value in {"tags": None, "accept": ("S",), "compat_dagbox": False}.items():
-        with pytest.raises(LocalProtocolError, match=f"{option} says nothing of MTL"):
+        with pytest.raises(LocalProtocolError, match=f"{option} does not apply to MTL"):
             spark.decode(rows, "mtl", **{option: value})
     for name in ("envelope", "header", "payload"):
         with pytest.raises(LocalProtocolError, match=f"no column {name}"):

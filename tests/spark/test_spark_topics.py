@@ -218,5 +218,5 @@ def test_what_is_counted_is_counted_in_spark(decoded):
 def test_columns_that_are_missing_are_named(decoded):
     table = decoded([("in", b"p", put(b"a", b"x"))])
     for name in ("peer", "headers", "body_bytes"):
-        with pytest.raises(LocalProtocolError, match=f"topics take what `decode` makes of.*there is no {name}"):
+        with pytest.raises(LocalProtocolError, match=f"topics need what `decode` makes of.*missing: {name}"):
             spark.topics(table.drop(name))

@@ -41,7 +41,7 @@ __version__: str
 build_profile: Literal["debug", "release"]
 
 def error_kinds() -> list[str]:
-    """What is wrong with bytes that are not a message, by slug."""
+    """The kinds of errors of invalid messages, by slug."""
 
 def protocols() -> list[Protocol]:
     """Every protocol whose messages can be decoded into columns."""
@@ -69,7 +69,7 @@ class Protocol:
 
     @property
     def one_way(self) -> bool:
-        """Whether messages go one way, so that those recorded can be sent again: nobody answers them."""
+        """Whether messages go one way and are never answered, so that recorded ones can be sent again."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -90,11 +90,11 @@ class Protocol:
 
     @property
     def error_kinds(self) -> tuple[str, ...]:
-        """What can be wrong with frames that are no message, by slug."""
+        """The kinds of errors of invalid messages, by slug."""
 
     @property
     def column_kinds(self) -> tuple[str, ...]:
-        """Why a good message may have an empty cell, by slug."""
+        """Why a valid message may have an empty cell, by slug."""
 
     @property
     def ddl(self) -> str:

@@ -17,7 +17,7 @@ _Payload: TypeAlias = _Frame | Iterable[_Frame]
 
 @final
 class Message:
-    """One message of a sender. Frozen, comparable, picklable; a decoded one keeps its bytes.
+    """A message of a sender. Frozen, comparable, picklable; a decoded one keeps its bytes.
 
     Args:
         sender: The sender's name.
@@ -53,7 +53,7 @@ class Message:
 
     @property
     def type(self) -> _Type | None:
-        """What it is for: "BOR", "DAT" or "EOR"; None for S, which does not say."""
+        """The message type: "BOR", "DAT" or "EOR"; None for S, which has none."""
 
     @property
     def sequence(self) -> int | None:
@@ -61,7 +61,7 @@ class Message:
 
     @property
     def timestamp_ns(self) -> int | None:
-        """Nanoseconds since 1970; None where the header has no timestamp (B, 2)."""
+        """Nanoseconds since 1970; None if the header has no timestamp (B, 2)."""
 
     @property
     def tags(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Batch(Sequence[Message]):
 
     @property
     def type(self) -> _Type:
-        """What all its records are for: "BOR", "DAT" or "EOR"."""
+        """The type of all its records: "BOR", "DAT" or "EOR"."""
 
     def __len__(self) -> int: ...
     @overload
@@ -122,14 +122,14 @@ class Batch(Sequence[Message]):
     @overload
     def __getitem__(self, key: slice, /) -> tuple[Message, ...]: ...
     def index(self, value: object, start: int = 0, stop: int = ...) -> int:
-        """Where a message is, the first of those that are equal.
+        """The position of a message, of the first one if several are equal.
 
         Raises:
             ValueError: There is none.
         """
 
     def count(self, value: object) -> int:
-        """How many messages are equal to one."""
+        """The number of messages equal to this one."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...

@@ -26,7 +26,7 @@ def encode(kind: _Kind, group: str, host: str, service: int, port: int) -> bytes
     """The bytes of a datagram."""
 
 def hash_name(name: str, lower_case: bool) -> str:
-    """What stands for a name: 32 hexadecimal digits."""
+    """The hash of a name: 32 hexadecimal digits."""
 
 @final
 class Beacon(Role):

@@ -10,7 +10,7 @@ from trunkline._native import Protocol
 __all__ = ["Decoder", "Gaps", "Runs", "column_kinds"]
 
 def column_kinds() -> list[str]:
-    """Why a good message has an empty cell, by slug."""
+    """Why a valid message has an empty cell, by slug."""
 
 @final
 class Decoder:

@@ -27,10 +27,10 @@ _Parts: TypeAlias = _Frame | Iterable[_Frame]
 
 @final
 class Message:
-    """One message, of any of the six types. Frozen, comparable, picklable; a decoded one keeps its bytes.
+    """A message of any of the six types. Frozen, comparable, picklable; a decoded one keeps its bytes.
 
     Args:
-        type: What it is for (DCP-11).
+        type: The message type (DCP-11).
         service: The service; a registration and a request name one, the others do not.
         client: The client's address: a reply has one, a request may lack it (DCP-20).
         metadata: The parts that a reply copies of its request, none of them empty.
@@ -51,7 +51,7 @@ class Message:
     ) -> Self: ...
     @property
     def type(self) -> _Type:
-        """What it is for (DCP-11)."""
+        """The message type (DCP-11)."""
 
     @property
     def service(self) -> bytes | None:
@@ -59,15 +59,15 @@ class Message:
 
     @property
     def client(self) -> bytes | None:
-        """The client's address in a reply or request; None where there is none (DCP-20)."""
+        """The client's address in a reply or request; None if it has none (DCP-20)."""
 
     @property
     def metadata(self) -> tuple[bytes, ...]:
-        """The parts that a reply copies of its request (DCP-22)."""
+        """The parts that a reply copies from its request (DCP-22)."""
 
     @property
     def data(self) -> tuple[bytes, ...]:
-        """The parts of what is asked or answered, empty ones included (DCP-25)."""
+        """The parts of the request or reply, empty ones included (DCP-25)."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -75,7 +75,7 @@ class Message:
     def __reduce__(self) -> tuple[Callable[..., Message], tuple[tuple[bytes, ...]]]: ...
 
 def decode(frames: Iterable[_Frame], *, role: _Reader | None = None, compat_dagbox: bool = False) -> Message:
-    """The message in these frames, without the address that a ROUTER puts in front.
+    """The message in these frames, without the address that a ROUTER prepends.
 
     Args:
         frames: Bytes-like objects, as any socket gives them.
@@ -87,14 +87,14 @@ def decode(frames: Iterable[_Frame], *, role: _Reader | None = None, compat_dagb
     """
 
 def encode(message: Message) -> tuple[bytes, ...]:
-    """The frames of a message, without the address that a ROUTER puts in front; of a decoded one, bit for bit."""
+    """The frames of a message, without the address that a ROUTER prepends; of a decoded one, bit for bit."""
 
 def _restore(frames: Iterable[_Frame]) -> Message:
     """A pickled message."""
 
 @final
 class Reply:
-    """What came back for a request. Frozen, comparable, picklable.
+    """The reply to a request. Frozen, comparable, picklable.
 
     Args:
         data: The parts of the answer: one, or a sequence of them.
@@ -104,11 +104,11 @@ class Reply:
     def __new__(cls, data: _Parts, metadata: _Parts | None = None) -> Self: ...
     @property
     def data(self) -> tuple[bytes, ...]:
-        """The parts of the answer; none where the work failed."""
+        """The parts of the reply; none if the work failed."""
 
     @property
     def metadata(self) -> tuple[bytes, ...]:
-        """The parts of metadata that the request had (DCP-23)."""
+        """The metadata parts of the request (DCP-23)."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -124,7 +124,7 @@ class Request:
 
     @property
     def service(self) -> bytes:
-        """The service it asks."""
+        """The requested service."""
 
     @property
     def client(self) -> bytes:
@@ -132,15 +132,15 @@ class Request:
 
     @property
     def metadata(self) -> tuple[bytes, ...]:
-        """The parts that its reply will bear as well (DCP-23)."""
+        """The parts that its reply will contain too (DCP-23)."""
 
     @property
     def data(self) -> tuple[bytes, ...]:
-        """The parts of what is asked."""
+        """The parts of the request."""
 
     @property
     def answered(self) -> bool:
-        """Whether it has been answered, or handed on."""
+        """Whether it has been answered or forwarded."""
 
     def reply(self, data: _Parts) -> None:
         """Answers it; never waits.
@@ -165,7 +165,7 @@ class Request:
         """
 
     def forward(self, service: Buffer, data: _Parts) -> None:
-        """Hands it on, with its metadata: the reply of the other service goes to the client (DCP-34).
+        """Forwards it, with its metadata: the reply of the other service goes to the client (DCP-34).
 
         Args:
             service: The other service.

@@ -26,16 +26,16 @@ _Headers: TypeAlias = Mapping[str, _Text] | Mapping[bytes, _Text] | Iterable[tup
 
 @final
 class Message:
-    """One message, of any of the nine verbs. Frozen, comparable by its frames, picklable; a decoded one keeps its bytes.
+    """A message with any of the nine verbs. Frozen, comparable by its frames, picklable; a decoded one keeps its bytes.
 
     Topics, keys and values are bytes on the wire and `str` here: UTF-8, and bytes that are none as surrogates, as
     `os.fsdecode` has it. `str` and `bytes` are taken.
 
     Args:
-        verb: What it is about (MC0-06).
+        verb: The verb (MC0-06).
         headers: Pairs of a key, which is not empty, and a value.
         positional: The frames after the headers: topics, or a body.
-        leading_delimiter: Whether an empty frame leads (MC0-07).
+        leading_delimiter: Whether it begins with an empty frame (MC0-07).
 
     Raises:
         LocalProtocolError: It would be no message, as a PUT without TOPIC.
@@ -51,11 +51,11 @@ class Message:
     ) -> Self: ...
     @property
     def verb(self) -> _Verb:
-        """What it is about (MC0-06)."""
+        """The verb (MC0-06)."""
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Every header, reserved ones too: keys and values in the wire's order."""
+        """All headers, including reserved ones: keys and values in wire order."""
 
     @property
     def positional(self) -> tuple[bytes, ...]:
@@ -63,11 +63,11 @@ class Message:
 
     @property
     def leading_delimiter(self) -> bool:
-        """Whether an empty frame leads (MC0-07)."""
+        """Whether it begins with an empty frame (MC0-07)."""
 
     @property
     def id(self) -> str | None:
-        """What asks for an answer, or is answered; None where there is none (MC0-12)."""
+        """The ID of the message, or of the one it answers; None if it has none (MC0-12)."""
 
     @property
     def topic(self) -> str | None:
@@ -79,19 +79,19 @@ class Message:
 
     @property
     def body(self) -> tuple[bytes, ...]:
-        """The body of a PUT or a MESSAGE; nothing for the others."""
+        """The body of a PUT or a MESSAGE; empty for the others."""
 
     @property
     def version(self) -> str | None:
-        """The version that a CONNECT speaks; None where it does not say, and for the others (MC0-20)."""
+        """The version of a CONNECT; None if not given, and for the others (MC0-20)."""
 
     @property
     def ttl_ms(self) -> int | None:
-        """How long the connector of a CONNECT may be silent; 0 is for ever, None where it does not say (MC0-24)."""
+        """How long the connector of a CONNECT may be silent; 0 means no limit, None not given (MC0-24)."""
 
     @property
     def text(self) -> str | None:
-        """The text of an ERROR; None where it has none, and for the others (MC0-16)."""
+        """The text of an ERROR; None if it has none, and for the others (MC0-16)."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -113,7 +113,7 @@ class Middleware(Role):
         """Counters, by name."""
 
 def decode(frames: Iterable[_Frame]) -> Message:
-    """The message in these frames, without the address that a ROUTER puts in front; with the leading empty frame or without.
+    """The message in these frames, without the address that a ROUTER prepends; with or without the leading empty frame.
 
     Args:
         frames: Bytes-like objects, as any socket gives them.
@@ -123,7 +123,7 @@ def decode(frames: Iterable[_Frame]) -> Message:
     """
 
 def encode(message: Message) -> tuple[bytes, ...]:
-    """The frames of a message, without the address that a ROUTER puts in front; of a decoded one, bit for bit."""
+    """The frames of a message, without the address that a ROUTER prepends; of a decoded one, bit for bit."""
 
 def _restore(frames: Iterable[_Frame]) -> Message:
     """A pickled message."""

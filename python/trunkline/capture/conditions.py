@@ -95,9 +95,9 @@ def parse(text: str) -> Any:
         return _parser().parse(text)
     except lark.UnexpectedInput as error:
         if isinstance(error, lark.UnexpectedToken) and error.token.type == "$END":
-            what = "something is missing at the end" if text.strip() else "there is nothing here"
+            what = "the condition is incomplete" if text.strip() else "the condition is empty"
         else:
-            what = f"{text[error.pos_in_stream :].split(maxsplit=1)[0]!r} cannot stand here"
+            what = f"unexpected {text[error.pos_in_stream :].split(maxsplit=1)[0]!r}"
         message = f"where: {error.line}:{error.column}: {what}"
     raise LocalProtocolError(message)
 
@@ -162,13 +162,13 @@ class Binder:
         try:
             return self._boolean(tree).evaluate
         except RecursionError:
-            raise _fault(tree, "there is too much in one another here") from None
+            raise _fault(tree, "nested too deeply") from None
 
     def _boolean(self, tree: Any) -> _Term:
         term = self._term(tree)
         term = term.read_as("boolean") if term.read_as is not None else term
         if term.kind != "boolean":
-            raise _fault(tree, "a comparison is missing here")
+            raise _fault(tree, "a comparison is missing")
         return term
 
     def _term(self, tree: Any) -> _Term:
@@ -205,7 +205,7 @@ class Binder:
         term, pattern = self._term(tree.children[0]), _unquoted(tree.children[1])
         term = term if term.read_as is None else term.read_as("string")
         if term.kind != "text":
-            raise _fault(tree, "only text can be like something")
+            raise _fault(tree, "LIKE takes text only")
         return _Term(tree, "boolean", lambda given: compute.match_like(term.evaluate(given), pattern))
 
     def _compares(self, tree: Any) -> _Term:
@@ -220,13 +220,13 @@ class Binder:
         left, right = _like(right, left), _like(left, right)
         for term in (left, right):
             if term.read_as is not None:
-                raise _fault(term.at, f"say what this is to be compared as: {_words(term.at)}::bigint, ::string …")
+                raise _fault(term.at, f"give the type to compare as: {_words(term.at)}::bigint, ::string …")
             if term.kind is None:
-                raise _fault(term.at, f"{_words(term.at)} can only be null or not")
+                raise _fault(term.at, f"{_words(term.at)} supports only IS NULL and IS NOT NULL")
         if left.kind != right.kind:
             raise _fault(tree, f"{left.kind} cannot be compared with {right.kind}")
         if left.kind == "boolean" and _COMPARES[how] not in ("equal", "not_equal"):
-            raise _fault(tree, "of true and false none is the greater")
+            raise _fault(tree, "booleans can only be compared with = and !=")
         return _applied(tree, _COMPARES[how], left, right)
 
     def _literal(self, tree: Any) -> _Term:
@@ -247,7 +247,7 @@ class Binder:
         column, name = tree.children
         term = self._term(column)
         if term.read_as is None:
-            raise _fault(tree, f"{_words(column)} has a type: leave {name} out")
+            raise _fault(tree, f"{_words(column)} already has a type: leave out ::{name}")
         return term.read_as(name)
 
     def _column(self, tree: Any) -> _Term:
@@ -255,7 +255,7 @@ class Binder:
         inner = ".".join(rest)
         if name in self.maps:
             if not rest:
-                raise _fault(tree, f"say which of the {name}: {name}.NAME")
+                raise _fault(tree, f"name one of the {name}: {name}.NAME")
             return self._value(tree, name, inner)
         if name in self._messages and bool(rest) == _is_map(self._messages[name]):
             self.decoded.add(name)
@@ -332,9 +332,7 @@ def _like(other: _Term, term: _Term) -> _Term:
         try:
             moment = datetime.fromisoformat(term.literal)
         except ValueError:
-            raise _fault(
-                term.at, "a time is written as '2026-11-23T14:00:00', in UTC unless it says its zone"
-            ) from None
+            raise _fault(term.at, "write a time as '2026-11-23T14:00:00', in UTC unless it gives a zone") from None
         return _literal(term.at, "time", moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
     return term
 

@@ -41,17 +41,15 @@ _CYCLE = timedelta(days=146_097)
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """What a file of this name is to hold.
+    """The format for a file of this name.
 
     Raises:
-        LocalProtocolError: The name does not say.
+        LocalProtocolError: The format is unknown.
     """
     suffix = Path(path).suffix.lower()
     found = _SUFFIXES.get(suffix)
     if found is None:
-        message = (
-            f"{os.fspath(path)!r} does not say what it is to be: end it with {', '.join(_SUFFIXES)}, or name the format"
-        )
+        message = f"unknown format of {os.fspath(path)!r}: end the name with {', '.join(_SUFFIXES)}, or give the format"
         raise LocalProtocolError(message)
     return found
 
@@ -69,10 +67,10 @@ def export(
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
     Arrow and Parquet keep all types. In CSV and JSON lines, bytes are text if they are printable UTF-8, else hexadecimal
-    digits after ``0x``; in CSV, lists and structs are JSON. In JSON, a float that is no number is ``"NaN"``, ``"Infinity"``
-    or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
-    ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits, of which CSV
-    knows those up to 32767. An HDF5 file is not a table: it holds a run of CDTP with its payloads, in the layout of
+    digits after ``0x``; in CSV, lists and structs are JSON. In JSON, a float that is not a number is ``"NaN"``,
+    ``"Infinity"`` or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
+    ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits; CSV
+    supports years up to 32767. An HDF5 file is not a table: it holds a run of CDTP with its payloads, in the layout of
     Constellation's H5DataWriter, and requires the extra ``hdf5``.
 
     Args:
@@ -95,7 +93,7 @@ def export(
     """
     form = format_of(out) if format is None else format
     if form not in get_args(Format):
-        message = f"format is one of {', '.join(get_args(Format))}, not {form!r}"
+        message = f"format must be one of {', '.join(get_args(Format))}, not {form!r}"
         raise LocalProtocolError(message)
     if form == "hdf5":
         return _run(path, out, protocol, selection, on_progress, options)
@@ -122,11 +120,11 @@ def _run(
     from trunkline.capture import hdf5
 
     if protocol != "cdtp":
-        message = f"HDF5 holds a run of cdtp, and this is {protocol}: choose another format"
+        message = f"HDF5 holds runs of cdtp, not {protocol}: choose another format"
         raise LocalProtocolError(message)
     needless = sorted(options.keys() - {"payload"})
     if needless:
-        message = f"HDF5 holds all tags and payloads: leave out {', '.join(needless)}"
+        message = f"HDF5 always holds all tags and payloads: leave out {', '.join(needless)}"
         raise LocalProtocolError(message)
     return hdf5.write(path, out, selection=selection, on_progress=on_progress)
 

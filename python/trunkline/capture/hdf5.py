@@ -94,7 +94,7 @@ def write(
             if on_progress is not None:
                 on_progress(messages)
     if bad:
-        _logger.warning("%s: %d messages do not decode, and are left out", os.fspath(path), bad)
+        _logger.warning("%s: left out %d messages that do not decode", os.fspath(path), bad)
     return messages
 
 
@@ -122,7 +122,7 @@ class _Run:
         """Adds the messages of a row, which have one sender and one type."""
         name, kind = messages[0].sender, messages[0].type
         if kind == "BOR" and name in self._senders:
-            message = f"a file holds one run, and here are several of {name!r}: say which one (capture runs lists them)"
+            message = f"a file holds one run, and {name!r} has several: choose one (capture runs lists them)"
             raise LocalProtocolError(message)
         if name not in self._senders:
             self._senders[name] = _Sender(self._file.require_group(_name(name)))

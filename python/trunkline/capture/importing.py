@@ -80,7 +80,7 @@ def _import_file(
     name = file.name if isinstance(file, BufferedReader) else os.fspath(file)
     for number, line in enumerate(_lines(file, name), start=1):
         if len(line) > _LINE_BYTES:
-            message = f"{name}, line {number}: no recorded message (it has more than {_LINE_BYTES >> 20} MiB)"
+            message = f"{name}, line {number}: not a recorded message (longer than {_LINE_BYTES >> 20} MiB)"
             raise CaptureError(message)
         if not line.strip():
             continue
@@ -91,7 +91,7 @@ def _import_file(
                     row["received_at_ns"], **(_printed(row) if "payload" in row else _written(row, protocol))
                 )
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            message = f"{name}, line {number}: no recorded message ({_reason(error)})"
+            message = f"{name}, line {number}: not a recorded message ({_reason(error)})"
             raise CaptureError(message) from error
         read()
 
@@ -145,7 +145,7 @@ def _read_lines(file: BufferedIOBase) -> Iterator[bytes]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
-        return f"it lacks {error.args[0]}"
+        return f"{error.args[0]} is missing"
     if isinstance(error, binascii.Error):
-        return f"frames are base64: {error}"
+        return f"frames must be base64: {error}"
     return str(error)

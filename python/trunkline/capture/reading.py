@@ -46,7 +46,7 @@ AnyMessage: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class CaptureInfo:
-    """What a capture holds, counted in rows.
+    """The contents of a capture, counted in rows.
 
     Attributes:
         capture_id: The capture's id, the same for every run that was recorded into it.
@@ -88,13 +88,13 @@ class Run:
         messages: DAT messages; a CDTP2 message counts once per record.
         bytes: Bytes of all frames, including those of BOR and EOR.
         missed: Sequence numbers that were skipped, `seq - 1 - last`, where `last` is the highest before. One that
-            comes late after all does not take that back.
+            arrives late does not reduce the count.
         duplicates: DAT messages whose number was received before.
         out_of_order: DAT messages with a new number below the highest one before.
         first_received_at_ns: When the first message of it was received, in nanoseconds since 1970.
         last_received_at_ns: When the last one was.
         bor_seq: The `seq` of the row of its BOR; None for ordinal 0.
-        eor_seq: The `seq` of the row of its first EOR; None while there is none.
+        eor_seq: The `seq` of the row of its first EOR; None if there is none yet.
         config: The configuration in the BOR; None if it is not a map, or the message is larger than 64 KiB.
         metadata: The metadata in the EOR, likewise.
     """
@@ -126,8 +126,8 @@ class Capture:
     Attributes:
         path: The capture directory.
         skipped: Rows that the latest iteration skipped: malformed ones, and those of unknown protocols.
-        let_go: How often a sender had to make way for others in what the latest `runs` gave: its run ends there, and what
-            it sent later is told as a sender's first.
+        let_go: How often a sender had to make way for others in the result of the latest `runs`: its run ends there,
+            and what it sent later counts as the first run of a new sender.
         unfollowed: Messages of senders with names of more than 1024 bytes, which are in no run.
     """
 
@@ -173,7 +173,7 @@ class Capture:
     def chosen(
         self, selection: Selection | None = None, *, first_seq: int = 0
     ) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
-        """The rows as `rows` has them, each with the positions of those of its messages that are selected.
+        """The rows that `rows` returns, each with the positions of its selected messages.
 
         A CDTP2 message is one row and may hold several messages, of which a condition may select some.
 
@@ -197,11 +197,11 @@ class Capture:
     def runs(self) -> list[Run]:
         """The runs of all senders, in the order they began; the last ones may still be in progress.
 
-        The capture keeps this beside its segments, so that it is known of runs whose rows are deleted too. 1000 senders
-        are followed at a time, with names of up to 1024 bytes: `let_go` and `unfollowed` say whether that was too few.
+        The capture keeps this beside its segments, so it includes runs whose rows are deleted. 1000 senders are
+        followed at a time, with names of up to 1024 bytes: `let_go` and `unfollowed` say whether that was too few.
 
         Raises:
-            CaptureError: What is kept cannot be read.
+            CaptureError: The record of runs cannot be read.
         """
         found, self.let_go, self.unfollowed = self._native.runs()
         return [Run(**run) for run in found]
@@ -289,12 +289,13 @@ class Capture:
             mode: What to do with malformed messages: PERMISSIVE keeps them, with `error` and their bytes; FAILFAST raises, also
                 for tags of another type than requested; DROPMALFORMED drops them.
             selection: Which messages; all of that protocol if None.
-            options: What the protocol knows: see `trunkline.columns.CdtpOptions` and those of the others. Unless
-                they are said, tags, properties and JSON are a column of JSON text each. Payloads are not read from disk unless `payload` asks for them.
+            options: The options of the protocol: see `trunkline.columns.CdtpOptions` and those of the others. By
+                default, tags, properties and JSON are a column of JSON text each. Payloads are not read from disk
+                unless `payload` asks for them.
 
         Raises:
             LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, the protocol has no
-                such option, or the selection is of another.
+                such option, or the selection is for another protocol.
         """
         pyarrow = _need_pyarrow()
         from trunkline import columns
@@ -368,6 +369,6 @@ def _need_pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        message = f"this takes pyarrow: {how_to_install('capture')}"
+        message = f"this requires pyarrow: {how_to_install('capture')}"
         raise LocalProtocolError(message) from error
     return pa

@@ -67,7 +67,7 @@ def replay(
     need_callable("on_progress", on_progress)
     is_known = rate > 0 and math.isfinite(rate) if isinstance(rate, int | float) else rate in ("max", "real")
     if not is_known:
-        message = f"rate is 'max', 'real' or a number of messages a second, not {rate!r}"
+        message = f"rate must be 'max', 'real' or a number of messages a second, not {rate!r}"
         raise LocalProtocolError(message)
     opened = reading.open(path)
     info = opened.info()
@@ -77,7 +77,7 @@ def replay(
         found = ", ".join(f"{count} messages of {name}" for name, count in sorted(others.items()))
         can = ", ".join(name.upper() for name in sorted(one_way))
         message = (
-            f"only {can} can be replayed: another protocol's messages answer each other. The capture holds {found}"
+            f"only {can} can be replayed: messages of other protocols answer each other. The capture holds {found}"
         )
         raise LocalProtocolError(message)
     wanted = info.directions.get("in", 0)
@@ -151,7 +151,7 @@ class _Replay:
             if stats.sent != sent:
                 sent, since = stats.sent, now
             elif self._timeout_s is not None and now - since >= self._timeout_s:
-                message = f"the receiver took nothing for {self._timeout_s} s"
+                message = f"the receiver accepted nothing for {self._timeout_s} s"
                 raise TimeoutError(message, unsent=stats.queued)
             time.sleep(_LOOK_S)
             self._tell()

@@ -67,10 +67,10 @@ def report(
                 scope = Scope.of(selection, _keeping_records(session, opened, selection))
             return make(cast("DataFrame", rows), out, name or os.fspath(capture), scope)
     except duckdb.OutOfMemoryException as error:
-        message = f"{memory} of memory, and what there is of {tempfile.gettempdir()}, do not do: {_said(error)}"
+        message = f"{memory} of memory and the free space in {tempfile.gettempdir()} are not enough: {_said(error)}"
         raise LocalProtocolError(message) from error
     except duckdb.Error as error:
-        message = f"{os.fspath(capture)}: {_said(error)}; trunkline capture verify says more"
+        message = f"{os.fspath(capture)}: {_said(error)}; trunkline capture verify shows more"
         raise CaptureError(message) from error
 
 

@@ -80,14 +80,14 @@ class Selection:
             message = f"no message has both a {subjects[0]} and a {subjects[1]}"
             raise LocalProtocolError(message)
         if self.protocol is not None and self.protocol not in _KINDS:
-            message = f"protocol is one of {', '.join(_KINDS)}, not {self.protocol!r}"
+            message = f"protocol must be one of {', '.join(_KINDS)}, not {self.protocol!r}"
             raise LocalProtocolError(message)
         if self.direction not in (None, "in", "out"):
-            message = f"direction is 'in' or 'out', not {self.direction!r}"
+            message = f"direction must be 'in' or 'out', not {self.direction!r}"
             raise LocalProtocolError(message)
         spoken = self._spoken()
         if len(spoken) > 1:
-            message = f"no message speaks {' and '.join(sorted(spoken))}"
+            message = f"no message is of both {' and '.join(sorted(spoken))}"
             raise LocalProtocolError(message)
         self.condition()
 
@@ -251,6 +251,6 @@ def _spans(capture: Capture, sender: str | None, wanted: int | str) -> dict[str,
         begins[run.sender] = first
     if not spans:
         whose = "" if sender is None else f" of {sender!r}"
-        message = f"there is no run {wanted!r}{whose} in the capture"
+        message = f"no run {wanted!r}{whose} in the capture"
         raise LocalProtocolError(message)
     return spans

@@ -102,7 +102,7 @@ def machine_settings(
             group, None, chirp=chirp, names=senders, only_names=only_names, port=chirp_port, prefix="chirp_"
         )
     elif senders is not None:
-        message = "senders= chooses among those of a group: give group= one"
+        message = "senders= selects among the senders of a group: give group="
         raise LocalProtocolError(message)
     return {"accept": accept, "strict": strict, "limit": limit, "message_limit": message_limit, "beacon": beacon}
 
@@ -202,12 +202,13 @@ class Receiver(Receiving, BlockingRole):
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
         limit: Stop reading after this many wire messages; see `limit`.
         message_limit: Stop reading once this many messages are queued or handed out: a CDTP2 message counts once per
-            record, a malformed one not.
-        group: Find senders in this group by CHIRP, now and later, in place of ``bind`` and ``connect`` (CDTP-16). Each is
-            dialled once and followed when it comes back on another port; one that departs is read until it is quiet for
-            250 ms, at most for 1 s, and let go. `endpoints` has those that are dialled now, up to 256.
-        senders: Their names, by which they are chosen; all of the group if None.
-        chirp: As for a sender; a receiver announces nothing, and hears and asks both ways.
+            record, a malformed one does not count.
+        group: Find senders in this group by CHIRP, now and later, in place of ``bind`` and ``connect`` (CDTP-16). Each
+            is connected to once and followed when it comes back on another port; one that departs is read until it is
+            quiet for 250 ms, for at most 1 s, and then disconnected. `endpoints` has those currently connected to, up
+            to 256.
+        senders: The names of the senders to follow; all of the group if None.
+        chirp: As for a sender; a receiver announces nothing, and listens and sends requests both ways.
         chirp_port: The UDP port.
         **options: Endpoints, queues and capture: ``bind``, ``connect``, ``curve``, ``queue_messages``,
             ``capture`` and more, each in `trunkline.RoleOptions`.
@@ -242,7 +243,9 @@ class Receiver(Receiving, BlockingRole):
         return self._receiver
 
     def stop(self, *, drain_s: float = 5.0) -> None:
-        """Ends iteration in order: accepts no new senders, and hands out what has arrived for at most `drain_s` seconds."""
+        """Ends iteration gracefully: accepts no new senders, and hands out what has arrived, for at most `drain_s`
+        seconds.
+        """
         self._receiver.close(drain_s)
 
     def close(self) -> None:

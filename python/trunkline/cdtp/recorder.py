@@ -199,29 +199,28 @@ def _flush_failed(timeout_s: float | None) -> TimeoutError:
 
 
 class Recorder(_Recording, BlockingRole):
-    """Records everything that comes in, bit for bit, in a directory that Spark and pyarrow read.
+    """Records everything it receives, bit for bit, in a directory that Spark and pyarrow can read.
 
-    What does not decode is recorded too, with the reason in the column ``error``. A slow disk makes the recorder stop
-    reading, which the senders feel; a full or failing one ends it, and what was durable stays readable.
+    Malformed messages are recorded too, with the reason in the column ``error``. A slow disk makes the recorder stop
+    reading, which slows the senders down; a full or failing one ends it, and durable rows stay readable.
 
     Args:
         path: The capture directory; created if it does not exist, continued if it does.
         accept: One or more headers to accept; others have an error in their row.
         strict: Whether bytes after a header are an error (CDTP-10).
-        on_drop: Called with a `trunkline.Dropped` for each message that does not decode, in a thread of its own.
+        on_drop: Called with a `trunkline.Dropped` for each malformed message, in a thread of its own.
         limit: Stop reading after this many messages.
-        segment_bytes: The frame bytes of one segment file, at most. None: 256 MiB.
+        segment_bytes: The most frame bytes in a segment file. None: 256 MiB.
         segment_s: The age at which a segment is published, in seconds. None: 60.
-        keep_bytes: The bytes that the capture may take on disk. What is more is deleted, whole segments, the oldest first;
-            but never the latest one. All from the BOR of a run on that has no EOR yet stays as well, until that takes a
-            tenth more; then the log says so, and the rows of the run go too. What came of runs whose rows are deleted
-            stays known as far as a tenth of the bytes goes; see `trunkline.capture.Capture.runs`. None keeps all.
-        keep_days: How many days ago a segment may have been published. What is older is deleted likewise, and what came of
-            its runs with it; the rows of a run that has no EOR yet stay for a day more.
-        capture_private: Make the directory for this user alone (0700), and its files (0600); else they are as the umask
-            has it.
-        warn_free_bytes: Warn when the disk has less left: in the log, each time it falls below.
-        critical_free_bytes: Tell once more, as critical, when it has less than this.
+        keep_bytes: The most bytes that the capture may take on disk. Beyond it, whole segments are deleted, the oldest
+            first, but never the latest one. Everything from the BOR of an unfinished run on is kept too, until that
+            takes a tenth more; then the log says so, and the rows of the run are deleted. The record of runs whose rows
+            are deleted is kept, within a tenth of these bytes; see `trunkline.capture.Capture.runs`. None keeps all.
+        keep_days: The age in days after which a published segment is deleted, with the record of its runs; the rows of
+            an unfinished run are kept for another day.
+        capture_private: Create the directory with mode 0700 and its files with 0600; else the umask applies.
+        warn_free_bytes: Log a warning each time the free space of the disk falls below this.
+        critical_free_bytes: Log a critical message when it falls below this.
         group: Find senders in this group by CHIRP, as `Receiver` does.
         senders: As for `Receiver`.
         chirp: As for `Receiver`.
@@ -240,9 +239,10 @@ class Recorder(_Recording, BlockingRole):
         """Waits until enough messages have arrived, or none arrive any more.
 
         Args:
-            count: Rows in all since the start, undecodable ones too; after them nothing more is read until the next wait.
-            idle_s: How long nothing has come in.
-            timeout_s: How long to wait at most.
+            count: Rows in total since the start, malformed ones included; after them nothing more is read until the
+                next wait.
+            idle_s: Seconds without a message after which to return.
+            timeout_s: The most seconds to wait.
 
         Returns:
             Which of the two happened.
@@ -273,7 +273,7 @@ class Recorder(_Recording, BlockingRole):
             raise _flush_failed(timeout_s)
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Reads what has arrived, at most for `drain_s`, makes it durable and visible, and ends.
+        """Reads what has arrived, for at most `drain_s`, makes it durable and visible, and closes.
 
         Raises:
             CaptureError: The capture could not be completed.

@@ -43,7 +43,7 @@ class SenderStats:
         sent: Messages handed to the transport.
         queued: Messages waiting to be sent; once closed, those that were never sent.
         queued_bytes: Their bytes, and 64 for each frame.
-        at_risk: Wire messages that may have been lost when a receiver went, at least (CDTP-18).
+        at_risk: Wire messages that may have been lost when receivers disconnected, at least (CDTP-18).
         capture_lost: Rows dropped because the capture could not keep up.
         refused: CURVE clients that were refused.
         turned_away: Connections closed at once because ``max_connections`` was reached.
@@ -96,7 +96,7 @@ class Sending(Role):
         self._beacon = None
         if group is not None:
             if not any(endpoint.startswith("tcp://") for endpoint in endpoints("bind", options.get("bind", ()))):
-                message = "a sender is found at a TCP endpoint it listens on: give bind= one"
+                message = "with group=, a sender must listen on a TCP endpoint: give bind= one"
                 raise LocalProtocolError(message)
             self._beacon = beacon_options(
                 group, name, chirp=chirp, lower_case=chirp_lower_case, port=chirp_port, prefix="chirp_"
@@ -136,21 +136,21 @@ class Sending(Role):
     def _begin(self, config: Mapping[str, Any]) -> Outgoing:
         self._check_runs()
         if self._in_run:
-            message = "a run is on already: end it first"
+            message = "a run is already in progress: end it first"
             raise LocalProtocolError(message)
         return self._sender.begin_run(config)
 
     def _end(self, metadata: Mapping[str, Any]) -> Outgoing:
         self._check_runs()
         if not self._in_run:
-            message = "there is no run to end"
+            message = "no run to end"
             raise LocalProtocolError(message)
         return self._sender.end_run(metadata)
 
     def _check_runs(self) -> None:
         self._sender.check_open()
         if self._header == "S":
-            message = "header S knows no runs: use A, B or 2"
+            message = "header S does not support runs: use A, B or 2"
             raise LocalProtocolError(message)
 
     def _wait_s(self, timeout_s: float | None) -> float | None:
@@ -221,7 +221,11 @@ def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
         text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
         notices.log(logging.WARNING, kind, text)
     elif kind == "at_risk":
-        notices.log(logging.WARNING, kind, f"a receiver left {endpoint}, and at least {detail} messages were at risk")
+        notices.log(
+            logging.WARNING,
+            kind,
+            f"a receiver disconnected from {endpoint}, and at least {detail} messages were at risk",
+        )
     else:
         notices.tell(kind, endpoint, detail)
 
@@ -229,8 +233,8 @@ def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
 class Sender(Sending, BlockingRole):
     """Streams messages to a receiver, and keeps what it cannot send yet (CDTP-18).
 
-    Messages wait in the sender's own queue until there is a receiver with room; libzmq is given few at a time, since
-    those it holds vanish with the receiver they were meant for. `stats.at_risk` counts them at each disconnection.
+    Messages wait in the sender's own queue until there is a receiver with room; libzmq gets only a few at a time, since
+    those it holds are lost with the receiver they were meant for. `stats.at_risk` counts them at each disconnection.
 
     With headers A, B and 2 messages belong to runs: a `send` outside a run begins one, `close` ends it.
 
@@ -240,12 +244,12 @@ class Sender(Sending, BlockingRole):
             ("A": 0.1 to 0.3, "B": 0.4 to 0.5, "2": 0.6 and later).
         overflow: What `send` does when the queue is full: block, or raise at once.
         linger_s: How long `close` may continue sending (CDTP-19).
-        batch_bytes: With header 2, data messages go together until their records take more bytes than this; a larger
-            one goes alone. 0: each goes alone.
-        batch_s: The longest a message waits for others, in seconds. 0: not at all.
+        batch_bytes: With header 2, data messages are sent together until their records take more bytes than this; a
+            larger one is sent alone. 0: each is sent alone.
+        batch_s: The longest that a message waits for others, in seconds. 0: it does not wait.
         group: Offer the first TCP endpoint it listens on to this group by CHIRP, as service DATA of a host of this name
             (CDTP-15), until it has sent all and closes. See `trunkline.chirp.Beacon` for this and what follows.
-        chirp: How the offer goes out, by "multicast" or "broadcast".
+        chirp: How the offer is sent, by "multicast" or "broadcast".
         chirp_lower_case: Whether it carries the hashes of the names in lower case.
         chirp_port: The UDP port.
         **options: Endpoints, queues and capture: ``bind``, ``connect``, ``curve``, ``queue_messages``,
@@ -268,14 +272,14 @@ class Sender(Sending, BlockingRole):
 
         Args:
             payload: The payload: one frame, or a sequence of them.
-            tags: The tags map; keys are strings, values any of MessagePack's types.
+            tags: The tags; keys are strings, values any of MessagePack's types.
             timestamp_ns: Nanoseconds since 1970; now if None (CDTP-06). Headers B and 2 have none.
             timeout_s: How long to wait for room in the queue.
 
         Raises:
             TimeoutError: The queue is full.
-            LocalProtocolError: This would be no message, as without a payload frame with header S (CDTP-01), the header has
-                no timestamp, or a frame is larger than ``max_message_bytes``.
+            LocalProtocolError: The message would be invalid, such as one without a payload frame with header S
+                (CDTP-01), the header has no timestamp, or a frame is larger than ``max_message_bytes``.
             ClosedError: The sender is closed.
         """
         self._put(self._data(payload, tags, timestamp_ns), timeout_s)
@@ -308,13 +312,13 @@ class Sender(Sending, BlockingRole):
         self._in_run = False
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Sends what waits for others to go with, and waits until the transport has taken everything.
+        """Sends messages that are waiting for a batch, and waits until the transport has accepted everything.
 
         Args:
             timeout_s: How long to wait; None for no limit.
 
         Raises:
-            TimeoutError: It has not; `.unsent` says how many messages are left.
+            TimeoutError: Not in time; `.unsent` is the number of messages left.
             ClosedError: The sender is closed.
         """
         sender = self._sender
@@ -324,7 +328,7 @@ class Sender(Sending, BlockingRole):
             raise self._not_flushed(timeout_s)
 
     def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
-        """Sends a whole message as it is, header and all; its bytes are not looked at.
+        """Sends a complete message, including its header, without checking its bytes.
 
         Raises:
             TimeoutError: The queue is full.
@@ -339,14 +343,15 @@ class Sender(Sending, BlockingRole):
     def close(self, *, linger_s: float | None = None) -> None:
         """Ends the run, sends what is queued for as long as `linger_s`, and closes (CDTP-19).
 
-        An interrupt, as by Ctrl-C, ends the wait at once. Where nobody can be told what was not sent, after it or another
-        exception, at the collection of the sender or at the end of the process, that is logged.
+        An interrupt, such as Ctrl-C, ends the wait at once. Unsent messages are logged if they cannot be reported
+        otherwise: after an interrupt or another exception, when the sender is garbage collected, or at the end of the
+        process.
 
         Args:
-            linger_s: In place of the sender's own, where it is given.
+            linger_s: Replaces the sender's own `linger_s`, if given.
 
         Raises:
-            TimeoutError: Messages were not sent; `.unsent` says how many.
+            TimeoutError: Messages were not sent; `.unsent` is their number.
         """
         linger_s = self._linger_s if linger_s is None else linger_s
         with self._ending(linger_s) as sender:

@@ -23,14 +23,14 @@ PORT = 7123
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What another host of the group has to say.
+    """An announcement by another host of the group.
 
     Attributes:
         kind: "offer": a service that was not there before; "request": it asks for a service; "depart": the end of an offer.
-        host: Which host, as `hash_name` has it.
-        name: Its name, where it is one of the beacon's `names`.
-        service: Which service.
-        endpoint: Where the service is, as ``tcp://192.0.2.1:23999``; None for a request.
+        host: The host, as `hash_name` returns it.
+        name: Its name, if it is one of the beacon's `names`.
+        service: The service.
+        endpoint: Where the service is, e.g. ``tcp://192.0.2.1:23999``; None for a request.
     """
 
     kind: Kind
@@ -45,11 +45,11 @@ class BeaconStats:
     """Counters of a beacon since its start.
 
     Attributes:
-        received: Datagrams that came in.
-        ignored: Those of this host itself and of other groups.
-        dropped: Those that came to nothing, by kind; only kinds that occurred.
-        sent: Announcements and requests that went out; each goes to every network.
-        services: Services of others that are there now; at most 1024 are remembered.
+        received: Datagrams received.
+        ignored: Those from this host itself and from other groups.
+        dropped: Dropped datagrams by kind; only kinds that occurred.
+        sent: Announcements and requests sent; each goes to every network.
+        services: Services of others currently offered; at most 1024 are remembered.
     """
 
     received: int
@@ -149,11 +149,11 @@ class _Beaconing(Role):
         return BeaconStats(**self._beacon.stats())
 
     def offer(self, service: Service, port: int) -> None:
-        """Announces a service, and answers those who ask for it, until `depart` or `close` (CHIRP-05).
+        """Announces a service, and answers requests for it, until `depart` or `close` (CHIRP-05).
 
         Args:
-            service: Which service.
-            port: Its TCP port, on every address of this host. Another one than before replaces it.
+            service: The service.
+            port: Its TCP port, on every address of this host. A different one replaces the previous one.
 
         Raises:
             LocalProtocolError: The beacon has no name, or the port is 0.
@@ -162,7 +162,7 @@ class _Beaconing(Role):
         _need_service(service)
         need_port("port", port, least=1, error=LocalProtocolError)
         if self.name is None:
-            message = "a beacon without a name has nothing to offer: give it one"
+            message = "a beacon needs a name to offer a service: give it one"
             raise LocalProtocolError(message)
         self._beacon.check_open()
         self._beacon.offer(service, port)
@@ -200,28 +200,28 @@ def _event(told: tuple[Kind, str, str | None, int, str | None]) -> Event:
 
 
 class Beacon(_Beaconing, BlockingRole):
-    """Offers services of a host to its group, and tells what other hosts offer and ask for.
+    """Offers services of a host to its group, and reports what other hosts offer and request.
 
-    Iterate over it, or call `receive`. An offer is told when it is new, however often it is repeated. A host that offers a
-    service at another port, or from another address, has replaced it: that is told as a "depart" of the old endpoint and an
-    "offer" of the new one, so that ``endpoints.add`` and ``endpoints.discard`` are all there is to do. What nobody reads is
-    lost beyond 65 536 events.
+    Iterate over it, or call `receive`. An offer is reported when it is new, however often it is repeated. A host that
+    offers a service at another port, or from another address, has replaced it: that is reported as a "depart" of the
+    old endpoint and an "offer" of the new one, so ``endpoints.add`` and ``endpoints.discard`` suffice. Unread
+    events beyond 65 536 are lost.
 
     Offers end with the beacon: at `close`, and when the interpreter exits, as after Ctrl-C. SIGTERM kills a process at once
-    unless it is handled: ``signal.signal(signal.SIGTERM, lambda *_: sys.exit())`` makes it an exit like any other.
+    unless it is handled: ``signal.signal(signal.SIGTERM, lambda *_: sys.exit())`` makes it a normal exit.
 
     Args:
         group: The group it belongs to.
-        name: The host it speaks for; one without a name listens and asks.
-        chirp: How offers and departures go out: by "multicast", as releases from 0.5 hear them, or by "broadcast", as those
-            before do. Both are heard.
-        lower_case: Whether they carry hashes of names in lower case, as releases from 0.7 have them (CHIRP-03). Both match.
-        names: Names of other hosts, which their hashes are to be recognised by.
+        name: The name of this host; without one the beacon only listens and sends requests.
+        chirp: How offers and departures are sent: by "multicast", which releases from 0.5 on receive, or by
+            "broadcast", for those before. Both are received.
+        lower_case: Whether they carry hashes of names in lower case, as releases from 0.7 on do (CHIRP-03). Both match.
+        names: Names of other hosts, so that their hashes are recognised.
         on_drop: Called with a `trunkline.Dropped` for each invalid datagram, in the thread that reads.
         port: The UDP port.
 
     Raises:
-        OSError: The port cannot be shared, or no network be joined.
+        OSError: The port cannot be shared, or no network can be joined.
     """
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
@@ -247,7 +247,7 @@ class Beacon(_Beaconing, BlockingRole):
             yield event
 
     def close(self) -> None:
-        """Takes every offer back, and ends (CHIRP-05)."""
+        """Withdraws every offer, and closes (CHIRP-05)."""
         self._beacon.close(0)
         self._beacon.join()
         self._beacon.raise_failure()

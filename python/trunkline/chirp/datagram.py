@@ -16,7 +16,7 @@ Frame = bytes | bytearray | memoryview
 
 
 class Service(IntEnum):
-    """What is offered (CHIRP-02), by its number on the wire."""
+    """A kind of service (CHIRP-02), by its number on the wire."""
 
     CONTROL = 1
     HEARTBEAT = 2
@@ -26,12 +26,12 @@ class Service(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one datagram says.
+    """The content of a datagram.
 
     Attributes:
         kind: "offer", "request" or "depart".
-        group: The group it is meant for, as `hash_name` has it.
-        host: The host it comes from, as `hash_name` has it.
+        group: The group it is for, as `hash_name` returns it.
+        host: The host it comes from, as `hash_name` returns it.
         service: The service it is about.
         port: The TCP port of the service; 0 in a request.
     """
@@ -47,7 +47,7 @@ def decode(frames: Frame | Iterable[Frame]) -> Message:
     """The message in a datagram.
 
     Args:
-        frames: The datagram, or a sequence with it as its one frame.
+        frames: The datagram, or a sequence with the datagram as its only frame.
 
     Raises:
         DecodeError: The datagram is malformed (CHIRP-07).
@@ -60,7 +60,7 @@ def encode(message: Message) -> tuple[bytes]:
     """The one frame of a message: its datagram.
 
     Raises:
-        ValueError: A field is not what a datagram can say.
+        ValueError: A field has a value that a datagram cannot hold.
 
     ```pycon
     >>> (datagram,) = encode(Message("request", hash_name("lab"), hash_name("Viewer.one"), Service.DATA))
@@ -73,10 +73,10 @@ def encode(message: Message) -> tuple[bytes]:
 
 
 def hash_name(name: str, *, lower_case: bool = True) -> str:
-    """What stands for a group or host in a datagram: its MD5 digest, as 32 hexadecimal digits (CHIRP-03).
+    """The hash of a group or host in a datagram: the MD5 digest of its name, as 32 hexadecimal digits (CHIRP-03).
 
     Args:
         name: The name.
-        lower_case: Of the name in lower case, as releases from 0.7 have it; else of the name as it is.
+        lower_case: Hash the name in lower case, as releases from 0.7 on do; else as it is.
     """
     return _chirp.hash_name(name, lower_case)

@@ -101,8 +101,8 @@ class _Child:
         restore_terminal()
         if self._is_cut_off or -status in self._numbers:
             return CUT_OFF
-        why = ", as where memory is short" if -status == signal.SIGKILL else ""
-        tell(f"error: what does the work was ended by {signal.Signals(-status).name}{why}", logging.ERROR)
+        why = " (possibly out of memory)" if -status == signal.SIGKILL else ""
+        tell(f"error: the worker process was ended by {signal.Signals(-status).name}{why}", logging.ERROR)
         return 1
 
     def _cut_off(self, *_: object) -> None:

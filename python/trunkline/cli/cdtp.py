@@ -143,7 +143,9 @@ def send(
         except errors.TimeoutError as error:
             unsent = error.unsent or 0
             why = (
-                f"{counted(unsent, 'message')} not sent: nobody took any within {timeout:g} s" if nobody_came else error
+                f"{counted(unsent, 'message')} not sent: no receiver took any within {timeout:g} s"
+                if nobody_came
+                else error
             )
             logging.getLogger("trunkline.cdtp").warning("%s: %s", name, why)
         output.stopped(reason, sender.stats)
@@ -234,7 +236,9 @@ def receive(
     source: Source,
     count: Annotated[
         int | None,
-        ending_after("printing this many messages: a CDTP2 message counts once per record, an undecodable one not"),
+        ending_after(
+            "printing this many messages: a CDTP2 message counts once per record, an undecodable one does not count"
+        ),
     ] = None,
     idle: Idle = None,
     content: Content,
@@ -337,7 +341,8 @@ def record(
     ],
     source: Source,
     count: Annotated[
-        int | None, ending_after("this many wire messages, undecodable ones included; one of CDTP2 holds many records")
+        int | None,
+        ending_after("this many wire messages, undecodable ones included; a CDTP2 message holds many records"),
     ] = None,
     idle: Idle = None,
     segments: Segments,

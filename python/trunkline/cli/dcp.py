@@ -86,7 +86,7 @@ def broker(
         bool, typer.Option("--compat-dagbox", help="Also accept the four-byte types of the original implementation.")
     ] = False,
     no_status: Annotated[
-        bool, typer.Option("--no-status", help="Do not answer clients that ask which services there are.")
+        bool, typer.Option("--no-status", help="Do not answer clients that ask for the list of services.")
     ] = False,
     allow_service: Annotated[
         list[str] | None,
@@ -132,7 +132,7 @@ def broker(
             stopping,
             Output(json=as_json),
             name="dcp.broker",
-            doing="brokering at",
+            doing="broker listening on",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
             capture=capturing.capture,
@@ -153,7 +153,7 @@ def services(
     sockets: DialingSockets,
     as_json: Json = False,
 ) -> None:
-    """Asks a running broker for its services and their workers."""
+    """Lists the services of a running broker and their workers."""
     made = sockets.keywords()
     from trunkline import dcp
 

@@ -40,7 +40,7 @@ Liveness = Annotated[
 def need_heartbeat(interval_s: float, liveness: int) -> None:
     """Refuses more silence than can be counted."""
     if interval_s * liveness > _LONGEST_SILENCE_S:
-        message = f"--heartbeat-interval times --liveness is {_LONGEST_SILENCE_S:,} seconds at most."
+        message = f"--heartbeat-interval times --liveness must be at most {_LONGEST_SILENCE_S:,} seconds."
         raise typer.BadParameter(message)
 
 

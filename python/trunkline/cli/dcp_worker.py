@@ -38,7 +38,7 @@ EXAMPLE = example("trunkline dcp worker upper --connect tcp://127.0.0.1:23990 --
 
 @grouped
 def worker(
-    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service it offers.")],
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service to offer.")],
     *,
     connect: Endpoints,
     concurrency: Annotated[
@@ -93,7 +93,7 @@ def worker(
         if programs is not None:
             stopping.leaves(programs.end)
         serving = threads.submit(role.serve, handler)
-        output.ready("dcp.worker", connect, f"working on {service} for")
+        output.ready("dcp.worker", connect, f"offering {service} to")
         pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
         is_stopped = False
         with watching(output, lambda: role.stats, doing=f"dcp.worker {service}"):
@@ -140,7 +140,7 @@ def _function(name: str) -> Callable[[Request], Any]:
         message = f"--call: {error}."
         raise typer.BadParameter(message) from None
     if not callable(function) or inspect.iscoroutinefunction(function):
-        message = f"--call: {name} is no function that takes a request and returns its reply."
+        message = f"--call: {name} is not a function that takes a request and returns its reply."
         raise typer.BadParameter(message)
     checked: Callable[[Request], Any] = function
     return checked
@@ -156,7 +156,7 @@ class _Programs:
             message = f"--exec: {error}."
             raise typer.BadParameter(message) from None
         if not self._arguments or shutil.which(self._arguments[0]) is None:
-            message = f"--exec: {command!r} is no program that can be found."
+            message = f"--exec: program not found: {command!r}."
             raise typer.BadParameter(message)
         # Reentrant: a signal may come while it is held.
         self._lock = threading.RLock()

@@ -21,7 +21,7 @@ def demo(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows the main job end to end, in about a minute: senders, recorder, capture, Spark, table and report."""
+    """Runs the whole workflow in about a minute: senders, recorder, capture, Spark, table and report."""
     from trunkline.demo.run import run
 
     run(output, Output(json=as_json))

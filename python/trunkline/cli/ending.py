@@ -20,7 +20,7 @@ __all__ = ["PipeClosed", "guarded"]
 # What to do about what the system says most often.
 _ADVICE = {
     errno.EEXIST: "remove it, or choose another name",
-    errno.EACCES: "check who may read and write there",
+    errno.EACCES: "check the permissions",
     errno.ENOSPC: "free some space",
     errno.ENOENT: "check the path",
     errno.EROFS: "choose another place",
@@ -112,5 +112,5 @@ def _explain(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - as of a Java exception whose JVM is gone
-        text = "it cannot be said why"
+        text = "no reason available"
     return f"{type(error).__name__}: {text} (TRUNKLINE_DEBUG=1 shows where)"

@@ -111,7 +111,7 @@ class Source(Endpoints):
         """Refuses a receiver that does not know where its senders are, or knows it in two ways."""
         if self.group is None:
             if self.sender:
-                message = "--sender chooses among those of a group: give --group."
+                message = "--sender selects among the senders of a group: give --group."
                 raise typer.BadParameter(message)
             if not self.bind and not self.connect:
                 message = "Missing an endpoint: give --bind, --connect or --group."
@@ -143,19 +143,23 @@ class DialingSockets:
 
     curve_secret: Annotated[
         Path | None,
-        typer.Option("--curve-secret", metavar="FILE", help="Our secret key: a certificate file, or bare Z85."),
+        typer.Option(
+            "--curve-secret", metavar="FILE", help="The secret key of this end: a certificate file, or a bare Z85 key."
+        ),
     ] = None
     curve_server_key: Annotated[
         Path | None,
         typer.Option(
-            "--curve-server-key", metavar="FILE", help="The public key of the server; makes this end the CURVE client."
+            "--curve-server-key",
+            metavar="FILE",
+            help="The public key of the server; this end is then the CURVE client.",
         ),
     ] = None
     transport: Annotated[
         Transport | None,
         typer.Option(
             "--transport",
-            help="The implementation of ZeroMQ; zeromq has no encryption and dials once. [default: libzmq, if there is one]",
+            help="The ZeroMQ implementation; zeromq has no encryption and does not reconnect. [default: libzmq, if available]",
         ),
     ] = None
 
@@ -183,13 +187,17 @@ class Sockets(DialingSockets):
             "--max-connections",
             min=1,
             metavar="N",
-            help="Refuse further connections at this many peers. [default: as many as files may be open, less 64]",
+            help="Refuse further connections beyond this many peers. [default: the limit on open files, minus 64]",
         ),
     ] = None
 
     curve_allow: Annotated[
         Path | None,
-        typer.Option("--curve-allow", metavar="DIR", help="A file for each client key to admit; SIGHUP reloads it."),
+        typer.Option(
+            "--curve-allow",
+            metavar="DIR",
+            help="The directory of client keys to admit, one file each; SIGHUP reloads it.",
+        ),
     ] = None
 
     def keywords(self) -> dict[str, Any]:
@@ -214,7 +222,7 @@ def _reload(curve: Curve) -> None:
     try:
         curve.reload()
     except (OSError, LocalProtocolError) as error:
-        logging.getLogger("trunkline").warning("the allow-list stays as it was: %s", error)
+        logging.getLogger("trunkline").warning("allow-list not reloaded, the old one stays in effect: %s", error)
 
 
 Private = Annotated[
@@ -311,7 +319,7 @@ class Capturing:
         """As roles take them, with how the capture is cut."""
         if self.capture is None:
             if self != Capturing() or segments != Segments():
-                message = "Nothing is recorded: give --capture, or leave out what says how."
+                message = "Nothing is recorded: give --capture, or leave out the recording options."
                 raise typer.BadParameter(message)
             return {}
         return {**segments.keywords(), "capture": self.capture, "capture_overflow": self.capture_overflow.value}

@@ -21,7 +21,7 @@ _OWN = '    secret-key = "{}"\n'
 def _plain(value: str) -> str:
     """Refuses what is no name of a file alone."""
     if value in ("", ".", "..") or "/" in value or not value.isprintable():
-        message = f"{value!r} is no name of a key: it becomes that of two files."
+        message = f"invalid key name {value!r}: it is also used as a file name."
         raise typer.BadParameter(message)
     return value
 
@@ -35,7 +35,7 @@ def keygen(
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Where to write the files.")] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Makes a CURVE key pair: NAME.key to hand out, NAME.key_secret (mode 0600) to keep."""
+    """Generates a CURVE key pair: NAME.key to hand out, NAME.key_secret (mode 0600) to keep secret."""
     import zmq
 
     public, secret = (half.decode() for half in zmq.curve_keypair())
@@ -43,7 +43,7 @@ def keygen(
     shown, hidden = output / f"{name}.key", output / f"{name}.key_secret"
     for file in (shown, hidden):
         if file.is_symlink() or file.exists():
-            message = f"{file} already exists and is not overwritten: choose another name, or remove both halves"
+            message = f"{file} already exists and is not overwritten: choose another name, or remove both files"
             raise LocalProtocolError(message)
     _write(hidden, 0o600, _HEAD.format(name=name, half="secret") + _PUBLIC.format(public) + _OWN.format(secret))
     try:
@@ -56,8 +56,8 @@ def keygen(
     if as_json:
         out.event("key", name=name, public_key=public, public_file=str(shown), secret_file=str(hidden))
     else:
-        out.line(f"{shown}  for everybody: {public}")
-        out.line(f"{hidden}  for its owner alone")
+        out.line(f"{shown}  public key, to hand out: {public}")
+        out.line(f"{hidden}  secret key, to keep")
 
 
 def _write(path: Path, mode: int, text: str) -> None:

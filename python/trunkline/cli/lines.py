@@ -44,7 +44,7 @@ def parts(data: Sequence[str]) -> list[bytes]:
         OSError: A file cannot be read.
     """
     if data.count(STDIN) > 1:
-        message = f"{STDIN} is standard input, which is there once."
+        message = f"{STDIN} is standard input: give it only once."
         raise typer.BadParameter(message, param_hint="DATA")
     # Its turn comes first: a file may hold just a hyphen.
     return [stdin().read() if part == STDIN else given([part])[0] for part in data]
@@ -54,10 +54,10 @@ def stands_for_stdin(data: Sequence[bytes], count: int | None, one: str) -> bool
     """Whether what is to be sent is what comes in, one a line; refuses what would mean both."""
     is_stdin = list(data) == [b"-"]
     if b"-" in data and not is_stdin:
-        message = f"- stands alone: it is standard input, one {one} a line."
+        message = f"- must be the only DATA: it is standard input, one {one} per line."
         raise typer.BadParameter(message, param_hint="DATA")
     if is_stdin and count is not None:
-        message = f"--count is for a {one} that is given: standard input says how many there are."
+        message = f"--count cannot be combined with -: each line of standard input is one {one}."
         raise typer.BadParameter(message)
     return is_stdin
 

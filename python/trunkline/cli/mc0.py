@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Family,
-    help="mc0: a topic bus, whose middleware forwards what is published to those who subscribe.",
+    help="mc0: a topic bus; the middleware forwards published messages to the subscribers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -137,7 +137,7 @@ def publish(
         list[str] | None,
         typer.Argument(
             metavar="DATA",
-            help="The frames of the body, @FILE for what is in a file; - alone is standard input, one message a line.",
+            help="The frames of the body; @FILE is the content of a file; - alone is standard input, one message per line.",
             show_default=False,
         ),
     ] = None,
@@ -145,7 +145,7 @@ def publish(
     connect: Endpoints,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="K=V", help="A header to send along; K begins with X-. Repeatable."),
+        typer.Option("--header", metavar="K=V", help="A header to send; K must begin with X-. Repeatable."),
     ] = None,
     no_confirm: Annotated[bool, typer.Option("--no-confirm", help="Do not wait for the middleware's OK.")] = False,
     timeout: Timeout = 5.0,
@@ -160,7 +160,7 @@ def publish(
     segments: Segments,
     as_json: Json = False,
 ) -> None:
-    """Publishes messages on a topic, and says how long their confirmation took."""
+    """Publishes messages on a topic, and reports how long the confirmations took."""
     frames = given(data or [])
     is_stdin = stands_for_stdin(frames, count, "message")
     headers = _headers(header or [])
@@ -173,7 +173,7 @@ def publish(
     with (
         mc0.Connector(connect=connect, **made, **recorded) as connector,
         closing(functools.partial(connector.close, drain_s=0.0)),
-        Progress(f"putting to {topic}", total) as progress,
+        Progress(f"publishing to {topic}", total) as progress,
     ):
         publishing = _Publishing(connector, topic, headers, timeout, output, progress)
         if no_confirm:
@@ -194,7 +194,7 @@ def _headers(given: Sequence[str]) -> list[tuple[str, str]]:
     for pair in given:
         key, equals, value = pair.partition("=")
         if not equals or not key.startswith("X-"):
-            message = f"--header takes K=V with a K that begins with X-, not {pair!r}."
+            message = f"--header takes K=V, where K begins with X-, not {pair!r}."
             raise typer.BadParameter(message)
         headers.append((key, value))
     return headers
@@ -277,7 +277,7 @@ class _Publishing:
 
     def _timed_out(self, index: int) -> None:
         self._timeouts += 1
-        self._output.remark("timeout", f"message {index} was not taken within {self._timeout_s:g} s", index=index)
+        self._output.remark("timeout", f"message {index} timed out after {self._timeout_s:g} s", index=index)
 
     def published(self) -> _Published:
         rate = round(self._put / (time.monotonic() - self._start), 1)
@@ -286,7 +286,7 @@ class _Publishing:
 
 
 def _summary(published: _Published, *, confirmed: bool) -> str:
-    text = f"{counted(published.put, 'message')} put, {published.rate:,.0f} a second"
+    text = f"{counted(published.put, 'message')} published, {published.rate:,.0f} a second"
     if not confirmed:
         return text
     text += f"; {published.confirmed:,} confirmed"
@@ -312,7 +312,7 @@ def topics(
     sockets: DialingSockets,
     as_json: Json = False,
 ) -> None:
-    """Asks a running middleware for the topics that have subscribers, and the traffic on each."""
+    """Lists the topics of a running middleware that have subscribers, and the traffic on each."""
     made = sockets.keywords()
     from trunkline import mc0
 
@@ -329,7 +329,7 @@ def topics(
     if not output.json:
         # One of them is who asks.
         clients = counted(status["clients"] - 1, "client")
-        output.note(f"{clients}; {counted(status['received'], 'message')} received, {status['messages']:,} delivered")
+        output.note(f"{clients}; {counted(status['received'], 'message')} received, {status['messages']:,} forwarded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ def ping(
     segments: Segments,
     as_json: Json = False,
 ) -> None:
-    """Asks the middleware for a sign of life, and says how long the way there and back takes."""
+    """Pings the middleware, and prints the round-trip times."""
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mc0
 
@@ -361,7 +361,7 @@ def ping(
     with (
         mc0.Connector(connect=connect, **made, **recorded) as connector,
         closing(functools.partial(connector.close, drain_s=0.0)),
-        Progress("asking the middleware", count) as progress,
+        Progress("pinging the middleware", count) as progress,
     ):
         for index in range(count):
             try:

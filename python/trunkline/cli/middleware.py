@@ -61,7 +61,10 @@ def middleware(
     max_ttl: Annotated[
         int,
         typer.Option(
-            "--max-ttl", min=0, metavar="MS", help="The longest time that a client may be silent before it is dropped."
+            "--max-ttl",
+            min=0,
+            metavar="MS",
+            help="The longest TTL a client may ask for: how long it may be silent before it is dropped.",
         ),
     ] = 24 * 60 * 60 * 1000,
     max_topics: Annotated[
@@ -69,7 +72,7 @@ def middleware(
         typer.Option("--max-topics", min=0, metavar="N", help="How many topics may have subscribers at the same time."),
     ] = 100_000,
     no_status: Annotated[
-        bool, typer.Option("--no-status", help="Do not answer clients that ask which topics there are.")
+        bool, typer.Option("--no-status", help="Do not answer clients that ask for the list of topics.")
     ] = False,
     sockets: Sockets,
     capturing: Capturing,
@@ -107,7 +110,7 @@ def middleware(
             stopping,
             Output(json=as_json),
             name="mc0.middleware",
-            doing="passing on at",
+            doing="middleware listening on",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
             capture=capturing.capture,

@@ -58,7 +58,7 @@ def nats(
         server = _Server(number, store if store is not None else Path(scratch) / "jetstream", Path(scratch))
         try:
             if server.is_ready(stopping):
-                output.ready("nats", [f"nats://127.0.0.1:{number}"], "serving at")
+                output.ready("nats", [f"nats://127.0.0.1:{number}"], "NATS server listening on")
                 server.wait(stopping)
         finally:
             server.stop()
@@ -77,7 +77,7 @@ def _binary() -> str:
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
-        message = f"there is no nats-server here: {how_to_install('nats')}"
+        message = f"nats-server not found: {how_to_install('nats')}"
         raise errors.LocalProtocolError(message)
     return found
 
@@ -141,8 +141,8 @@ class _Server:
 
     def _fail(self) -> NoReturn:
         lines = self._log.read_text(errors="replace").splitlines()
-        told = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "it says nothing")
-        message = f"nats-server does not run: {told.rpartition('] ')[2]}"
+        told = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "it logged no error")
+        message = f"nats-server is not running: {told.rpartition('] ')[2]}"
         raise errors.TrunklineError(message)
 
     def stop(self) -> None:

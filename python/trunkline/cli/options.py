@@ -54,7 +54,7 @@ class Chirp(StrEnum):
 def span(value: float | None) -> float | None:
     """Refuses what is no length of time, as infinity, which compares well with any least value."""
     if value is not None and not value <= _LONGEST:
-        message = f"{value} is no length of time: {_LONGEST:,.0f} is the most."
+        message = f"{value} is not a valid duration: the maximum is {_LONGEST:,.0f}."
         raise typer.BadParameter(message)
     return value
 
@@ -127,7 +127,7 @@ def ending_after(what: str) -> Any:
 
 
 def _tags(default: str) -> Any:
-    told = f"Tags as columns, as run=bigint,*={default}; or variant, json, none. [default: {default}]"
+    told = f"Tags as columns, e.g. run=bigint,*={default}; or variant, json, none. [default: {default}]"
     return typer.Option("--tags", metavar="K=TYPE,...", help=told)
 
 
@@ -155,7 +155,7 @@ def _tag_columns(given: str) -> dict[str, str] | str | None:
     for pair in given.split(","):
         name, equals, kind = pair.rpartition("=")
         if not equals or not name or not kind:
-            message = f"--tags takes K=TYPE,... as run=bigint,*=json, or is variant, json or none, not {given!r}."
+            message = f"--tags takes K=TYPE,... such as run=bigint,*=json, or variant, json or none, not {given!r}."
             raise typer.BadParameter(message)
         columns[name] = kind
     return columns

@@ -50,7 +50,7 @@ def run(
     """Says that a role runs, tells its counters now and then, and ends it with the first signal."""
     output.ready(name, role.endpoints, doing, data_endpoints=data_endpoints)
     pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
-    where = f"{name} {doing} {' '.join(role.endpoints)}"
+    where = f"{name.partition('.')[0]} {doing} {' '.join(role.endpoints)}"
     with watching(output, lambda: role.stats, doing=where, capture=capture):
         while not pace.stopped and not _is_over(role, pace.wait_s()):
             pace.look_up()
@@ -128,7 +128,9 @@ class Reloading:
         try:
             self._reload()
         except errors.LocalProtocolError as error:
-            logging.getLogger("trunkline").warning("policies, users and allow-lists stay as they were: %s", error)
+            logging.getLogger("trunkline").warning(
+                "not reloaded, the old policies, users and allow-lists stay in effect: %s", error
+            )
         except errors.ClosedError:
             # It ends.
             pass

@@ -66,7 +66,7 @@ class Selecting:
         ),
     ] = None
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only messages before this time, likewise.")
+        str | None, typer.Option("--until", metavar="TIME", help="Only messages before this time, in the same format.")
     ] = None
     where: Annotated[
         str | None,
@@ -130,7 +130,7 @@ def _moment(option: str, given: str) -> int:
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
-        message = f"{option} takes a time as 2026-11-23T14:00:00, or a span as 90m, 2h or 3d before now, not {given!r}."
+        message = f"{option} takes a time such as 2026-11-23T14:00:00, or an age such as 90m, 2h or 3d, not {given!r}."
         raise typer.BadParameter(message) from None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     seconds, rest = divmod(moment.timestamp(), 1)

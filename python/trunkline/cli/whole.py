@@ -43,7 +43,7 @@ def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
         LocalProtocolError: Something is there, or it would be in a capture, whose readers would take it for a part of that.
     """
     if is_capture(path.parent):
-        message = f"{path} would be a part of the capture {path.parent}: choose another place"
+        message = f"{path} would be inside the capture {path.parent}: choose another place"
         raise LocalProtocolError(message)
     if path.exists() and not path.is_file():
         message = f"{path} already exists: choose another name"

@@ -68,12 +68,12 @@ class BrokerStats:
 
     Attributes:
         received: Messages read from the socket.
-        sent: Messages given to the transport.
+        sent: Messages handed to the transport.
         dropped: Dropped messages by kind; only kinds that occurred.
         peers: Peers connected now; those over ``inproc://`` are not seen.
         queued: Requests waiting; once closed, those that were dropped.
-        lost: Requests that were with a worker when it went, or registered again without a reply.
-        services: One entry a service, at most 1000.
+        lost: Requests that a worker had in hand when it died, or when it registered again without a reply.
+        services: One entry per service, at most 1000.
         capture_lost: Rows dropped because the capture could not keep up.
         refused: CURVE clients that were refused.
         turned_away: Connections closed at once because ``max_connections`` was reached.
@@ -116,7 +116,7 @@ class Brokering(Role):
         **options: Unpack[RoleOptions],
     ) -> None:
         if options.get("connect"):
-            message = "a broker listens: use bind="
+            message = "a broker listens and does not connect: use bind="
             raise LocalProtocolError(message)
         need_number("max_queue", max_queue)
         need_number("max_queue_bytes", max_queue_bytes)
@@ -188,7 +188,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     if kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
-        notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, and {lost} requests with it")
+        notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, {lost} requests lost")
     elif kind == "registered":
         notices.log(logging.INFO, kind, f"worker {details[0].hex()} offers {_shown(details[1])}")
     elif kind == "refused":
@@ -204,24 +204,25 @@ def _shown(service: bytes) -> str:
 class Broker(Brokering, BlockingService):
     """Keeps a queue for each service and gives it to the workers that are free, the oldest of both first (DCP-29).
 
-    It runs on a thread of its own until it is closed. What it cannot use, and what it has to drop, is silent on the wire
-    (DCP has no message for it), counted in `stats`, logged and handed to `on_drop`. Peers that do not read cost the others
-    nothing. A connection is a file, of which a process may have 1024 on many systems: ``raise_file_limit=True`` asks for more.
+    It runs on a thread of its own until it is closed. Invalid and dropped messages are not reported on the wire (DCP
+    has no message for it), but counted in `stats`, logged and passed to `on_drop`. Peers that do not read do not affect
+    others. Each connection is an open file, of which a process may have 1024 on many systems: ``raise_file_limit=True``
+    asks for more.
 
     Args:
         max_queue: Requests that may wait for one service.
         max_queue_bytes: Bytes that may wait for all services together.
         queue_ttl_s: How long a request may wait.
-        overflow: Which request goes when a queue is full: the one that came last, or those that have waited longest.
-        heartbeat_interval_s: How often a worker is to be heard (DCP-37).
-        liveness: Intervals of silence after which a worker is gone (DCP-42).
-        requeue: Whether requests of a dead worker go to another one; they may then be done twice.
-        busy_ping_grants: Whether a worker that is busy may ask for one more request by a ping (DCP-33).
-        client_address: Whose client addresses are believed (DCP-20): everybody's, as the specification has it, or those of
-            workers alone, so that nobody else can have a reply sent to a stranger.
-        compat_dagbox: Whether to understand the types of four bytes that the original implementation writes (DCP-11).
-        status: Whether the broker answers requests for the service ``trunkline.status`` itself, with its counters as JSON. No
-            worker can offer that one then.
+        overflow: Which request to drop when a queue is full: the newest, or those that have waited longest.
+        heartbeat_interval_s: How often a worker must send a heartbeat (DCP-37).
+        liveness: Intervals of silence after which a worker is considered dead (DCP-42).
+        requeue: Whether requests of a dead worker go to another one; they may then be processed twice.
+        busy_ping_grants: Whether a busy worker may ask for one more request by a ping (DCP-33).
+        client_address: Whose client addresses are trusted (DCP-20): everyone's, as in the specification, or only those
+            of workers, so that no other peer can have a reply sent to a stranger.
+        compat_dagbox: Whether to accept the four-byte types that the original implementation writes (DCP-11).
+        status: Whether the broker answers requests for the service ``trunkline.status`` itself, with its counters as
+            JSON. Workers cannot offer that service then.
         allowed_services: The services that may be registered; all if None (DCP-14).
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Endpoints, queues and capture: ``bind``, ``curve``, ``queue_messages``, ``capture`` and more,

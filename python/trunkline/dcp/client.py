@@ -68,7 +68,7 @@ class Asking(Role):
         need_heartbeat(heartbeat_interval_s, liveness)
         need_callable("on_drop", on_drop)
         if options.get("bind"):
-            message = "a client dials its broker: use connect="
+            message = "a client connects to its broker: use connect="
             raise LocalProtocolError(message)
         self._overflow = overflow
         self._heartbeat_interval_s = heartbeat_interval_s
@@ -109,15 +109,15 @@ def _read_notices(native: _Client, notices: Notices) -> None:
 class Client(Asking, BlockingRole):
     """Asks services of a broker; many requests at a time, from any number of threads (DCP-28).
 
-    Every request ends in its own reply or in a `TimeoutError`, whatever order replies come in. A request that nobody can
-    take yet waits, here or at the broker. Nothing is sent while nothing is asked: a client has no heartbeats (DCP-36), the
-    transport finds out when its broker is gone. Where ``connect`` has several endpoints, requests take turns among those
+    Every request ends in its own reply or in a `TimeoutError`, whatever order replies come in. A request that cannot be
+    processed yet waits, here or at the broker. An idle client sends nothing: it has no heartbeats (DCP-36), and the
+    transport notices when its broker is gone. Where ``connect`` has several endpoints, requests take turns among those
     that are connected.
 
     Args:
         overflow: What `request` and `submit` do when the queue is full: block, or raise at once.
-        heartbeat_interval_s: How often the transport looks whether the broker is there.
-        liveness: Intervals after which a silent broker is dialled again.
+        heartbeat_interval_s: How often the transport checks that the broker is alive.
+        liveness: Intervals after which the connection to a silent broker is made again.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Endpoints, queues and capture: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
             each in `trunkline.RoleOptions`; a client has no ``bind``.
@@ -147,8 +147,9 @@ class Client(Asking, BlockingRole):
             service: The service.
             data: The parts of the request: one, or a sequence of them.
             metadata: Parts that are returned with the reply; none may be empty.
-            timeout_s: How long each attempt may take; None for ever.
-            retries: How often to ask again when no reply came in time (DCP-30). The work may then be done more than once.
+            timeout_s: How long each attempt may take; None for no limit.
+            retries: How often to resend the request when no reply arrives in time (DCP-30). The work may then be done
+                more than once.
 
         Raises:
             TimeoutError: No reply arrived, or the queue was full.
@@ -169,26 +170,26 @@ class Client(Asking, BlockingRole):
         timeout_s: float | None = None,
         retries: int = 0,
     ) -> concurrent.futures.Future[Reply]:
-        """Asks a service and does not wait; see `request` for the arguments.
+        """Sends a request to a service without waiting for the reply; see `request` for the arguments.
 
-        Waits for room in the queue alone. The future's callbacks run in a thread of this client, which completes them all
-        and so cannot wait for one: that raises `LocalProtocolError`.
+        Only waits for room in the queue. The future's callbacks run in a thread of this client that completes all
+        futures; waiting for one there raises `LocalProtocolError`.
 
         Returns:
-            The reply to come, or what `request` would raise.
+            A future of the reply, which fails with what `request` would raise.
         """
         client = self._client
         outgoing = client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
         return self._calls.put(outgoing, self._room_s(timeout_s), timeout_s)
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Takes no more requests, waits for the replies to those that are under way, and ends; at once if there are none.
+        """Accepts no more requests, waits for the replies to pending ones, and closes; at once if none are pending.
 
-        A request that has no reply by then raises `ClosedError`, and is not sent any more if that has not been done. One whose
-        own time runs out first ends with that; it is not tried again. A ``with`` that ends in an exception does not wait.
+        A request without a reply by then raises `ClosedError`, and is not sent if it has not been sent yet. One that
+        times out first is not retried. A ``with`` block that ends in an exception does not wait.
 
         Args:
-            drain_s: How long to wait for replies, at most.
+            drain_s: The most seconds to wait for replies.
         """
         client = self._client
         client.close(drain_s)
@@ -237,7 +238,7 @@ class AsyncClient(Asking, AsyncRole):
         timeout_s: float | None = None,
         retries: int = 0,
     ) -> asyncio.Future[Reply]:
-        """See `Client.submit`: waits for room in the queue alone, and returns the reply to come."""
+        """See `Client.submit`: only waits for room in the queue, and returns a future of the reply."""
         outgoing = self._client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
         return await self._calls.put(outgoing, self._room_s(timeout_s), timeout_s)
 

@@ -43,7 +43,7 @@ class WorkerStats:
         requests: Requests received.
         replies: Replies, those of failed requests as well.
         forwards: Requests forwarded to other services.
-        failed: Requests whose work failed, or that nobody answered.
+        failed: Requests whose work failed, or that were not answered.
         held: Requests being processed.
         asked: Requests of its own.
         late: Replies to those that arrived after the timeout.
@@ -84,7 +84,7 @@ class Working(Role):
         need_heartbeat(heartbeat_interval_s, liveness)
         need_callable("on_drop", on_drop)
         if options.get("bind"):
-            message = "a worker dials its broker: use connect="
+            message = "a worker connects to its broker: use connect="
             raise LocalProtocolError(message)
         self.service = service
         self.concurrency = concurrency
@@ -125,13 +125,14 @@ class Working(Role):
         return WorkerStats(**self._worker.stats())
 
     def stop(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Lets iteration and `serve` end by themselves, and loses no request.
+        """Ends iteration and `serve` without losing a request.
 
-        It leaves its service by registering for another one, which nobody asks for (DCP-15), and goes on until the broker has
-        confirmed that and what is in hand is answered. What comes meanwhile and finds no hand free goes back to the broker.
+        The worker leaves its service by registering for another one, which is never requested (DCP-15), and continues
+        until the broker has confirmed that and the requests in hand are answered. Requests that arrive meanwhile and
+        find no free place go back to the broker.
 
         Args:
-            drain_s: For how long, at most.
+            drain_s: The most seconds this may take.
         """
         self._worker.close(drain_s)
 
@@ -162,7 +163,7 @@ class Working(Role):
         except ClosedError:
             pass
         except (TypeError, LocalProtocolError) as another:
-            self._notices.log(logging.ERROR, "on_error", f"on_error gave no reply: {another}", another)
+            self._notices.log(logging.ERROR, "on_error", f"on_error returned no valid reply: {another}", another)
             request.fail()
 
 
@@ -175,31 +176,31 @@ def _reply(request: Request, data: Parts | None) -> None:
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a worker's engine has to say that is no request."""
     if kind == "abandoned":
-        notices.log(logging.WARNING, kind, "a request was let go of unanswered: its client waits in vain")
+        notices.log(logging.WARNING, kind, "a request was dropped unanswered: its client gets no reply")
     elif kind == "lost":
-        notices.log(logging.WARNING, kind, "the broker is silent and dialled again")
+        notices.log(logging.WARNING, kind, "the broker is silent: reconnecting")
     else:
         notices.tell(kind, *details)
 
 
 class Worker(Working, BlockingRole):
-    """Does what clients ask of a service (DCP-12).
+    """Processes the requests for a service (DCP-12).
 
-    Iterate over it and answer each request, or give `serve` a function. Heartbeats go on whatever you do meanwhile, a
-    broker that is gone is dialled again, and a reply that comes late is delivered after that (DCP-37, DCP-41). With
-    `concurrency` it has several requests in hand at a time; it asks its broker for no more than it can take (DCP-33).
+    Iterate over it and answer each request, or give `serve` a function. Heartbeats continue whatever you do meanwhile;
+    a lost broker is connected to again, and a late reply is delivered after that (DCP-37, DCP-41). With `concurrency`
+    it has several requests in hand at a time; it asks its broker for no more than it can take (DCP-33).
 
-    A `Request` that is let go of unanswered frees its place and is logged; its client waits in vain. The broker, which
-    cannot know, hears of it when the worker registers again, with nothing in hand (DCP-15).
+    A `Request` that is dropped unanswered frees its place and is logged; its client gets no reply. The broker notices
+    when the worker registers again, with nothing in hand (DCP-15).
 
-    Of several endpoints in ``connect`` one is dialled at a time: the next one when it cannot be reached within a heartbeat
-    interval, is gone, or falls silent.
+    Of several endpoints in ``connect`` one is used at a time: the next one if it cannot be reached within a heartbeat
+    interval, is lost, or falls silent.
 
     Args:
         service: The service it offers.
         concurrency: Requests in hand at a time.
-        heartbeat_interval_s: How often the broker is to hear of it; the broker's setting (DCP-37).
-        liveness: Intervals after which a broker that owes an answer is dialled again (DCP-42).
+        heartbeat_interval_s: How often to send a heartbeat; use the broker's setting (DCP-37).
+        liveness: Intervals after which the connection to a broker that owes an answer is made again (DCP-42).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
         **options: Endpoints, queues and capture: ``connect``, ``curve``, ``queue_messages``, ``capture`` and more,
             each in `trunkline.RoleOptions`; a worker has no ``bind``.
@@ -231,14 +232,15 @@ class Worker(Working, BlockingRole):
     ) -> Reply:
         """Asks another service and waits for the reply, on the worker's own connection (DCP-35).
 
-        For handlers, in whatever thread they run, and between requests: the place of the request in hand stays taken, and
-        nothing else is given to this worker for it.
+        For handlers, in whatever thread they run, and between requests: the request in hand keeps its place, and the
+        worker is given no other for it.
 
         Args:
-            service: The service. Its own is done by other workers, or by this one if it has places left.
+            service: The service. Requests for its own service go to other workers, or to this one if it has free
+                places.
             data: The parts of the request: one, or a sequence of them.
             metadata: Parts that are returned with the reply; none may be empty.
-            timeout_s: How long it may take; None for ever.
+            timeout_s: How long it may take; None for no limit.
 
         Raises:
             TimeoutError: No reply arrived, or the queue was full.
@@ -251,13 +253,12 @@ class Worker(Working, BlockingRole):
         return reply
 
     def serve(self, handler: Handler, *, on_error: OnError | None = None) -> None:
-        """Lets a function do all requests, on `concurrency` threads, until the worker is stopped or closed.
+        """Has a function process all requests, on `concurrency` threads, until the worker is stopped or closed.
 
         Args:
-            handler: Takes a `Request`; returns the reply, one part or several, or None where it answers, or has
-                answered, itself.
-            on_error: Takes a request and what its handler raised; returns the reply. Without it the reply has the
-                metadata of the request and no data at all.
+            handler: Takes a `Request`; returns the reply, one part or several, or None if it replies itself.
+            on_error: Takes a request and the exception of its handler; returns the reply. Without it the reply has the
+                metadata of the request and no data.
         """
         if inspect.iscoroutinefunction(handler):
             message = "a coroutine function is served by AsyncWorker"
@@ -272,10 +273,11 @@ class Worker(Working, BlockingRole):
             pool.end()
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Leaves as `stop` does, gives back what nobody has begun, waits for the answers to what is in hand, and ends.
+        """Leaves as `stop` does, returns requests that have not been begun, waits for the replies to those in hand, and
+        closes.
 
         Args:
-            drain_s: How long to wait for the broker, for answers, and for the transport to take them, at most.
+            drain_s: The most seconds to wait for the broker, for replies, and for the transport to accept them.
         """
         self._worker.finish(drain_s)
         self._worker.raise_failure()

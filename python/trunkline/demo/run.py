@@ -51,13 +51,11 @@ def run(keep: Path | None, output: Output) -> None:
     began = time.monotonic()
     with _folder(keep) as folder:
         capture = folder / "capture"
-        output.note(
-            f"{len(PLAYERS)} sender processes, {sum(player.messages for player in PLAYERS):,} messages and more"
-        )
+        output.note(f"{len(PLAYERS)} sender processes, {sum(player.messages for player in PLAYERS):,} messages or more")
         sent = _record(capture, output)
-        output.note("Spark starts")
+        output.note("starting Spark")
         page = (folder if keep is not None else Path.cwd()) / _PAGE
-        with spark_session("trunkline demo") as session, watched(session, "Spark decodes and counts (tasks)"):
+        with spark_session("trunkline demo") as session, watched(session, "Spark is decoding and counting (tasks)"):
             found = _report(capture, page)
     _verify(sent, found)
     _show(found, page if keep is None else keep / page.name, time.monotonic() - began, output)
@@ -113,7 +111,7 @@ def _record(capture: Path, output: Output) -> Tally:
         stats = recorder.stats
     output.note(f"recorded {stats.recorded:,} messages, {amount(stats.bytes)}, {stats.recorded / took:,.0f} a second")
     if stats.durable != sent.wire:
-        message = f"{sent.wire} messages were sent and {stats.durable} are on disk"
+        message = f"{sent.wire} messages were sent, but {stats.durable} are on disk"
         raise DemoError(message)
     return sent
 
@@ -136,7 +134,7 @@ def _players() -> Iterator[list[tuple[Player, subprocess.Popen[str]]]]:
 def _line(player: Player, process: subprocess.Popen[str]) -> str:
     line = _pipe(process.stdout).readline().strip()
     if not line:
-        message = f"the sender {player.name!r} has ended with {process.wait()}"
+        message = f"the sender {player.name!r} exited with {process.wait()}"
         raise DemoError(message)
     return line
 
@@ -164,7 +162,7 @@ def _verify(sent: Tally, found: Report) -> None:
         malformed=sum((Counter(sender.malformed) for sender in senders), Counter()),
     )
     if seen != sent:
-        message = f"{sent} was sent and {seen} was found: this is a bug in trunkline"
+        message = f"sent {sent}, but found {seen}: this is a bug in trunkline"
         raise DemoError(message)
 
 
@@ -177,7 +175,7 @@ def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
     output.line("")
     output.line(found.section(CdtpSection).table())
     output.line("")
-    output.line(f"All {found.rows:,} messages that were sent have been found, in {took_s:.0f} s.")
+    output.line(f"All {found.rows:,} messages sent were found, in {took_s:.0f} s.")
     output.line(f"Plots: {page}")
     output.line("")
 
@@ -185,15 +183,15 @@ def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
 def _next_steps(keep: Path | None) -> list[str]:
     if keep is None:
         return [
-            "Next: keep the capture and look into it",
+            "Next: keep the capture and inspect it",
             "  trunkline demo --output demo",
             "  trunkline capture info demo/capture",
-            "or record senders of your own",
+            "or record your own senders",
             "  trunkline cdtp record --capture run1 --connect tcp://HOST:PORT",
         ]
     capture = keep / "capture"
     return [
-        "Next: look into the capture, send it again, make a table of it",
+        "Next: inspect the capture, replay it, make a table of it",
         f"  trunkline capture cat {capture} --limit 5",
         f"  trunkline capture replay {capture} --bind tcp://127.0.0.1:23999",
         f"  trunkline spark decode {capture} messages --protocol cdtp --tags run=bigint",

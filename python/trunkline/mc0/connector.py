@@ -86,7 +86,7 @@ class Connecting(Role):
         need_callable("on_error", on_error)
         need_callable("on_drop", on_drop)
         if options.get("bind"):
-            message = "a connector dials its middleware: use connect="
+            message = "a connector connects to its middleware: use connect="
             raise LocalProtocolError(message)
         self._ttl_ms = ttl_ms
         self._leading_delimiter = leading_delimiter
@@ -129,7 +129,7 @@ class Connecting(Role):
 
     def _letter(self, topic: Text, body: Parts, headers: Headers) -> Letter:
         if self._link.is_lost:
-            message = "the middleware is silent, and a socket of yours is not connected anew: see to it"
+            message = "the middleware is silent, and a socket passed with socket= is not reconnected: reconnect it"
             raise PeerLostError(message)
         return self._connector.letter(topic, body, headers)
 
@@ -156,12 +156,12 @@ def tell(notices: Notices, on_error: OnError | None, kind: str, *details: Any) -
     """Tells what a connector's engine has to say that is no message of a topic."""
     if kind == "error":
         (message,) = details
-        notices.log(logging.WARNING, kind, f"the middleware says: {readable(message.text or '')[:200]}")
+        notices.log(logging.WARNING, kind, f"error from the middleware: {readable(message.text or '')[:200]}")
         notices.call("on_error", on_error, message)
     elif kind == "silent":
-        notices.log(logging.WARNING, kind, "the middleware is silent, and connected to anew")
+        notices.log(logging.WARNING, kind, "the middleware is silent: reconnecting")
     elif kind == "found":
-        notices.log(logging.INFO, kind, "the middleware is heard of again")
+        notices.log(logging.INFO, kind, "the middleware is responding again")
     else:
         notices.tell(kind, *details)
 

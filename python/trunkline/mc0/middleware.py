@@ -25,11 +25,11 @@ ClientOverflow = Literal["drop-newest", "drop-oldest", "disconnect"]
 _DAY_MS = 24 * 60 * 60 * 1000
 
 _FAREWELLS = {
-    "left": "has left",
+    "left": "left",
     "silent": "was silent for longer than its TTL",
-    "gone": "is gone",
-    "full": "does not read, and was disconnected",
-    "replaced": "has given its address to another user",
+    "gone": "disconnected",
+    "full": "was dropped because it does not read",
+    "replaced": "was replaced by another user at its address",
 }
 
 
@@ -108,7 +108,7 @@ class Passing(Role):
         **options: Unpack[RoleOptions],
     ) -> None:
         if options.get("connect"):
-            message = "a middleware listens: use bind="
+            message = "a middleware listens and does not connect: use bind="
             raise LocalProtocolError(message)
         need_path("policy", policy, may_be_none=True)
         need_choice("overflow", overflow, get_args(ClientOverflow))
@@ -197,7 +197,7 @@ def _read_notices(native: _Middleware, notices: Notices) -> None:
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a middleware's engine has to say."""
     if kind == "joined":
-        notices.log(logging.INFO, kind, f"client {details[0].hex()} has come")
+        notices.log(logging.INFO, kind, f"client {details[0].hex()} connected")
     elif kind == "forgotten":
         client, why = details
         level = logging.WARNING if why in ("full", "replaced") else logging.INFO
@@ -207,7 +207,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         notices.log(
             logging.WARNING,
             kind,
-            f"client {client.hex()} lost {counted(count, 'subscription')} to a change of the policy",
+            f"client {client.hex()} lost {counted(count, 'subscription')} because the policy changed",
         )
     else:
         notices.tell(kind, *details)

@@ -25,10 +25,10 @@ def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> lis
 
     Args:
         path: The file.
-        names: The names of the clients that are let in, by their keys in 32 bytes; empty where everybody is.
+        names: The names of the admitted clients, by their keys in 32 bytes; empty if all are admitted.
 
     Raises:
-        LocalProtocolError: It is none; says which line.
+        LocalProtocolError: It is invalid; the message names the line.
         OSError: It cannot be read.
     """
     text = Path(path).read_bytes()
@@ -37,7 +37,7 @@ def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> lis
     except UnicodeDecodeError as error:
         _refuse(path, 1 + text[: error.start].count(b"\n"), "it is not UTF-8")
     except tomllib.TOMLDecodeError as error:
-        message = f"{os.fspath(path)} is no policy: {error}"
+        message = f"{os.fspath(path)} is not a valid policy: {error}"
         raise LocalProtocolError(message) from None
     lines = text.decode().splitlines()
     for key in parsed:
@@ -45,7 +45,7 @@ def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> lis
             _refuse(
                 path,
                 _line(lines, rf"\[*\s*[\"']?{re.escape(key)}\b"),
-                f"{key!r} means nothing here: entries are [[allow]]",
+                f"unknown key {key!r}: entries are [[allow]]",
             )
     entries = parsed.get("allow", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -69,7 +69,7 @@ class _Reader:
     def entry(self, given: Mapping[str, Any], names: Mapping[bytes, str]) -> Entry:
         for key in given:
             if key not in ("client", *_LISTS):
-                self._refuse(key, f"{key!r} means nothing here: an entry has client, publish and subscribe")
+                self._refuse(key, f"unknown key {key!r}: an entry has client, publish and subscribe")
         client = given.get("client")
         if not isinstance(client, str):
             self._refuse("client", 'client is missing: a name, a pattern, a key in Z85 or "*", as text')
@@ -79,7 +79,7 @@ class _Reader:
 
     def _topics(self, key: str, topics: object) -> list[bytes]:
         if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
-            self._refuse(key, f'{key} is a list of topics or patterns, as ["runs.*"]')
+            self._refuse(key, f'{key} must be a list of topics or patterns, e.g. ["runs.*"]')
         return [topic.encode() for topic in topics]
 
     def _refuse(self, key: str, why: str) -> NoReturn:

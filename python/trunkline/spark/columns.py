@@ -123,7 +123,7 @@ def decode(
     position in a CDTP2 message, else 0), `variant`, `sender`, `timestamp_ns` (nanoseconds since 1970), `timestamp`
     (the same, rounded down to microseconds), `type`, `sequence`, the columns of the tags, `payload_frames`,
     `payload_bytes`, with `payload` the frames themselves, `error` (the kind of what is wrong, null when good) and, in
-    PERMISSIVE mode, `_corrupt_record` (a header that is none). Last of all, for every protocol, is `received_at`, where `df`
+    PERMISSIVE mode, `_corrupt_record` (an invalid header). Last of all, for every protocol, is `received_at`, where `df`
     has `received_at_ns`: the same as a timestamp, rounded down to microseconds, for windows and watermarks. `tags` says which columns the tags become:
 
     - ``"variant"``: one VARIANT `tags`;
@@ -136,14 +136,13 @@ def decode(
     For DCP they are `capture_id, segment, seq, received_at_ns, endpoint, peer, direction`, where `df` has them, then
     `type` (register, ping, pong, request, reply or reconnect), `service` and `client` (binary; null where a message has
     none), `metadata` (the parts that a reply copies of its request), `data_parts`, `data_bytes`, with `payload` the
-    parts of the `data` themselves, `error` and, in PERMISSIVE mode, `_corrupt_record` (all frames of what is no
-    message).
+    parts of the `data` themselves, `error` and, in PERMISSIVE mode, `_corrupt_record` (all frames of an invalid message).
 
     For mc0 they are `capture_id, segment, seq, received_at_ns, endpoint, direction, peer`, where `df` has them, then
     `verb`, `topic` (of a PUT or MESSAGE), `topics` (of a SUB or UNSUB), `id`, `version` and `ttl_ms` (of a CONNECT),
     `headers` (a map of those that begin with ``X-``; of equal ones the last), `text` (of an ERROR), `body_frames`,
     `body_bytes`, with `payload` the frames of the `body` themselves, `error` and, in PERMISSIVE mode,
-    `_corrupt_record` (all frames of what is no message). What is not UTF-8 in text is U+FFFD there.
+    `_corrupt_record` (all frames of an invalid message). Invalid UTF-8 in text becomes U+FFFD there.
 
     For MTL they are `capture_id, segment, seq, received_at_ns, endpoint, direction, peer`, where `df` has them, then `flow`
     (``"control"`` or ``"data"``), `name` (of a command), `status` (of a reply or response), `type` (command, reply, or that
@@ -151,20 +150,20 @@ def decode(
     out, because its lease has one, the `topic` of its row), `lease_hash` (16 hexadecimal digits of the SHA-256 of a lease,
     of a lease command and of the reply that gives it), `multiple`, `recycle`, the columns of the properties of a content,
     those of the JSON of a command or reply, `body_bytes` (of a content), with `payload` its `body` itself, `error` and, in
-    PERMISSIVE mode, `_corrupt_record` (all frames of what is no message). `properties` says as `tags` does which columns the
+    PERMISSIVE mode, `_corrupt_record` (all frames of an invalid message). `properties` says as `tags` does which columns the
     properties become, `property_<name>` and `properties`; `json` does for JSON, `json_<name>` and `json`. In a VARIANT a time
     is a timestamp, after the year 9999 the number of its seconds; a decimal is a decimal, of more than 38 places the nearest
-    double; text that is no UTF-8 is binary. What a recording has in place of secrets is what the columns say.
+    double; text that is not UTF-8 is binary. The columns have what a recording has in place of secrets.
 
     For CDT they are `capture_id, segment, seq, received_at_ns, direction, topic, reply_to`, where `df` has them, then `type` (the kind of
     message, as its subject says it; null for the subjects of others), `instance`, `replica` and `originator` (whom the subject
     names), `correlation_id`, `timestamp_ms` (Unix time in milliseconds), `timestamp` (the same), `timeout_ms`, `endpoint_message_id`,
     `app_version_name`, `endpoint_id`, `config_id`, `content_type`, `status_code`, `reason_phrase`, `originator_replica_id`,
-    `content_bytes`, with `payload` the `content` itself, `error` and, in PERMISSIVE mode, `_corrupt_record` (the body of what is
-    no message). What is not said is null. `codec` and `bytes_encoding` say how bodies are written.
+    `content_bytes`, with `payload` the `content` itself, `error` and, in PERMISSIVE mode, `_corrupt_record` (the body of an invalid
+    message). Missing values are null. `codec` and `bytes_encoding` set how bodies are encoded.
 
     It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
-    is not asked for. It works on batches and on streams, and with Spark Connect.
+    was not requested. It works on batches and on streams, and with Spark Connect.
 
     Args:
         df: A capture, or any table with a binary column `header`; for the other protocols also `envelope` and `payload`, arrays
@@ -176,16 +175,16 @@ def decode(
         protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`.
         mode: What to do with malformed messages: PERMISSIVE keeps them, with `error` and their bytes; FAILFAST fails the query,
             also for tags of another type than requested; DROPMALFORMED drops them.
-        options: What the protocol knows beside. CDTP: `tags`, which columns the tags become; `accept`, the header that is
+        options: The options of the protocol. CDTP: `tags`, which columns the tags become; `accept`, the header that is
             a message, or several; `strict`, whether bytes after a header are an error. DCP: `compat_dagbox`, whether types
             of four bytes are taken as well (DCP-11). MTL: `properties` and `json`. CDT: `codec`, `bytes_encoding` and `strict`. All: `payload`, whether to add the payload frames, of DCP the parts
             of the data, of mc0 and MTL the body, of CDT the content, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
-        columns: Those that are wanted, in whatever order; all of them if None. Spark cannot tell a function which of
-            its columns a query uses, so each one costs its way to Python and back unless it is left out here.
+        columns: The columns to return, in any order; all of them if None. Spark cannot tell a function which of its
+            columns a query uses, so each one is moved to Python and back unless it is left out here.
 
     Raises:
         LocalProtocolError: There is no such protocol, mode or type, the protocol has no such option, a column is
-            missing or of another type, or the names of two tags are equal but for case, which Spark takes for one.
+            missing or of another type, or the names of two tags differ only in case, which Spark ignores.
     """
     decoder = Decoder(protocol, mode=mode, **options)
     if not hasattr(df, "mapInArrow"):
@@ -208,11 +207,11 @@ def from_cdtp(
 
     The fields are those of `decode` from `variant` to `_corrupt_record`, and `records`, an array of structs
     ``sequence``, tags, ``payload_frames``, ``payload_bytes``: null but for CDTP2, whose `sequence` and tags are null
-    themselves. A null header gives a null struct, a bad one a struct with `error` and `_corrupt_record` only.
+    themselves. A null header gives a null struct, an invalid one a struct with only `error` and `_corrupt_record`.
 
-    It runs on `arrow_udf` and costs about half as much again as `decode`, since Spark copies whole structs. Spark takes
-    it for nondeterministic, so that it is evaluated once however often its fields are used; filter by a column made of
-    it, not by the call.
+    It runs on `arrow_udf` and takes about one and a half times as long as `decode`, since Spark copies whole structs.
+    It is marked nondeterministic, so that Spark evaluates it once however often its fields are used; filter by a column
+    made of it, not by the call.
 
     Args:
         header: The header frames, binary.
@@ -220,12 +219,12 @@ def from_cdtp(
             missing payload is no error.
         n_bytes: The bytes of all frames of each message; without it `payload_bytes` is null but for CDTP2.
         tags: Which fields the tags become, as in `decode`.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
         accept: One or more headers to accept.
         strict: Whether bytes after a header are an error.
 
     Raises:
-        LocalProtocolError: There is no such mode or type, or the names of two tags are equal but for case.
+        LocalProtocolError: There is no such mode or type, or the names of two tags differ only in case.
     """
     decoder = Decoder("cdtp", tags=tags, mode=mode, accept=accept, strict=strict)
     return _structs(decoder, {"header": header, "n_frames": n_frames, "n_bytes": n_bytes})
@@ -245,9 +244,9 @@ def from_dcp(
     """Decodes columns of DCP frames into a column of structs.
 
     The fields are those of `decode` from `type` to `_corrupt_record`. Where all three columns are null the struct is; of
-    what is no message it has `error` and `_corrupt_record` only.
+    an invalid message it has `error` and `_corrupt_record` only.
 
-    It runs on `arrow_udf`, and what holds for `from_cdtp` holds for it.
+    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
 
     Args:
         envelope: The frames before the header, an array: one empty frame for what a DEALER sends or gets.
@@ -255,7 +254,7 @@ def from_dcp(
         payload: The frames after it, an array: the type and what follows.
         n_head: How many of these stand before the data, as a capture has it: unless data is asked for, it then stays in
             the JVM, which counts it. Without, all of it passes through Python.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
         compat_dagbox: Whether to accept types of four bytes too (DCP-11).
         data: Whether to add the parts of the data as a field.
 
@@ -298,16 +297,16 @@ def from_mc0(
     """Decodes columns of mc0 frames into a column of structs.
 
     The fields are those of `decode` from `verb` to `_corrupt_record`. Where all columns are null the struct is; of
-    what is no message it has `error` and `_corrupt_record` only.
+    an invalid message it has `error` and `_corrupt_record` only.
 
-    It runs on `arrow_udf`, and what holds for `from_cdtp` holds for it.
+    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
 
     Args:
         frames: Three columns, or the last two of them: the frames before the verb, an array with the empty frame that
             leads or nothing (MC0-07); the frames of the verb, binary; the frames after it, an array.
         n_head: How many of these stand before the body, as a capture has it: unless the body is asked for, it then
             stays in the JVM, which counts it. Without, all of it passes through Python.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
         body: Whether to add the frames of the body as a field.
 
     Raises:
@@ -323,9 +322,7 @@ def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> 
         LocalProtocolError: There are not two columns or three.
     """
     if len(frames) not in {2, 3}:
-        message = (
-            f"{len(frames)} columns: there are to be the header and the payload, and before them the envelope if any"
-        )
+        message = f"{len(frames)} columns: expected the header and the payload, and before them the envelope if any"
         raise LocalProtocolError(message)
     named = as_columns(dict(zip(("envelope", "header", "payload")[-len(frames) :], frames, strict=True)))
     nothing = F.when(named["header"].isNotNull() | named["payload"].isNotNull(), F.array().cast("array<binary>"))
@@ -348,9 +345,9 @@ def from_mtl(
     """Decodes columns of MTL frames into a column of structs.
 
     The fields are those of `decode` from `flow` to `_corrupt_record`. Where the columns of frames are all null the struct
-    is; of what is no message it has `error` and `_corrupt_record` only.
+    is; of an invalid message it has `error` and `_corrupt_record` only.
 
-    It runs on `arrow_udf`, and what holds for `from_cdtp` holds for it.
+    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
 
     Args:
         envelope: The frames before the header, an array: for the data flow none.
@@ -361,11 +358,11 @@ def from_mtl(
         topic: The resource of contents that do not name it, as a capture has it.
         properties: Which fields the properties become, as in `decode`.
         json: Which fields the JSON becomes, as in `decode`.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
         body: Whether to add the bodies of contents as a field.
 
     Raises:
-        LocalProtocolError: There is no such mode or type, or two names are equal but for case.
+        LocalProtocolError: There is no such mode or type, or two names differ only in case.
     """
     decoder = Decoder("mtl", properties=properties, json=json, mode=mode, payload=body)
     frames = {"envelope": envelope, "header": header, "payload": payload}
@@ -385,10 +382,10 @@ def from_cdt(
 ) -> Column:
     """Decodes columns of CDT bodies into a column of structs.
 
-    The fields are those of `decode` from `type` to `_corrupt_record`. Where the body is null the struct is; of what is no message
+    The fields are those of `decode` from `type` to `_corrupt_record`. Where the body is null the struct is; of an invalid message
     it has `error` and `_corrupt_record` only.
 
-    It runs on `arrow_udf`, and what holds for `from_cdtp` holds for it.
+    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
 
     Args:
         body: The bodies, binary.
@@ -396,7 +393,7 @@ def from_cdt(
         codec: Their encoding.
         bytes_encoding: The encoding of bytes in JSON.
         strict: Whether a timeout is required, and content has to be declared as bytes.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function drops no rows.
+        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
         content: Whether to add the contents as a field.
 
     Raises:
@@ -464,7 +461,7 @@ def sent(
         if name in found:
             columns[name] = _head(found) if head else found[name]
         elif name not in BESIDE:
-            message = f"there is no column {name}: the table has {', '.join(present or found)}"
+            message = f"no column {name}: the table has {', '.join(present or found)}"
             raise LocalProtocolError(message)
         elif name in COUNTS and "payload" in found and not _is_whole(found, needed):
             columns[name] = _counted(decoder, found)[name]
@@ -518,11 +515,11 @@ def decode_keeping(
     timed = [RECEIVED_AT] if "received_at_ns" in there else []
     wanted = {*there, *names, *timed} if columns is None else set(columns)
     if isinstance(columns, str) or not wanted:
-        message = f"columns={columns!r}: the names of at least one column, in a sequence"
+        message = f"columns={columns!r}: must be a sequence of at least one column name"
         raise LocalProtocolError(message)
     unknown = wanted.difference(there, names, timed)
     if unknown:
-        message = f"there is no column {min(unknown)}: there will be {', '.join([*there, *names, *timed])}"
+        message = f"no column {min(unknown)}: the columns will be {', '.join([*there, *names, *timed])}"
         raise LocalProtocolError(message)
     is_timed = RECEIVED_AT in wanted
     stays = wanted | {"received_at_ns"} if is_timed else wanted
@@ -554,7 +551,7 @@ def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
     present = {name.lower() for name in rows.columns}
     missing = [name for name in needed if name not in present]
     if missing:
-        message = f"{what} the columns of a capture, and there is no {', '.join(missing)}"
+        message = f"{what} the columns of a capture; missing: {', '.join(missing)}"
         raise LocalProtocolError(message)
 
 
@@ -570,11 +567,11 @@ def _known(schema: Iterable[StructField], names: AbstractSet[str]) -> dict[str, 
         if name not in names:
             continue
         if name in fields:
-            message = f"there are two columns {name}: drop or rename one"
+            message = f"two columns are named {name}: drop or rename one"
             raise LocalProtocolError(message)
         fields[name] = field
         types = (_TYPES | _TEXTS).get(name)
         if types and field.dataType.simpleString() not in types:
-            message = f"the column {name} is {field.dataType.simpleString()}, it must be {types[0]}"
+            message = f"the column {name} is {field.dataType.simpleString()}, but must be {types[0]}"
             raise LocalProtocolError(message)
     return fields

@@ -43,10 +43,10 @@ _PEER = ("capture_id", "endpoint", "peer")
 
 @needs_extra
 def contents(decoded: DataFrame) -> DataFrame:
-    """The contents of MTL, one row a content, with what its other side said of it.
+    """The MTL contents that a server or a client recorded, one row per content, with the other side's response to each.
 
-    Of a server, those that came in are settled by it, those that went out by the reader they went to. Of a client, those that
-    went out are settled by the server. The columns are:
+    At a server, incoming contents are settled by it, and outgoing ones by the reader they went to. At a client, those that went
+    out are settled by the server. The columns are:
 
     - `capture_id`, `endpoint`, `peer`: the data connection, of a client without a `peer`; `direction`: of a server ``"in"`` of a
       writer and ``"out"`` to a reader, of a client the other way round;
@@ -75,7 +75,7 @@ def contents(decoded: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    need_columns(decoded, CONTENT_COLUMNS, "contents take what `decode` makes of")
+    need_columns(decoded, CONTENT_COLUMNS, "contents need what `decode` makes of")
     return settled(decoded)
 
 
@@ -152,7 +152,7 @@ def _properties(decoded: DataFrame) -> tuple[Column, list[Column]]:
     if _REDELIVERED in types:
         return F.col(_REDELIVERED).cast("boolean"), others
     if text is None:
-        message = "contents take the property redelivered: decode properties as a VARIANT, or give it a type"
+        message = "contents need the property redelivered: decode properties as a VARIANT, or give it a type"
         raise LocalProtocolError(message)
     return F.get_json_object(text, "$.redelivered") == "true", others
 

@@ -39,14 +39,14 @@ def cdtp(
         header: The header frames, binary.
         n_frames: The number of frames of each message, its header among them.
         n_bytes: The bytes of all frames of each message.
-        tags: The fields of the tags, by name, or ``"json"``: a VARIANT would cost a Python object a value here, so there
-            is none.
+        tags: The fields of the tags, by name, or ``"json"``: a VARIANT would cost a Python object per value here, so it
+            is not supported.
         mode: PERMISSIVE or FAILFAST.
         accept: The header that is a message, or several.
         strict: Whether bytes after a header are an error.
 
     Raises:
-        LocalProtocolError: There is no such mode or type, or the names of two tags are equal but for case.
+        LocalProtocolError: There is no such mode or type, or the names of two tags differ only in case.
     """
     decoder = Decoder("cdtp", tags=tags, mode=mode, accept=accept, strict=strict)
     return _structs(decoder, {"header": header, "n_frames": n_frames, "n_bytes": n_bytes})
@@ -71,7 +71,7 @@ def dcp(
         payload: The frames after it, an array.
         n_head: How many of these stand before the data, as in `from_dcp`.
         mode: PERMISSIVE or FAILFAST.
-        compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
+        compat_dagbox: Whether to accept types of four bytes too (DCP-11).
         data: Whether to add the parts of the data as a field.
 
     Raises:
@@ -151,7 +151,7 @@ def mtl(
         body: Whether to add the bodies of contents as a field.
 
     Raises:
-        LocalProtocolError: There is no such mode or type, or two names are equal but for case.
+        LocalProtocolError: There is no such mode or type, or two names differ only in case.
     """
     decoder = Decoder("mtl", properties=properties, json=json, mode=mode, payload=body)
     frames = {"envelope": envelope, "header": header, "payload": payload}
@@ -173,10 +173,10 @@ def cdt(
 
     Args:
         body: The bodies, binary.
-        topic: The subjects they were sent to, which say what they are.
-        codec: How they are written.
-        bytes_encoding: What stands for bytes in JSON.
-        strict: Whether a timeout must be there, and content must say that it is bytes.
+        topic: The subjects they were sent to, which determine their kinds.
+        codec: Their encoding.
+        bytes_encoding: The encoding of bytes in JSON.
+        strict: Whether a timeout is required, and content has to be declared as bytes.
         mode: PERMISSIVE or FAILFAST.
         content: Whether to add the contents as a field.
 
@@ -196,7 +196,7 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
 
     schema = decoder.struct_schema()
     if "VARIANT" in decoder.struct_ddl():
-        message = 'a pandas UDF has typed tags, properties and JSON, as {"run": "bigint"}, and "json": the function of `spark` has "variant"'
+        message = 'a pandas UDF takes typed tags and properties, e.g. {"run": "bigint"}, or "json": for "variant" use the function of `spark`'
         raise LocalProtocolError(message)
     columns = as_columns(given)
     named = sent(decoder, columns, set(schema.names))

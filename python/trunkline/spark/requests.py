@@ -41,7 +41,7 @@ _COLUMNS = (
 
 @needs_extra
 def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
-    """The requests of DCP in rows of a capture, one row a request, with worker, latency and outcome.
+    """The DCP requests in rows of a capture, one row per request, with worker, latency and outcome.
 
     A request and what belongs to it have the client's address and the metadata in common; of several that have both,
     the oldest that is open is meant, as a broker takes it. The order of `rows` does not matter. The columns are:
@@ -49,7 +49,7 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
     - `capture_id`, and `seen_by`: who recorded it, ``"broker"``, ``"client"`` or ``"worker"``;
     - `service`, `client`, `worker`, `metadata`: binary, `metadata` an array. A worker does not know its own address, a
       client neither a worker's nor, before a reply, its own: null;
-    - `forwarded_by`: the address of the worker that sent the request on, null for one of a client;
+    - `forwarded_by`: the address of the worker that forwarded the request, null for one of a client;
     - `outcome`: ``"reply"``, ``"forward"`` (the worker sent it on: at a broker that is a request of its own),
       ``"undelivered"`` (the broker had a reply, and could not send it), ``"no_reply"`` (none so far), and at a broker
       ``"not_dispatched"`` (no worker was sent it);
@@ -60,16 +60,16 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
     - `request_seq`, `dispatch_seq`, `response_seq`, `reply_seq`: the rows they are taken from;
     - `requested_at_ns`: when the request was recorded, in nanoseconds since 1970.
 
-    What is no message, and replies to requests that are not among `rows`, are left out.
+    Malformed messages, and replies to requests that are not among `rows`, are left out.
 
     Args:
         rows: A capture, or rows of one or several; a batch, not a stream.
-        compat_dagbox: Whether types of four bytes are taken as well (DCP-11).
+        compat_dagbox: Whether to accept types of four bytes too (DCP-11).
 
     Raises:
         LocalProtocolError: A column of a capture is missing.
     """
-    need_columns(rows, _NEEDED, "requests are paired from")
+    need_columns(rows, _NEEDED, "requests need")
     decoder = Decoder("dcp", compat_dagbox=compat_dagbox)
     kept = (*_WHERE, "peer", "direction")
 

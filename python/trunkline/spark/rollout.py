@@ -29,14 +29,14 @@ _STEPS = {"available": "announcements", "pulled": "pulls", "applied": "reports"}
 
 @needs_extra
 def rollout(decoded: DataFrame) -> DataFrame:
-    """How far each configuration of each endpoint has come, a row for each.
+    """The progress of each configuration of each endpoint, one row for each.
 
     The columns are:
 
     - `app_version_name`, `endpoint_id`, `config_id`;
-    - `available_at`: when it was first announced, by a ConfigNewAvailable; null where that is not among the messages;
+    - `available_at`: when it was first announced, by a ConfigNewAvailable; null if that is not among the messages;
     - `pulled_at`: when a target first answered with it, with a status of 2xx;
-    - `applied_at`: when somebody first told that the endpoint has taken it on, by a ConfigUpdated;
+    - `applied_at`: when it was first reported that the endpoint has applied it, by a ConfigUpdated;
     - `time_to_applied_ns`: from the first announcement to that, in nanoseconds; null where either is missing or the announcement came
       later, as of a configuration that is told of again;
     - `announcements`, `pulls` and `reports`: how many of each there were.
@@ -50,7 +50,7 @@ def rollout(decoded: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    need_columns(decoded, ROLLOUT_COLUMNS, "a rollout takes what `decode` makes of")
+    need_columns(decoded, ROLLOUT_COLUMNS, "a rollout needs what `decode` makes of")
     return ways(decoded).select(
         "app_version_name",
         "endpoint_id",

@@ -28,7 +28,7 @@ _SAID = ("record", "sender", "type", "sequence")
 
 @needs_extra
 def runs(rows: DataFrame) -> DataFrame:
-    """The runs in rows of a capture, one row a run: a sender from one BOR to the next (CDTP-21).
+    """The runs in rows of a capture, one row per run: a sender from one BOR to the next (CDTP-21).
 
     The columns are those of `trunkline.capture.Run`, with `config` and `metadata` as VARIANTs, and the values are those
     that `Capture.runs` gives. Two differences: only runs whose rows are in `rows` are here, numbered from the first BOR
@@ -45,7 +45,7 @@ def runs(rows: DataFrame) -> DataFrame:
 
 def count_runs(rows: DataFrame, *, json: bool = False) -> DataFrame:
     """The runs, with `config` and `metadata` as JSON text where that is asked for."""
-    need_columns(rows, _NEEDED, "runs take")
+    need_columns(rows, _NEEDED, "runs need")
     decoded = decode_keeping(rows, Decoder("cdtp", tags=None), _KEPT, (*_KEPT, *_SAID))
     messages = spared(decoded, "type IS NOT NULL")
 

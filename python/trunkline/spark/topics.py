@@ -33,7 +33,7 @@ _ACCURACY = 10_000
 
 @needs_extra
 def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
-    """What passed through the topics of mc0, a row for each topic in each window of time.
+    """The traffic of mc0 topics, one row for each topic in each time window.
 
     The columns are:
 
@@ -47,7 +47,7 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     - `p50_ns`, `p99_ns`: percentiles of the way through a middleware, from the receipt of a PUT to the moment its
       MESSAGE was handed to a subscriber's connection, of the MESSAGEs of the window; null at a connector.
 
-    A MESSAGE bears nothing that names its PUT, so the way is measured by position: of the PUTs before it that have the
+    A MESSAGE does not identify its PUT, so the latency is measured by position: of the PUTs before it that have the
     same topic, headers and sizes, and the same body where `decoded` has the column `body`, it is the latest that
     leaves an earlier one to each earlier MESSAGE of that subscriber and a later one to each later. That is the right one
     but where messages were lost on the way, or the rows end with some that wait: there the figure is too short, never too
@@ -61,7 +61,7 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    need_columns(decoded, TOPIC_COLUMNS, "topics take what `decode` makes of")
+    need_columns(decoded, TOPIC_COLUMNS, "topics need what `decode` makes of")
     moment = F.timestamp_micros(F.expr("received_at_ns div 1000"))
     counted = count_topics(timed(passing(decoded)), F.window(moment, window).alias("window"))
     return counted.drop("first_received_at_ns", "last_received_at_ns", "max_ns")

@@ -1,4 +1,4 @@
-"""Roles for tests of your own: the real machines, without sockets, threads or sleeping, under a clock you move.
+"""Roles for tests of your own: the real machines, without sockets, threads or sleeping, under a clock that you advance.
 
 ```pycon
 >>> from trunkline import cdtp, dcp, testing

@@ -18,7 +18,7 @@ Reply = TypeVar("Reply")
 
 
 class Future(concurrent.futures.Future[Reply], Generic[Reply]):
-    """A reply to come. To wait for it is to move the clock."""
+    """The future of a reply. Waiting for it advances the clock."""
 
     def __init__(self, wait: Callable[[Callable[[], object], float | None], bool], forget: Callable[[], None]) -> None:
         super().__init__()
@@ -26,19 +26,21 @@ class Future(concurrent.futures.Future[Reply], Generic[Reply]):
         self._forget = forget
 
     def cancel(self) -> bool:
-        """Waits for the reply no more; the request is not sent any more if that has not been done."""
+        """Stops waiting for the reply; the request is not sent if it has not been sent yet."""
         cancelled = super().cancel()
         if cancelled:
             self._forget()
         return cancelled
 
     def result(self, timeout: float | None = None) -> Reply:
-        """Moves the clock until the reply is there, or so far; see `concurrent.futures.Future.result`."""
+        """Advances the clock until the reply arrives, or by at most this much; see
+        `concurrent.futures.Future.result`.
+        """
         self._wait(self.done, timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Moves the clock as `result` does; see `concurrent.futures.Future.exception`."""
+        """Advances the clock as `result` does; see `concurrent.futures.Future.exception`."""
         self._wait(self.done, timeout)
         return super().exception(0)
 

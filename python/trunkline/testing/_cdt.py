@@ -32,7 +32,7 @@ def _need_none(settings: dict[str, Any]) -> None:
     refused = sorted(_OF_NATS & settings.keys())
     if refused:
         message = (
-            f"a simulation is its own NATS, and writes nothing: leave out {', '.join(f'{name}=' for name in refused)}"
+            f"a simulation has its own NATS and writes nothing: leave out {', '.join(f'{name}=' for name in refused)}"
         )
         raise LocalProtocolError(message)
 
@@ -60,7 +60,8 @@ class _Engine(Engine):
 class Target(Member, _target.Offering):
     """A simulated `trunkline.cdt.Target`: the same keywords, without those of NATS and captures, and the same counters.
 
-    Its store answers in the moment it is asked; what it owed when it crashed is not told once it is back.
+    Its store answers at the moment it is asked; announcements that were pending when it crashed are not sent after a
+    restart.
     """
 
     def __init__(self, world: World, name: str, /, **settings: Any) -> None:
@@ -127,7 +128,7 @@ class Target(Member, _target.Offering):
         config_id: str | None = None,
         if_current: str | None = None,
     ) -> str:
-        """Gives an endpoint a configuration, and leaves the clock alone; see `trunkline.cdt.Target.put`."""
+        """Gives an endpoint a configuration without advancing the clock; see `trunkline.cdt.Target.put`."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         self._need_room(app_version_name, endpoint_id, content, content_type)
         stored = self._store.put(
@@ -154,21 +155,21 @@ class Target(Member, _target.Offering):
         return config.config_id
 
     def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
-        """What an endpoint was to have; see `trunkline.cdt.Target.history`."""
+        """The configurations given to an endpoint; see `trunkline.cdt.Target.history`."""
         rows: Sequence[Assignment] = self._store.history(app_version_name, endpoint_id)
         return rows
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        """How far each endpoint is; see `trunkline.cdt.Target.rollout`."""
+        """The progress of each endpoint; see `trunkline.cdt.Target.rollout`."""
         rows: Sequence[Rollout] = self._store.rollout(app_version_name)
         return rows
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
-        """Moves the clock until an event comes; see `trunkline.cdt.Target.receive`."""
+        """Advances the clock until an event arrives; see `trunkline.cdt.Target.receive`."""
         return self._world.take(self._events, self._native, timeout_s, "no event came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.cdt.Target.close`; moves the clock until it has ended."""
+        """See `trunkline.cdt.Target.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
 
@@ -182,7 +183,7 @@ class Watch:
         self.changes: deque[ConfigResponse] = deque(maxlen=1)
 
     def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
-        """Moves the clock until there is a configuration other than the last one.
+        """Advances the clock until there is a configuration other than the last one.
 
         Raises:
             TimeoutError: Nothing arrived in time.
@@ -241,7 +242,7 @@ class Source(Member, _source.Pulling):
         timeout_s: float | None = 3.0,
         retries: int = 0,
     ) -> Future[ConfigResponse]:
-        """Asks for the configuration of an endpoint, and leaves the clock alone."""
+        """Requests the configuration of an endpoint without advancing the clock."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         self._need_time(timeout_s)
         return self._asked.put(
@@ -262,7 +263,7 @@ class Source(Member, _source.Pulling):
         timeout_s: float | None = 3.0,
         retries: int = 0,
     ) -> ConfigResponse:
-        """Moves the clock until the target answers; see `trunkline.cdt.Source.pull`."""
+        """Advances the clock until the target answers; see `trunkline.cdt.Source.pull`."""
         return self.submit(app_version_name, endpoint_id, config_id, timeout_s=timeout_s, retries=retries).result()
 
     def push(
@@ -276,7 +277,7 @@ class Source(Member, _source.Pulling):
         confirm: Confirm | None = "stored",
         timeout_s: float | None = 3.0,
     ) -> str | None:
-        """Moves the clock until it is confirmed; see `trunkline.cdt.Source.push`."""
+        """Advances the clock until it is confirmed; see `trunkline.cdt.Source.push`."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         self._need_time(timeout_s)
         given: str | None = self._asked.put(
@@ -292,14 +293,16 @@ class Source(Member, _source.Pulling):
         return given
 
     def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
-        """Tells everybody that an endpoint has taken a configuration on; see `trunkline.cdt.Source.report_applied`."""
+        """Reports to everyone that an endpoint has applied a configuration; see
+        `trunkline.cdt.Source.report_applied`.
+        """
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
         self._asked.put(
             "report", None, app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id
         ).result()
 
     def watch(self, app_version_name: str, endpoint_id: str) -> Watch:
-        """Keeps up with the configuration of an endpoint; see `trunkline.cdt.Source.watch`."""
+        """Follows the configuration of an endpoint; see `trunkline.cdt.Source.watch`."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         # Apart from the numbers of calls, which begin with 0.
         number = (1 << 32) + len(self._watches)
@@ -308,11 +311,11 @@ class Source(Member, _source.Pulling):
         return watch
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
-        """Moves the clock until an event comes; see `trunkline.cdt.Source.receive`."""
+        """Advances the clock until an event arrives; see `trunkline.cdt.Source.receive`."""
         return self._world.take(self._events, self._native, timeout_s, "no event came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.cdt.Source.close`; moves the clock until it has ended."""
+        """See `trunkline.cdt.Source.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
         self._asked.lose()

@@ -59,7 +59,7 @@ class Sender(Member, cdtp.Sender):
     """A simulated `trunkline.cdtp.Sender`: the same keywords, of those of sockets ``bind`` and ``connect`` alone.
 
     Without them, and without a group, it sends to the receiver that listens where nobody says. In a group it listens at a
-    port of its own. What it sends bears the time of the simulation, from 1970 on. Its queue has no bounds.
+    port of its own. Its messages carry the time of the simulation, from 1970 on. Its queue is unlimited.
     """
 
     _takes = frozenset({"bind", "connect"})
@@ -119,8 +119,8 @@ class _ReceiverEngine(Engine):
 class Receiver(Member, cdtp.Receiver):
     """A simulated `trunkline.cdtp.Receiver`: the same keywords, of those of sockets ``bind`` and ``connect`` alone.
 
-    Without them, and without a group, it listens where senders dial that are not told otherwise. Its waits move the clock;
-    where nothing will ever come any more, they raise `RuntimeError`.
+    Without them, and without a group, it listens where senders dial that are not told otherwise. Its waits advance the
+    clock; if nothing more will ever arrive, they raise `RuntimeError`.
     """
 
     _takes = frozenset({"bind", "connect"})

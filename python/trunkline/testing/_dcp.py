@@ -41,7 +41,7 @@ class Broker(Member, _broker.Brokering):
         _broker.tell(self._notices, kind, *details)
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.dcp.Broker.close`; moves the clock until it has ended."""
+        """See `trunkline.dcp.Broker.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
 
@@ -96,18 +96,18 @@ class Worker(Member, _worker.Working):
     def request(
         self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
     ) -> Reply:
-        """Asks another service and moves the clock until the reply is there; see `trunkline.dcp.Worker.request`.
+        """Asks another service and advances the clock until the reply arrives; see `trunkline.dcp.Worker.request`.
 
-        From inside a handler as well: everybody else goes on meanwhile.
+        Works inside a handler too: all other roles continue meanwhile.
         """
         asked = {"service": service, "data": data, "metadata": metadata, "retries": 0}
         return self._calls.put("request", timeout_s, **asked).result()
 
     def receive(self, *, timeout_s: float | None = None) -> Request:
-        """Moves the clock until a request comes.
+        """Advances the clock until a request arrives.
 
         Args:
-            timeout_s: How far at most; None as far as it takes, 0 not at all.
+            timeout_s: By how many seconds at most; None for no limit, 0 not at all.
 
         Raises:
             TimeoutError: Nothing arrived in time.
@@ -116,7 +116,7 @@ class Worker(Member, _worker.Working):
         return self._world.take(self._requests, self._native, timeout_s, "no request came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.dcp.Worker.close`; moves the clock until it has ended."""
+        """See `trunkline.dcp.Worker.close`; advances the clock until it is closed."""
         self.stop(drain_s=drain_s)
         self._world.until(self._is_over)
         self._calls.lose()
@@ -157,10 +157,10 @@ class Client(Member, _client.Asking):
         timeout_s: float | None = None,
         retries: int = 0,
     ) -> Reply:
-        """Asks a service and moves the clock until the reply is there; see `trunkline.dcp.Client.request`.
+        """Asks a service and advances the clock until the reply arrives; see `trunkline.dcp.Client.request`.
 
         Raises:
-            TimeoutError: No reply came.
+            TimeoutError: No reply arrived.
             LocalProtocolError: A part of the metadata is empty.
             ClosedError: The client has crashed or ended.
         """
@@ -175,12 +175,12 @@ class Client(Member, _client.Asking):
         timeout_s: float | None = None,
         retries: int = 0,
     ) -> Future[Reply]:
-        """Asks a service and leaves the clock alone; see `trunkline.dcp.Client.submit`."""
+        """Asks a service without advancing the clock; see `trunkline.dcp.Client.submit`."""
         asked = {"service": service, "data": data, "metadata": metadata, "retries": retries}
         return self._calls.put("request", timeout_s, **asked)
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.dcp.Client.close`; moves the clock until it has ended."""
+        """See `trunkline.dcp.Client.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
         # What it had to say of its end is told by now.
@@ -188,5 +188,5 @@ class Client(Member, _client.Asking):
 
 
 def echo(request: Request) -> tuple[bytes, ...]:
-    """The handler of a worker that `pair` is given by its class alone: the data come back."""
+    """The handler of a worker that is given to `pair` as a class: it returns the data."""
     return request.data

@@ -43,7 +43,7 @@ class Middleware(Member, _middleware.Passing):
         self._native.ask("enforce", policy=self._entries())
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.mc0.Middleware.close`; moves the clock until it has ended."""
+        """See `trunkline.mc0.Middleware.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
 
@@ -75,11 +75,11 @@ class Connector(Member, _connector.Connecting):
         self._calls.lose()
 
     def subscribe(self, *topics: Text, timeout_s: float | None = None) -> None:
-        """Moves the clock until the middleware confirms it; see `trunkline.mc0.Connector.subscribe`."""
+        """Advances the clock until the middleware confirms it; see `trunkline.mc0.Connector.subscribe`."""
         self._calls.put("subscribe", timeout_s, topics=topics).result()
 
     def unsubscribe(self, *topics: Text, timeout_s: float | None = None) -> None:
-        """Moves the clock until the middleware confirms it; see `trunkline.mc0.Connector.unsubscribe`."""
+        """Advances the clock until the middleware confirms it; see `trunkline.mc0.Connector.unsubscribe`."""
         self._calls.put("unsubscribe", timeout_s, topics=topics).result()
 
     def put(
@@ -91,7 +91,7 @@ class Connector(Member, _connector.Connecting):
         confirm: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """See `trunkline.mc0.Connector.put`; moves the clock where it is to be confirmed."""
+        """See `trunkline.mc0.Connector.put`; advances the clock if it is to be confirmed."""
         if confirm:
             self.submit(topic, body, headers=headers, timeout_s=timeout_s).result()
         else:
@@ -101,19 +101,19 @@ class Connector(Member, _connector.Connecting):
     def submit(
         self, topic: Text, body: Parts, *, headers: Headers = (), timeout_s: float | None = None
     ) -> Future[None]:
-        """Puts a message that is confirmed and leaves the clock alone; see `trunkline.mc0.Connector.submit`."""
+        """Publishes a message with confirmation, without advancing the clock; see `trunkline.mc0.Connector.submit`."""
         return self._calls.put("submit", timeout_s, topic=topic, body=body, headers=headers)
 
     def ping(self, *, timeout_s: float | None = None) -> float:
-        """Moves the clock until the middleware answers; see `trunkline.mc0.Connector.ping`."""
+        """Advances the clock until the middleware answers; see `trunkline.mc0.Connector.ping`."""
         round_trip_s: float = self._calls.put("ping", timeout_s).result()
         return round_trip_s
 
     def receive(self, *, timeout_s: float | None = None) -> Message:
-        """Moves the clock until a message comes.
+        """Advances the clock until a message arrives.
 
         Args:
-            timeout_s: How far at most; None as far as it takes, 0 not at all.
+            timeout_s: By how many seconds at most; None for no limit, 0 not at all.
 
         Raises:
             TimeoutError: Nothing arrived in time.
@@ -122,7 +122,7 @@ class Connector(Member, _connector.Connecting):
         return self._world.take(self._messages, self._native, timeout_s, "no message came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.mc0.Connector.close`; moves the clock until it has ended."""
+        """See `trunkline.mc0.Connector.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
         self._calls.lose()

@@ -68,7 +68,7 @@ class _ServerEngine(Engine):
 class QueueServer(Member, _server.Serving):
     """A simulated `trunkline.mtl.Server`: the same keywords, without those of sockets and ``durable``, and the same counters.
 
-    Its contents are in memory: one that crashes has lost them.
+    Its contents are in memory and lost in a crash.
     """
 
     def __init__(self, world: World, /, **settings: Any) -> None:
@@ -88,7 +88,7 @@ class QueueServer(Member, _server.Serving):
         self._native = engine
 
     def close(self, *, drain_s: float = 5.0) -> None:
-        """See `trunkline.mtl.Server.close`; moves the clock until it has ended."""
+        """See `trunkline.mtl.Server.close`; advances the clock until it is closed."""
         self._role.close(drain_s)
         self._role.join()
 
@@ -160,8 +160,8 @@ class _ClientEngine(_CallingEngine):
 class QueueClient(Member, _client.Client):
     """A simulated `trunkline.mtl.Client`: the same keywords, without those of sockets, and the same counters.
 
-    It is let in before `Simulation.add` returns, which moves the clock. Its writers and readers crash with it; when it is
-    restarted, they stay gone.
+    It is logged in before `Simulation.add` returns, which advances the clock. Its writers and readers crash with it and
+    do not come back when it is restarted.
     """
 
     def __init__(self, world: World, /, **settings: Any) -> None:
@@ -187,13 +187,13 @@ class QueueClient(Member, _client.Client):
     def writer(
         self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
     ) -> Writer:
-        """Opens a data connection, which moves the clock; see `trunkline.mtl.Client.writer`."""
+        """Opens a data connection, which advances the clock; see `trunkline.mtl.Client.writer`."""
         return Writer(self._world, self._terms(resources, confirm, window, reads=False))
 
     def reader(
         self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int | None = None
     ) -> Reader:
-        """Opens a data connection, which moves the clock; see `trunkline.mtl.Client.reader`."""
+        """Opens a data connection, which advances the clock; see `trunkline.mtl.Client.reader`."""
         return Reader(self._world, self._terms(resources, confirm, window, reads=True))
 
     def _settled(self, native: Any) -> None:
@@ -300,8 +300,8 @@ class _Flow(Member, _flows.Flowing):
 
 
 class Writer(_Flow, _flows.Writer):
-    """A simulated `trunkline.mtl.Writer`: what waits moves the clock. It measures no times."""
+    """A simulated `trunkline.mtl.Writer`: waiting advances the clock. It measures no times."""
 
 
 class Reader(_Flow, _flows.Reader):
-    """A simulated `trunkline.mtl.Reader`: what waits moves the clock."""
+    """A simulated `trunkline.mtl.Reader`: waiting advances the clock."""

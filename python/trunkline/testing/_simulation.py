@@ -61,24 +61,25 @@ _GIVEN: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 class Simulation:
-    """Roles and bare sockets, the network between them, and the clock.
+    """Roles and raw sockets, the network between them, and the clock.
 
-    Time stands still unless you move it: by `advance`, `until`, or whatever of the roles waits. Roles that are busy take no
-    time: a handler answers in the moment it is asked, unless its worker has ``work_s``.
+    Time stands still unless you advance it: by `advance`, `until`, or any role's method that waits. Processing takes no
+    time: a handler answers at the moment it is called, unless its worker has ``work_s``.
 
-    The network connects who dials an endpoint to who listens there: of DCP everybody to the broker, of mc0 connectors to the
-    middleware at ``tcp://middleware:1``, of MTL clients to the server, of CDT all to a NATS, of CDTP senders to the receiver, unless they have endpoints of their own or find each
-    other in a group. A connection ends when either side crashes or ends, and what was on its way with it; it comes back by
-    itself when both are there again, and a broker then knows the peer by another address, as with ZeroMQ.
+    The network connects roles to the endpoints they name: in DCP all to the broker, in mc0 connectors to the middleware
+    at ``tcp://middleware:1``, in MTL clients to the server, in CDT all to a NATS server, and CDTP senders to the
+    receiver, unless they have endpoints of their own or find each other in a group. A connection breaks when either
+    side crashes or closes, and messages in transit are lost with it; it is restored when both are running again, and a
+    broker then knows the peer by another address, as with ZeroMQ.
 
     Args:
-        seed: What chance is made of, the same each time.
+        seed: The seed of all random numbers; the same seed gives the same history.
         latency_s: How long a message takes.
         jitter_s: How much longer it may take.
-        loss: The share of the messages that is lost, from 0 to 1.
+        loss: The share of messages that are lost, from 0 to 1.
         duplication: The share that arrives twice.
         reorder: Whether messages may overtake each other on one connection; they do only with `jitter_s`.
-        steps: How many things may happen in all, so that no test goes on for ever.
+        steps: The most events in total, so that no test runs for ever.
 
     Raises:
         ValueError: A time is negative, or a share not from 0 to 1.
@@ -158,7 +159,7 @@ class Simulation:
     @overload
     def add(self, role: type[cdt.Target], name: str, /, **settings: Any) -> Target: ...
     def add(self, role: Role, /, *given: Any, **settings: Any) -> Any:
-        """Puts somebody in, who is there at once.
+        """Adds a role, which is available at once.
 
         Args:
             role: A class of `trunkline.cdt`, `trunkline.cdtp`, `trunkline.dcp`, `trunkline.mc0` or `trunkline.mtl`, of those that block.
@@ -168,8 +169,8 @@ class Simulation:
                 worker also ``on_error``, as ``serve`` takes it, and ``work_s``, how long its handler takes to begin.
 
         Raises:
-            LocalProtocolError: There is a broker, middleware or server already, an option is one of sockets, or the role is not
-                simulated.
+            LocalProtocolError: There already is a broker, middleware or server, an option is a socket option, or the
+                role is not simulated.
         """
         kind = _simulated(role)
         if kind in _ONLY and self._world.first(kind) is not None:
@@ -180,7 +181,7 @@ class Simulation:
     def peer(
         self, *, kind: SocketKind = "DEALER", bind: Sequence[str] = (), connect: Sequence[str] | None = None
     ) -> Peer:
-        """Puts a bare socket in, to send frames of your own: a DEALER that dials the broker, unless you say otherwise."""
+        """Adds a raw socket, to send your own frames: by default a DEALER that connects to the broker."""
         if connect is None:
             connect = () if bind else [ENDPOINT]
         return Peer(self._world, kind, bind, connect)
@@ -192,17 +193,17 @@ class Simulation:
 
     @property
     def client(self) -> Client:
-        """The client that was put in first."""
+        """The client that was added first."""
         return self._first(Client)
 
     @property
     def worker(self) -> Worker:
-        """The worker that was put in first."""
+        """The worker that was added first."""
         return self._first(Worker)
 
     @property
     def connector(self) -> Connector:
-        """The connector that was put in first."""
+        """The connector that was added first."""
         return self._first(Connector)
 
     @property
@@ -212,7 +213,7 @@ class Simulation:
 
     @property
     def queue_client(self) -> QueueClient:
-        """The client of MTL that was put in first."""
+        """The MTL client that was added first."""
         return self._first(QueueClient)
 
     @property
@@ -222,31 +223,31 @@ class Simulation:
 
     @property
     def source(self) -> Source:
-        """The source that was put in first."""
+        """The source that was added first."""
         return self._first(Source)
 
     @property
     def target(self) -> Target:
-        """The target that was put in first."""
+        """The target that was added first."""
         return self._first(Target)
 
     @property
     def sender(self) -> Sender:
-        """The sender that was put in first."""
+        """The sender that was added first."""
         return self._first(Sender)
 
     @property
     def receiver(self) -> Receiver:
-        """The receiver that was put in first."""
+        """The receiver that was added first."""
         return self._first(Receiver)
 
     @property
     def now_s(self) -> float:
-        """How far the clock has gone, in seconds."""
+        """The simulated time, in seconds."""
         return self._world.now_ns / _S
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock so far; 0 lets all happen that is due now.
+        """Advances the clock by this many seconds; 0 processes everything that is due now.
 
         Raises:
             RuntimeError: More happens than `steps` allows.
@@ -254,22 +255,22 @@ class Simulation:
         self._world.advance(seconds)
 
     def until(self, ready: Callable[[], object], *, timeout_s: float | None = None) -> bool:
-        """Moves the clock until something is the case.
+        """Advances the clock until a condition holds.
 
         Args:
-            ready: Says whether it is; asked whenever anything has happened.
+            ready: The condition; called after every event.
             timeout_s: How far at most; None as far as it takes, 0 not at all.
 
         Returns:
-            Whether it is the case.
+            Whether the condition holds.
 
         Raises:
-            RuntimeError: It never will be: nothing happens any more, or more than `steps` allows.
+            RuntimeError: It never will: nothing more happens, or more than `steps` allows.
         """
         return self._world.until(ready, timeout_s)
 
     def after(self, seconds: float, function: Callable[[], object]) -> None:
-        """Calls a function once the clock has gone so much further.
+        """Calls a function once the clock has advanced by this many seconds.
 
         Raises:
             ValueError: The time is negative.
@@ -277,14 +278,14 @@ class Simulation:
         self._world.after(seconds, function)
 
     def crash(self, who: Who) -> None:
-        """Takes somebody out in the middle of whatever it does, without a word to anybody.
+        """Crashes a role in the middle of whatever it does, without notice to anyone.
 
-        Its connections end. Its requests in hand cannot be answered any more, and those it has asked raise `ClosedError`.
+        Its connections end. Its requests in hand can no longer be answered, and its own requests raise `ClosedError`.
         """
         self._world.crash(who)
 
     def restart(self, who: Who) -> None:
-        """Puts somebody back in, who remembers nothing; one that has not crashed does so first."""
+        """Restarts a role without its memory; one that has not crashed is crashed first."""
         self._world.crash(who).engine.restart()
 
     def _first(self, kind: type[Kind]) -> Kind:
@@ -327,11 +328,12 @@ def pair(
     reorder: bool = False,
     steps: int = 1_000_000,
 ) -> Simulation:
-    """A simulation with these roles in it, each as it is by default; a worker offers ``b"echo"``, a sender is ``"sender"``.
+    """A simulation with these roles, each with its defaults; a worker offers ``b"echo"``, a sender is named
+    ``"sender"``.
 
-    A server of MTL lets anybody in and has the resource ``"jobs"``.
+    An MTL server admits anyone and has the resource ``"jobs"``.
 
-    Put in more, or others, by `Simulation.add`. See `Simulation` for the other arguments.
+    Add more, or others, by `Simulation.add`. See `Simulation` for the other arguments.
 
     ```pycon
     >>> with pair(dcp.Broker, dcp.Client) as sim:

@@ -79,7 +79,7 @@ class World:
         while not ready():
             if not self._pass(end, once=True):
                 if end is None and not ready():
-                    message = f"seed {self._seed}: nothing will ever happen any more"
+                    message = f"seed {self._seed}: nothing more will ever happen"
                     raise RuntimeError(message)
                 return bool(ready())
         return True
@@ -199,10 +199,11 @@ class Member(Role):
 
 
 class Peer:
-    """A bare socket, to send frames of your own: it sends what you give it, and keeps what it is sent.
+    """A raw socket, to send your own frames: it sends what you give it, and keeps what it receives.
 
     Attributes:
-        received: The messages it was sent, each as its socket gets it: a DEALER that of a broker from the empty frame on.
+        received: The messages it received, each as its socket gets it: a DEALER gets those of a broker from the empty
+            frame on.
     """
 
     def __init__(self, world: World, kind: str, bind: Sequence[str], connect: Sequence[str], /) -> None:
@@ -214,7 +215,7 @@ class Peer:
 
     @property
     def address(self) -> bytes | None:
-        """The routing id its peer knows it by; None while it has none."""
+        """The routing id that its peer knows it by; None if it has none yet."""
         return self._native.address
 
     @property
@@ -231,7 +232,7 @@ class Peer:
         self._native.ask("send", frames=frames, to=to)
 
     def receive(self, *, timeout_s: float | None = None) -> tuple[bytes, ...]:
-        """Moves the clock until a message is there, and takes the oldest one from `received`.
+        """Advances the clock until a message has arrived, and takes the oldest one from `received`.
 
         Raises:
             TimeoutError: Nothing arrived in time.

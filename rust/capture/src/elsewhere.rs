@@ -1,4 +1,4 @@
-//! The file system of a machine without the calls that `local.rs` is made of: what is no regular file is not opened, as
+//! The file system of a machine without the calls that `local.rs` is made of: what is not a regular file is not opened, as
 //! far as a look before tells.
 
 use std::fs::{self, File, OpenOptions};
@@ -29,7 +29,7 @@ fn need(path: &Path, is_it: impl Fn(&fs::Metadata) -> bool, what: &str) -> io::R
 /// Opens what a writer locks: the file of that name in a directory.
 pub(crate) fn open_lock(directory: &Path, name: &str, _access: Access) -> io::Result<(Option<File>, File)> {
     let path = directory.join(name);
-    match need(&path, fs::Metadata::is_file, "is no regular file") {
+    match need(&path, fs::Metadata::is_file, "is not a regular file") {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -58,7 +58,7 @@ impl Disk for LocalDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Source> {
-        need(path, fs::Metadata::is_file, "is no regular file")?;
+        need(path, fs::Metadata::is_file, "is not a regular file")?;
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
         Ok(Source::new(file, bytes))
@@ -82,7 +82,7 @@ impl Disk for LocalDisk {
     }
 
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {
-        need(path, fs::Metadata::is_file, "is no regular file")?;
+        need(path, fs::Metadata::is_file, "is not a regular file")?;
         let metadata = fs::metadata(path)?;
         Ok((metadata.len(), metadata.modified()?))
     }
@@ -90,7 +90,7 @@ impl Disk for LocalDisk {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         match fs::create_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                need(path, fs::Metadata::is_dir, "is no directory")
+                need(path, fs::Metadata::is_dir, "is not a directory")
             }
             created => created,
         }

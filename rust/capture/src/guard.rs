@@ -38,7 +38,7 @@ fn quieten() {
 
 fn what(panicked: &(dyn Any + Send)) -> &str {
     let text = panicked.downcast_ref::<&str>().copied();
-    text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str)).unwrap_or("cannot be made sense of")
+    text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str)).unwrap_or("cannot be interpreted")
 }
 
 #[cfg(test)]

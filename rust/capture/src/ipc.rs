@@ -23,13 +23,13 @@ pub(crate) fn check(mut record: &[u8]) -> Result<(), ArrowError> {
     while let Some(metadata) = take_metadata(&mut record)? {
         let message = root_as_message(metadata).map_err(|error| fault(&error.to_string()))?;
         let body = usize::try_from(message.bodyLength()).ok().filter(|body| *body <= record.len());
-        let body = body.ok_or_else(|| fault("a record is shorter than it says"))?;
+        let body = body.ok_or_else(|| fault("a record is shorter than its header says"))?;
         record = &record[body..];
         if has_schema {
             check_lengths(message, body)?;
         } else {
             let schema = message.header_as_schema().filter(|schema| schema.fields().is_some());
-            check_columns(&fb_to_schema(schema.ok_or_else(|| fault("a record begins with its columns"))?))?;
+            check_columns(&fb_to_schema(schema.ok_or_else(|| fault("a record does not begin with its columns"))?))?;
             has_schema = true;
         }
     }
@@ -45,7 +45,7 @@ pub(crate) fn check_rows(batch: &RecordBatch) -> Result<(), ArrowError> {
         name_bytes = name_bytes.saturating_add(longest.saturating_mul(rows));
     }
     if rows > ROWS_MAX || name_bytes > NAME_BYTES_MAX {
-        return Err(fault("a record has more than a writer appends at a time"));
+        return Err(fault("a record is larger than any writer appends"));
     }
     Ok(())
 }
@@ -60,7 +60,7 @@ fn take_metadata<'a>(record: &mut &'a [u8]) -> Result<Option<&'a [u8]>, ArrowErr
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
         rest.split_at_checked(length)
     })();
-    let (metadata, rest) = metadata.ok_or_else(|| fault("a record is shorter than it says"))?;
+    let (metadata, rest) = metadata.ok_or_else(|| fault("a record is shorter than its header says"))?;
     *record = rest;
     // A message without a length is the last.
     Ok((!metadata.is_empty()).then_some(metadata))
@@ -72,7 +72,7 @@ fn check_columns(columns: &Schema) -> Result<(), ArrowError> {
     for column in columns.fields() {
         let is_known = known.field_with_name(column.name()).is_ok_and(|known| known.data_type() == column.data_type());
         if !is_known || seen.contains(&column.name()) {
-            return Err(fault(&format!("a journal has no column {} {}", column.name(), column.data_type())));
+            return Err(fault(&format!("unexpected column in a journal: {} {}", column.name(), column.data_type())));
         }
         seen.push(column.name());
     }
@@ -92,7 +92,7 @@ fn check_lengths(message: Message<'_>, body: usize) -> Result<(), ArrowError> {
         _ => None,
     };
     let batch = batch.filter(|batch| batch.compression().is_none() && batch.variadicBufferCounts().is_none());
-    let batch = batch.ok_or_else(|| fault("a record has a message that no writer appends"))?;
+    let batch = batch.ok_or_else(|| fault("a record has a message of a kind no writer appends"))?;
     let fits = |number: i64| usize::try_from(number).ok().filter(|number| *number <= body);
     let rows = fits(batch.length());
     let nodes = batch.nodes().into_iter().flatten();
@@ -103,7 +103,7 @@ fn check_lengths(message: Message<'_>, body: usize) -> Result<(), ArrowError> {
     let is_right = rows.is_some()
         && nodes.all(|node| node.is_some_and(|(length, nulls)| nulls <= length))
         && buffers.all(|buffer| buffer.is_some_and(|(end, length)| length <= end));
-    if is_right { Ok(()) } else { Err(fault("a record has lengths beyond its own")) }
+    if is_right { Ok(()) } else { Err(fault("a record has lengths beyond its end")) }
 }
 
 fn fault(what: &str) -> ArrowError {

@@ -55,7 +55,7 @@ impl Header {
                 first_seq: counted(&value["first_seq"])?,
             })
         })();
-        header.ok_or_else(|| CaptureError::corrupt(path, "lacks capture_id, segment or first_seq, or has them wrong"))
+        header.ok_or_else(|| CaptureError::corrupt(path, "capture_id, segment or first_seq is missing or invalid"))
     }
 
     /// The columns of a batch with those before them that all rows of a segment share, and `seq` from `first_seq` on.

@@ -22,8 +22,8 @@ use crate::disk::{Disk, DiskFile};
 use crate::settings::Access;
 use crate::source::Source;
 
-const IS_LINK: &str = "is a link, and links are not followed";
-const IS_IRREGULAR: &str = "is no regular file";
+const IS_LINK: &str = "is a symbolic link, and links are not followed";
+const IS_IRREGULAR: &str = "is not a regular file";
 
 /// A directory, by its descriptor, and what is in it.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ fn open_directory(parent: &impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(parent, name, flags, Mode::empty()).map_err(|error| {
         let is_other = matches!(error, Errno::ENOTDIR | Errno::ELOOP);
-        if is_other { unusable(&format!("{} is no directory", name.display())) } else { error.into() }
+        if is_other { unusable(&format!("{} is not a directory", name.display())) } else { error.into() }
     })
 }
 

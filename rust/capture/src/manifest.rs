@@ -41,7 +41,7 @@ impl Manifest {
             })
         })();
         manifest
-            .ok_or_else(|| CaptureError::corrupt(path, "lacks capture_id, next_segment or next_seq, or has them wrong"))
+            .ok_or_else(|| CaptureError::corrupt(path, "capture_id, next_segment or next_seq is missing or invalid"))
     }
 }
 

@@ -64,10 +64,10 @@ pub(crate) fn from_text<'a>(path: &Path, text: &'a [u8]) -> Result<(Vec<Sum>, &'
     match head["version"].as_u64() {
         Some(1) => {}
         Some(_) => return Err(CaptureError::corrupt(path, "was written by a newer trunkline")),
-        None => return Err(CaptureError::corrupt(path, "is no record of runs")),
+        None => return Err(CaptureError::corrupt(path, "is not a record of runs")),
     }
     let sums = head["sums"].as_array().map_or(&[][..], Vec::as_slice);
     let sums: Option<Vec<Sum>> = sums.iter().map(Sum::from_json).collect();
-    let sums = sums.ok_or_else(|| CaptureError::corrupt(path, "holds what is no sum of a segment"))?;
+    let sums = sums.ok_or_else(|| CaptureError::corrupt(path, "contains an invalid checksum of a segment"))?;
     Ok((sums, account.strip_prefix(b"\n").unwrap_or(account)))
 }

@@ -454,7 +454,9 @@ fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<R
         .map(|field| match batch.column_by_name(field.name()) {
             Some(column) => arrow_cast::cast(column, field.data_type()).map_err(failed),
             None if field.name() == N_HEAD => Ok(new_null_array(field.data_type(), batch.num_rows())),
-            None => Err(CaptureError::corrupt(path, format!("is no segment of a capture: it lacks {}", field.name()))),
+            None => {
+                Err(CaptureError::corrupt(path, format!("is not a segment of a capture: {} is missing", field.name())))
+            }
         })
         .collect::<Result<Vec<ArrayRef>, _>>()?;
     RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)
@@ -467,8 +469,8 @@ pub(crate) fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, Captu
         return Ok(Arc::new(disk));
     }
     let what = match files::foreign(&names) {
-        Some(name) => format!("is not a capture: it holds {name}"),
-        None => "holds no capture".to_owned(),
+        Some(name) => format!("is not a capture: it contains {name}"),
+        None => "contains no capture".to_owned(),
     };
     Err(CaptureError::new(CaptureErrorKind::Missing, directory, what))
 }
@@ -484,7 +486,7 @@ pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
     let names = names(directory).unwrap_or_default();
     match files::foreign(&names) {
         Some(name) if !files::hold_capture(&names) => {
-            let what = format!("is not a capture: it holds {name}; choose an empty directory, or one to be made");
+            let what = format!("is not a capture: it contains {name}; choose an empty or a new directory");
             Err(CaptureError::new(CaptureErrorKind::Unwritable, directory, what))
         }
         _ => Ok(()),

@@ -198,7 +198,7 @@ pub(crate) fn from_lines(
             continue;
         }
         let run = from_json(&line).zip(line["sender"].as_str());
-        let (run, sender) = run.ok_or_else(|| CaptureError::corrupt(path, "holds what is no record of a run"))?;
+        let (run, sender) = run.ok_or_else(|| CaptureError::corrupt(path, "contains an invalid record of a run"))?;
         for boundary in [&run.begin, &run.end].into_iter().flatten() {
             if let Some(map) = &boundary.map {
                 maps.insert(boundary.seq, map.clone());
@@ -209,7 +209,7 @@ pub(crate) fn from_lines(
         } else if book.latest().count() < SENDERS {
             book.restore(sender, run);
         } else {
-            return Err(CaptureError::corrupt(path, "has more senders than are followed"));
+            return Err(CaptureError::corrupt(path, "has more senders than can be followed"));
         }
     }
     Ok((over, book))

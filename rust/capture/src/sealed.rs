@@ -34,7 +34,7 @@ pub(crate) fn unseal<'a>(path: &Path, file: &'a [u8]) -> Result<&'a [u8], Captur
         let footer = usize::try_from(u32::from_le_bytes(*length)).ok()?;
         (magic == MAGIC).then(|| body.get(..body.len().checked_sub(footer)?))?
     })();
-    text.ok_or_else(|| CaptureError::corrupt(path, "is cut short, or no part of a capture"))
+    text.ok_or_else(|| CaptureError::corrupt(path, "is truncated, or not part of a capture"))
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ impl SegmentSummary {
         guarded(path, || {
             let metadata =
                 ParquetMetaDataReader::new().parse_and_finish(file).map_err(|error| file.failure(path, error))?;
-            Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is no segment of a capture"))
+            Self::of(&metadata).ok_or_else(|| CaptureError::corrupt(path, "is not a segment of a capture"))
         })
     }
 

@@ -95,7 +95,7 @@ impl Source {
         let mut contents = Vec::new();
         self.at(0).take(most + 1).read_to_end(&mut contents)?;
         if contents.len() as u64 > most {
-            let what = format!("has more than the {most} bytes that such a file may have");
+            let what = format!("is larger than the {most} bytes such a file may have");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok(contents)
@@ -150,7 +150,7 @@ impl ChunkReader for Source {
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let is_there = start.checked_add(length as u64).is_some_and(|end| end <= self.bytes);
         if !is_there || length as u64 > PIECE_BYTES_MAX {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} are not there")));
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} are missing")));
         }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).map_err(|error| ParquetError::External(Box::new(error)))?;

@@ -252,7 +252,7 @@ impl Store {
     pub(crate) fn adopt(&mut self, aside: &Path) -> Result<(), CaptureError> {
         let names = self.disk.list(aside).map_err(|error| CaptureError::reading(aside, error))?;
         let manifest = read_manifest(&*self.disk, aside)?
-            .ok_or_else(|| CaptureError::corrupt(aside, "lacks what is known of the import"))?;
+            .ok_or_else(|| CaptureError::corrupt(aside, "the record of the import is missing"))?;
         let move_in = |name: String| {
             let to = self.directory.join(&name);
             self.disk.rename(&aside.join(&name), &to).map_err(|error| CaptureError::writing(&to, error))

@@ -33,7 +33,7 @@ pub(crate) fn check_footer(path: &Path, file: &Source) -> Result<(), CaptureErro
     let Some(start) = end.checked_sub(length.into()) else { return Ok(()) };
     let footer = file.get_bytes(start, length as usize).map_err(failed)?;
     match Walk::new(&footer).structure(DEPTH_MAX) {
-        Err(Halt::Endless) => Err(CaptureError::corrupt(path, "its footer says more than a footer does")),
+        Err(Halt::Endless) => Err(CaptureError::corrupt(path, "its footer contains more than a footer can")),
         Ok(_) | Err(Halt::End) => Ok(()),
     }
 }
@@ -75,7 +75,9 @@ fn page(path: &Path, file: &Source, pages: &Range<u64>) -> Result<Option<u64>, C
                 let header = (header.len() - walk.rest.len()) as u64;
                 return Ok(size.and_then(|size| header.checked_add(u64::try_from(size).ok()?)));
             }
-            Err(Halt::Endless) => return Err(CaptureError::corrupt(path, "a page says more than a page does")),
+            Err(Halt::Endless) => {
+                return Err(CaptureError::corrupt(path, "a page header contains more than a page header can"));
+            }
             Err(Halt::End) => {}
         }
     }

@@ -172,7 +172,7 @@ impl Verifier<'_> {
             match (noted, Sum::of(number, &file).map_err(|error| CaptureError::reading(&path, error))) {
                 (Some(noted), Ok(sum)) if sum != *noted => {
                     let what = format!(
-                        "is not as it was published: {} bytes with CRC {:08x}, and not {} with {:08x}",
+                        "is not as it was published: {} bytes with CRC {:08x}, expected {} with {:08x}",
                         sum.bytes, sum.crc, noted.bytes, noted.crc
                     );
                     self.blame(&path, what);
@@ -199,7 +199,7 @@ impl Verifier<'_> {
             let last = number - 1;
             self.blame(
                 &path,
-                if next == last { "is missing".to_owned() } else { format!("is missing, and all up to {last}") },
+                if next == last { "is missing".to_owned() } else { format!("is missing, as are all up to {last}") },
             );
             self.next_seq = None;
         }
@@ -233,8 +233,8 @@ impl Verifier<'_> {
         let first = self.next_seq.and_then(|next| i64::try_from(next).ok()).or_else(|| seqs.first().copied());
         let expected = first.into_iter().flat_map(|first| first..);
         if let Some((seq, expected)) = seqs.iter().zip(expected).find(|(seq, expected)| *seq != expected) {
-            let what = if expected < *seq { "there is a gap" } else { "rows are double" };
-            self.blame(path, format!("{what}: seq {seq} comes where {expected} should"));
+            let what = if expected < *seq { "gap in the rows" } else { "duplicate rows" };
+            self.blame(path, format!("{what}: seq {seq} where {expected} was expected"));
         }
         let next = seqs.last().and_then(|last| u64::try_from(last.checked_add(1)?).ok());
         self.next_seq = next.or(self.next_seq);
@@ -268,7 +268,7 @@ impl Verifier<'_> {
             self.follow_segment(next_segment);
         } else if let Some(end) = self.next_seq.filter(|end| *end < next_seq) {
             let path = self.directory.join(files::MANIFEST);
-            self.blame(&path, format!("knows of rows up to seq {}, and the last there is {}", next_seq - 1, end - 1));
+            self.blame(&path, format!("records rows up to seq {}, but the last row is {}", next_seq - 1, end - 1));
         }
     }
 }

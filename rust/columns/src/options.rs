@@ -258,24 +258,29 @@ impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownMode(name) => {
-                write!(f, "{name:?} is no mode: PERMISSIVE, FAILFAST and DROPMALFORMED are")
+                write!(f, "unknown mode {name:?} (choose PERMISSIVE, FAILFAST or DROPMALFORMED)")
             }
             Self::UnknownType(name) => write!(
                 f,
-                "tags, properties and json: {name:?} is no type of a tag, a property or a member of JSON: bigint, double, \
-                 string, boolean, binary, timestamp and json are, and variant or json for all others together"
+                "tags, properties and json: unknown type {name:?} (choose bigint, double, string, boolean, binary, timestamp \
+                 or json; for all others together, variant or json)"
             ),
             Self::UnknownRest(name) => {
-                write!(f, "tags, properties and json: {name:?} is no type of all others together: variant and json are")
+                write!(
+                    f,
+                    "tags, properties and json: {name:?} is not a type for all others together (choose variant or json)"
+                )
             }
             Self::UnknownName(option, name, known) => {
-                write!(f, "{option}={name:?}: there is {}", known.join(", "))
+                write!(f, "unknown {option} {name:?} (choose from {})", known.join(", "))
             }
             Self::NotOf(protocol, option) => {
-                write!(f, "{option} says nothing of {} messages: leave it out", protocol.to_uppercase())
+                write!(f, "{option} does not apply to {} messages: leave it out", protocol.to_uppercase())
             }
-            Self::OtherKind(option) => write!(f, "{option} is an option of another kind"),
-            Self::EqualNames(name) => write!(f, "two are called {name:?} but for case, which Spark takes for one"),
+            Self::OtherKind(option) => write!(f, "{option} takes another kind of value"),
+            Self::EqualNames(name) => {
+                write!(f, "two names differ from {name:?} only in case, and Spark takes them for one")
+            }
             Self::DropInFunction => {
                 f.write_str("a column function cannot drop rows: use decode() with mode DROPMALFORMED")
             }

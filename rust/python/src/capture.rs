@@ -351,7 +351,7 @@ pub(crate) fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T
     all.iter()
         .copied()
         .find(|one| name(*one) == given)
-        .ok_or_else(|| PyValueError::new_err(format!("{given:?} is no {what} of a capture")))
+        .ok_or_else(|| PyValueError::new_err(format!("unknown {what} {given:?}")))
 }
 
 /// Whether a directory holds a capture.

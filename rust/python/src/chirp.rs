@@ -45,7 +45,7 @@ pub(crate) fn encode<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let kind = Kind::ALL.into_iter().find(|known| known.slug() == kind);
     let datagram = Datagram {
-        kind: kind.ok_or_else(|| PyValueError::new_err("a kind is 'offer', 'request' or 'depart'"))?,
+        kind: kind.ok_or_else(|| PyValueError::new_err("kind must be 'offer', 'request' or 'depart'"))?,
         group: id(group)?,
         host: id(host)?,
         service: number(service)?,
@@ -54,7 +54,7 @@ pub(crate) fn encode<'py>(
     Ok(PyBytes::new(py, &datagram.encode()))
 }
 
-/// What stands for a name: 32 hexadecimal digits.
+/// The hash of a name: 32 hexadecimal digits.
 #[pyfunction]
 pub(crate) fn hash_name(name: &str, lower_case: bool) -> String {
     if lower_case { Id::of_lower_case(name) } else { Id::of(name) }.to_string()
@@ -65,7 +65,7 @@ fn id(digits: &str) -> PyResult<Id> {
 }
 
 fn number(service: u8) -> PyResult<Service> {
-    Service::from_number(service).ok_or_else(|| PyValueError::new_err(format!("{service} is no service")))
+    Service::from_number(service).ok_or_else(|| PyValueError::new_err(format!("unknown service {service}")))
 }
 
 /// How a beacon is set up, from the dictionary that `trunkline.chirp.beacon.beacon_options` makes.
@@ -157,7 +157,7 @@ impl Spoken for Beacon {
 
 fn place(port: u16) -> PyResult<Place> {
     if port == 0 {
-        return Err(LocalProtocolError::new_err("a service is offered at a port from 1 to 65535"));
+        return Err(LocalProtocolError::new_err("the port of a service must be from 1 to 65535"));
     }
     Ok(Place { port, address: None })
 }

@@ -17,7 +17,7 @@ use trunkline_columns::{
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
 
-/// Why a good message has an empty cell, by slug.
+/// Why a valid message has an empty cell, by slug.
 #[pyfunction]
 pub(crate) fn column_kinds() -> Vec<&'static str> {
     ColumnKind::ALL.iter().map(|kind| kind.slug()).collect()
@@ -228,7 +228,7 @@ fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> 
 fn unknown(protocol: &str) -> PyErr {
     let names: Vec<_> = PROTOCOLS.iter().map(|known| format!("'{}'", known.name())).collect();
     let names = names.join(", ");
-    LocalProtocolError::new_err(format!("protocol='{protocol}': those that can be decoded are {names}"))
+    LocalProtocolError::new_err(format!("protocol='{protocol}' cannot be decoded (choose from {names})"))
 }
 
 /// An option that this protocol does not have, or none does.
@@ -237,7 +237,7 @@ fn refused(description: &dyn Description, name: &str) -> PyErr {
     if is_known {
         plan_error(PlanError::NotOf(description.name(), name.to_owned()))
     } else {
-        PyTypeError::new_err(format!("'{name}' is no option of decoding: unexpected keyword argument"))
+        PyTypeError::new_err(format!("'{name}' is not a decoding option: unexpected keyword argument"))
     }
 }
 
@@ -269,7 +269,7 @@ fn tags(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Tags> {
     let wanted = || -> PyResult<PyErr> {
         let given = value.repr()?;
         Ok(LocalProtocolError::new_err(format!(
-            "{option}={given}: \"variant\", \"json\", None or a type for each name, as {{\"run\": \"bigint\"}}"
+            "{option}={given}: must be \"variant\", \"json\", None or a type for each name, e.g. {{\"run\": \"bigint\"}}"
         )))
     };
     if let Ok(text) = value.cast::<PyString>() {
@@ -298,7 +298,7 @@ fn all_others(option: &str, given: &Bound<'_, PyAny>) -> PyResult<RestType> {
     let rest = given.extract::<String>().ok().and_then(|name| name.parse().ok());
     rest.ok_or_else(|| match given.repr() {
         Ok(given) => LocalProtocolError::new_err(format!(
-            "{option}={{\"*\": {given}}}: the type of all other tags together is \"variant\" or \"json\""
+            "{option}={{\"*\": {given}}}: the type of all other tags together must be \"variant\" or \"json\""
         )),
         Err(error) => error,
     })

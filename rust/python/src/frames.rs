@@ -124,9 +124,9 @@ fn no_frame(argument: &str, object: &Bound<'_, PyAny>) -> PyErr {
     let advice = if object.is_instance_of::<PyString>() {
         ": encode it"
     } else if is_buffer(object) {
-        " that is not contiguous or holds objects: make a contiguous copy of plain numbers"
+        " that is not contiguous or contains objects: make a contiguous copy of plain numbers"
     } else if object.hasattr(intern!(object.py(), "__array_interface__")).unwrap_or_default() {
-        " of what has no buffer, as times do: view them as whole numbers"
+        " of values without a buffer, such as times: view them as whole numbers"
     } else {
         ""
     };

@@ -53,7 +53,7 @@ mod _native {
     #[allow(non_upper_case_globals)] // Python's name
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
-    /// What is wrong with bytes that are not a message, by slug.
+    /// The kinds of errors of invalid messages, by slug.
     #[pyfunction]
     fn error_kinds() -> Vec<&'static str> {
         trunkline_wire::ErrorKind::ALL.iter().map(|kind| kind.slug()).collect()

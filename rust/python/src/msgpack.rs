@@ -160,7 +160,7 @@ fn write(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> PyResult
         let seconds = object.getattr(intern!(py, "seconds"))?.extract()?;
         let nanoseconds = object.getattr(intern!(py, "nanoseconds"))?.extract()?;
         let timestamp = wire::Timestamp::new(seconds, nanoseconds)
-            .ok_or_else(|| PyValueError::new_err("a timestamp has less than a second of nanoseconds"))?;
+            .ok_or_else(|| PyValueError::new_err("the nanoseconds of a timestamp must be less than a second"))?;
         wire::write_timestamp(out, timestamp);
         Ok(())
     } else if object.is_instance(ext_class(py)?)? {
@@ -178,7 +178,7 @@ fn write_integer(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     } else if let Ok(value) = object.extract::<u64>() {
         wire::write_unsigned(out, value);
     } else {
-        return Err(PyOverflowError::new_err(format!("MessagePack has integers of 64 bits, too few for {object}")));
+        return Err(PyOverflowError::new_err(format!("MessagePack integers have 64 bits, too few for {object}")));
     }
     Ok(())
 }
@@ -197,9 +197,9 @@ fn write_other(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
         let kind = object.get_type();
         let name = kind.qualname()?;
         let advice = if kind.module()?.to_str()? == "datetime" && name != "timedelta" {
-            "give trunkline.msgpack.Timestamp(seconds, nanoseconds)"
+            "use trunkline.msgpack.Timestamp(seconds, nanoseconds)"
         } else {
-            "it has None, bool, int, float, str, bytes, list, dict, trunkline.msgpack.Timestamp and Ext"
+            "use None, bool, int, float, str, bytes, list, dict, trunkline.msgpack.Timestamp or Ext"
         };
         Err(PyTypeError::new_err(format!("MessagePack has no {name}: {advice}")))
     }

@@ -389,7 +389,9 @@ pub(crate) fn start<M: Machine + Send + 'static>(
         (Some(Chosen::Libzmq), Err(error)) => return Err(start_error(StartError::Transport(error))),
         (None | Some(Chosen::Zeromq), _) => {
             if rule.is_some() {
-                return Err(LocalProtocolError::new_err("this transport has no ZAP, so no allow-list: take libzmq"));
+                return Err(LocalProtocolError::new_err(
+                    "this transport has no ZAP and therefore no allow-list: use libzmq",
+                ));
             }
             (py.detach(|| Handle::start(machine, ZeromqTransport::new, sink, settings)), None)
         }
@@ -434,15 +436,14 @@ pub(crate) fn trouble(trouble: Trouble) -> (&'static str, String) {
         }
         Trouble::Losing => ("losing", "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned()),
         Trouble::RunsLetGo => {
-            let text =
-                "a run has not ended for so long that its rows are deleted: keep_bytes and keep_days hold no more";
+            let text = "a run has lasted so long that keep_bytes and keep_days delete its rows before it ends";
             ("runs_let_go", text.to_owned())
         }
         Trouble::RunsUnfollowed => {
-            let text = "there are more senders than runs are followed of: the longest silent are let go";
+            let text = "more senders than runs can be followed for: those silent longest are no longer followed";
             ("runs_unfollowed", text.to_owned())
         }
-        Trouble::Failed(reason) => ("capture", format!("goes on without its capture: {reason}")),
+        Trouble::Failed(reason) => ("capture", format!("continuing without the capture: {reason}")),
     }
 }
 
@@ -569,7 +570,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             Some("block") => CaptureOverflow::Block,
             Some("end") => CaptureOverflow::End,
             Some(other) => {
-                let text = format!("capture_overflow is 'count' or 'block', not {other:?}");
+                let text = format!("capture_overflow must be 'count' or 'block', not {other:?}");
                 return Err(PyValueError::new_err(text));
             }
         };
@@ -579,7 +580,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             Some("libzmq") => Some(Chosen::Libzmq),
             Some("zeromq") => Some(Chosen::Zeromq),
             Some(other) => {
-                let text = format!("transport is 'libzmq' or 'zeromq', not {other:?}");
+                let text = format!("transport must be 'libzmq' or 'zeromq', not {other:?}");
                 return Err(PyValueError::new_err(text));
             }
         };
@@ -663,7 +664,7 @@ pub(crate) fn seed() -> PyResult<[u8; 32]> {
 /// A time that may be waited, from the seconds that Python's argument of this name gives.
 pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{name} is a number of seconds from 0 on, not {seconds}")))
+        .map_err(|_| PyValueError::new_err(format!("{name} must be a number of seconds, 0 or more, not {seconds}")))
 }
 
 /// When a wait ends.

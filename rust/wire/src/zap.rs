@@ -155,14 +155,14 @@ impl Authenticator {
         if let Some(name) = name {
             self.reply(&waiting, "200", "OK", name);
         } else {
-            self.reply(&waiting, "400", "this key is not let in", String::new());
+            self.reply(&waiting, "400", "this key is not allowed", String::new());
             self.refuse(waiting);
         }
     }
 
     /// Nobody has decided: it may come again.
     fn turn_away(&mut self, waiting: Waiting) {
-        self.reply(&waiting, "300", "nobody has decided yet", String::new());
+        self.reply(&waiting, "300", "not decided yet", String::new());
         self.refuse(waiting);
     }
 

@@ -151,7 +151,7 @@ fn each_is_answered_in_its_style() {
     assert_eq!(bus.say("p", &["", "PUT", "TOPIC", "t", "", "x"]), ["a: MESSAGE·TOPIC·t··x"]);
     assert_eq!(
         bus.say("q", &["", "PING"]),
-        ["q: ·ERROR·MESSAGE·unknown_verb in frame 1 at byte 0: not one of the nine verbs, which are in capitals"]
+        ["q: ·ERROR·MESSAGE·unknown_verb in frame 1 at byte 0: not one of the nine verbs, in capitals"]
     );
 }
 

@@ -62,16 +62,16 @@ def report(
     confirm, and the logins that were refused; of CDT the versions of configurations, with how far each has come and how long
     that took, the endpoints that lag, and the answers that were errors.
 
-    Spark counts; what comes back to this process is a few thousand numbers, however large the capture. The page stands
-    alone: it needs no network. It replaces an older one once it is complete.
+    Spark counts; this process gets only a few thousand numbers, however large the capture. The page is self-contained
+    and needs no network. It replaces an older one once it is complete.
 
     Args:
         capture: A capture directory, or a table that has the columns of one.
         out_html: The file to write.
-        name: What the page calls the capture; its path if None.
+        name: The name of the capture on the page; its path if None.
 
     Returns:
-        What the page shows.
+        The content of the page.
 
     Raises:
         CaptureError: There is no capture.
@@ -118,7 +118,7 @@ def make(rows: DataFrame, out: Path, name: str | None, scope: Scope = Scope()) -
 
 
 def _total(rows: DataFrame) -> Total:
-    need_columns(rows, ("received_at_ns", "n_bytes"), "a report takes")
+    need_columns(rows, ("received_at_ns", "n_bytes"), "a report needs")
     counted = rows.agg(F.count("*"), F.sum("n_bytes"), F.min("received_at_ns"), F.max("received_at_ns")).first()
     assert counted is not None
     number, bytes_, first, last = counted

@@ -37,14 +37,14 @@ KINDS = ("ConfigNewAvailable", "ConfigRequest", "ConfigResponse", "ConfigUpdated
 _ACCURACY = 10_000
 
 _NOTES = (
-    "A version is a configuration of an application: endpoints with the same content have the same one where nobody gave it "
-    "an id of their own. It is in use where no other was applied later. Times to applied are from the first announcement "
-    "to the first report, at this recorder's clock."
+    "A version is a configuration of an application: endpoints with the same content share one, unless it was given "
+    "an id of its own. It is in use at an endpoint that has applied no other since. Times to applied are from the first announcement "
+    "to the first report, by this recorder's clock."
 )
 
-_LAGGING_NOTES = "Endpoints that have not reported to have applied what was last announced to them, the longest first."
+_LAGGING_NOTES = "Endpoints that have not reported applying what was last announced to them, longest first."
 
-_REFUSED_NOTES = "Answers with a status that is not 2xx."
+_REFUSED_NOTES = "Answers with a status other than 2xx."
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,8 @@ class CdtSection(Section):
         "p99",
         "max",
     )
-    LAGGING_COLUMNS: ClassVar = ("endpoint", "application", "announced", "when (UTC)", "for", "pulled", "has")
-    REFUSED_COLUMNS: ClassVar = ("status", "reason", "times", "endpoints", "first (UTC)", "last (UTC)")
+    LAGGING_COLUMNS: ClassVar = ("endpoint", "application", "announced", "since (UTC)", "lag", "pulled", "in use")
+    REFUSED_COLUMNS: ClassVar = ("status", "reason", "count", "endpoints", "first (UTC)", "last (UTC)")
 
     @property
     def malformed(self) -> Mapping[str, int]:
@@ -240,13 +240,13 @@ class CdtSection(Section):
             notes = _NOTES + (f" {more:,} older versions are not listed." if more else "")
             shown += table("versions", "Versions", self.COLUMNS, {"application", "version"}, rows, notes)
         if self.lagging:
-            left = set(self.LAGGING_COLUMNS) - {"for"}
+            left = set(self.LAGGING_COLUMNS) - {"lag"}
             rows = [
-                line(one.cells(self.last_received_at_ns), self.LAGGING_COLUMNS, left, {"for"}) for one in self.lagging
+                line(one.cells(self.last_received_at_ns), self.LAGGING_COLUMNS, left, {"lag"}) for one in self.lagging
             ]
             more = self.lagging_count - len(self.lagging)
             notes = _LAGGING_NOTES + (f" {more:,} more are not listed." if more else "")
-            shown += table("lagging", "Endpoints that lag", self.LAGGING_COLUMNS, left, rows, notes)
+            shown += table("lagging", "Lagging endpoints", self.LAGGING_COLUMNS, left, rows, notes)
         return shown
 
     def figures(self) -> Sequence[str]:
@@ -257,10 +257,10 @@ class CdtSection(Section):
 
         names = {at: name for at, name in enumerate(KINDS) if at in self.rates}
         clock = Clock(self.first_ns, self.bucket_ns)
-        rates = over_time.rates(self.rates, clock, names, "Messages a second over time, a line for each kind")
+        rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each kind")
         shown = [version for version in self.versions if version.max_ns is not None]
         return (
-            figure("cdt-rates", "Messages over time", "Messages a second of each kind", rates, legend(names), ""),
+            figure("cdt-rates", "Messages over time", "Messages per second of each kind", rates, legend(names), ""),
             *latencies.figures(
                 "applied",
                 "Time to applied",
@@ -271,7 +271,7 @@ class CdtSection(Section):
                 spread={0: self.latencies} if self.latencies else {},
                 names={0: "all versions"},
                 unit="endpoints",
-                none="Nothing announced was reported as applied.",
+                none="No announced version was reported as applied.",
             ),
         )
 
@@ -279,7 +279,7 @@ class CdtSection(Section):
         """The answers that were errors, nothing where none was."""
         if not self.refused:
             return ""
-        rows = [line(refusal.cells(), self.REFUSED_COLUMNS, {"reason"}, {"times"}) for refusal in self.refused]
+        rows = [line(refusal.cells(), self.REFUSED_COLUMNS, {"reason"}, {"count"}) for refusal in self.refused]
         more = self.refused_count - sum(refusal.errors for refusal in self.refused)
         notes = _REFUSED_NOTES + (f" {more:,} more are not listed." if more else "")
         return table("refused-pulls", "Refused pulls", self.REFUSED_COLUMNS, {"status", "reason"}, rows, notes)

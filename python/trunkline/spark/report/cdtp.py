@@ -21,13 +21,13 @@ __all__ = ["CdtpSection", "count"]
 TIMELINE = 24
 
 _MISSING = (
-    "Missing are sequence numbers that were skipped between the begin of a run and the highest seen since; messages "
+    "Missing counts the sequence numbers skipped between the start of a run and the highest seen since; messages "
     "with header S have none. "
 )
 _NOTES = (
-    "A malformed message does not say who sent it: it is counted under the only sender of its "
-    "endpoint, or separately. Over time, the records of a CDTP2 message that holds several count evenly from its sender's "
-    "previous message to this one, and not all of them when it came."
+    "The sender of a malformed message is unknown: it is counted under the only sender of its "
+    "endpoint, or separately. Over time, the records of a CDTP2 message with several are spread evenly from its sender's "
+    "previous message to this one, rather than counted when it arrived."
 )
 
 
@@ -148,9 +148,9 @@ class CdtpSection(Section):
     @property
     def _about_scope(self) -> str:
         if not self.scope.has_sequences:
-            return "Only some messages are selected: what is missing, and the condition of runs, cannot be told from them. "
+            return "Only some messages are selected: missing numbers and the condition of runs cannot be determined from them. "
         if not self.scope.has_runs:
-            return f"Only a part of the time is selected: the condition of runs cannot be told from it. {_MISSING}"
+            return f"Only part of the time is selected: the condition of runs cannot be determined from it. {_MISSING}"
         return _MISSING
 
     def details(self) -> str:
@@ -167,27 +167,31 @@ class CdtpSection(Section):
             names[OTHERS] = f"{self._known - len(names):,} more"
         with_gaps = {at: name for at, name in names.items() if any(counts.gaps.get(at, {}).values())}
         sizes = cdtp_plots.sizes(counts, names)
-        rates = over_time.rates(counts.rates, clock, names, "Messages a second over time, a line for each sender")
-        volumes = over_time.volumes(counts.volumes, clock, names, "Bytes a second over time, a line for each sender")
-        gaps = over_time.totals(counts.gaps, clock, names, "missing", "Sequence numbers missing up to each time")
+        rates = over_time.rates(counts.rates, clock, names, "Messages per second over time, one line for each sender")
+        volumes = over_time.volumes(
+            counts.volumes, clock, names, "Bytes per second over time, one line for each sender"
+        )
+        gaps = over_time.totals(
+            counts.gaps, clock, names, "missing", "Missing sequence numbers up to each point in time"
+        )
         missing = figure(
             "gaps",
             "Gaps",
-            "Sequence numbers missing so far, each from when the message after its gap came",
+            "Missing sequence numbers so far, each counted when the message after its gap arrived",
             gaps,
             legend(with_gaps),
             "No sequence number is missing.",
         )
         return (
-            figure("rate", "Rate over time", "Messages a second of each sender", rates, legend(names), ""),
+            figure("rate", "Rate over time", "Messages per second of each sender", rates, legend(names), ""),
             figure(
-                "volume", "Bytes over time", "Bytes a second of each sender, frames whole", volumes, legend(names), ""
+                "volume", "Bytes over time", "Bytes per second of each sender, whole frames", volumes, legend(names), ""
             ),
             *([self._timeline()] if self.scope.has_runs else []),
             figure(
                 "sizes",
                 "Payload sizes",
-                "Percent of each sender's messages by the bytes of their payload",
+                "Percentage of each sender's messages by payload size in bytes",
                 sizes,
                 "",
                 "No message has a size.",
@@ -201,10 +205,10 @@ class CdtpSection(Section):
         plotted = [sender.sender for sender in self.senders if sender.sender is not None][:TIMELINE]
         drawn = [run for run in self.run_counts.drawn if run.sender in plotted]
         bars = timeline(drawn, plotted, self.counts.clock)
-        caption = "A bar a run from its first message to its last; one that is not GOOD is red and taller."
+        caption = "One bar for each run, from its first message to its last; runs that are not GOOD are red and taller."
         if len(drawn) < self.run_count:
             caption += (
-                f" {len(drawn):,} of {self.run_count:,} runs, of the {len(plotted)} senders with most messages:"
+                f" {len(drawn):,} of {self.run_count:,} runs, of the {len(plotted)} senders with the most messages:"
                 " the bad ones first, then the latest."
             )
         return figure("timeline", "Runs over time", caption, bars, "", "There are no runs.")

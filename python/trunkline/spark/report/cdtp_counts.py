@@ -62,7 +62,7 @@ class SenderReport:
         """The sender's name, or what it is if there is none, to read."""
         if self.others:
             return f"{self.others:,} more senders"
-        return "(sender not known)" if self.sender is None else readable(self.sender)
+        return "(unknown sender)" if self.sender is None else readable(self.sender)
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `CdtpSection.COLUMNS`."""
@@ -110,7 +110,7 @@ class Counts:
 
 def count(rows: DataFrame, total: Total, scope: Scope) -> Counts:
     """Counts what these rows of a capture hold."""
-    need_columns(rows, _NEEDED, "a report takes")
+    need_columns(rows, _NEEDED, "a report needs")
 
     clock = total.clock
     when = bucket("received_at_ns", clock).alias("bucket")

@@ -54,8 +54,8 @@ def sizes(counts: Counts, names: Mapping[int, str]) -> str | None:
         ticks = range(first, last + 2, every)
         axes.set_xticks(ticks, [_binary(_least(digits)) for digits in ticks])
         axes.set_xlim(first, last + 1)
-        axes.set_xlabel("bytes of payload")
-        return svg(figure, "Spread of payload sizes, a row for each sender", tips=tips)
+        axes.set_xlabel("payload bytes")
+        return svg(figure, "Distribution of payload sizes, one row for each sender", tips=tips)
 
 
 def _least(digits: int) -> int:

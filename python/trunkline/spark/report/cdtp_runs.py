@@ -27,9 +27,9 @@ BARS = 1000
 SAID = 2000
 
 _NOTES = (
-    "Runs that are not GOOD come first, then the others, the latest at the top of each. A run goes from one BOR of a sender "
-    "to the next. INCOMPLETE: numbers were skipped or the last did not come, or data came outside BOR and EOR; ABORTED: there is no EOR. All other "
-    "conditions are what the sender says of itself. A click on a sender's name opens the configuration of the run, from "
+    "Runs that are not GOOD are listed first, then the others, latest first in each group. A run extends from one BOR of a sender "
+    "to the next. INCOMPLETE: numbers were skipped, the last did not arrive, or data arrived outside BOR and EOR; ABORTED: the EOR is missing. All other "
+    "conditions are reported by the sender. Click a sender's name for the configuration of the run, from "
     f"its BOR, and the metadata of its EOR, the first {SAID:,} characters of each."
 )
 

@@ -27,9 +27,9 @@ SERVICES = 200
 LATENCIES = ("p50", "p90", "p99", "max")
 
 _NOTES = (
-    "Requests of DCP with what came of them, as the role that recorded saw it. Latency is from a request to its reply: at a "
-    "broker received from the client and sent to it, at a client sent and received, at a worker received and sent. A request "
-    "that a worker sent on counts for the service it went to as well."
+    "DCP requests and their outcomes, as seen by the role that recorded them. Latency is from a request to its reply: at a "
+    "broker, from receiving it from the client to sending the reply to the client; at a client, from sending to receiving; at a worker, from receiving to sending. A request "
+    "that a worker forwarded also counts for the service it was forwarded to."
 )
 
 
@@ -110,7 +110,7 @@ class DcpSection(Section):
         "seen by",
         "requests",
         "replies",
-        "sent on",
+        "forwarded",
         "unanswered",
         "p50",
         "p90",
@@ -169,11 +169,11 @@ class DcpSection(Section):
             names[OTHERS] = f"{self.service_count - len(names):,} more"
         clock = Clock(self.first_ns, self.bucket_ns)
         rates = over_time.rates(
-            self.rates, clock, names, "Requests a second over time, a line for each service", "requests"
+            self.rates, clock, names, "Requests per second over time, one line for each service", "requests"
         )
         return (
             figure(
-                "request-rates", "Requests over time", "Requests a second of each service", rates, legend(names), ""
+                "request-rates", "Requests over time", "Requests per second of each service", rates, legend(names), ""
             ),
             *latencies.figures(
                 "latencies",
@@ -181,11 +181,11 @@ class DcpSection(Section):
                 "the time from request to reply",
                 of=self.services,
                 marks=LATENCIES,
-                which="services with most requests",
+                which="services with the most requests",
                 spread=self.latencies,
                 names=names,
                 unit="requests",
-                none="No request was replied to.",
+                none="No request was answered.",
             ),
         )
 

@@ -30,8 +30,8 @@ def page(report: Report, name: str | None) -> str:
     sections = report.shown
     errors = dict(sorted(report.malformed.items(), key=lambda kind: -kind[1]))
     figures = [*_volumes(report), *(drawn for section in sections for drawn in section.figures())]
-    caption = "Messages that do not decode, by kind"
-    figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message decodes."))
+    caption = "Messages that cannot be decoded, by kind"
+    figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message could be decoded."))
     script = "\n" + _SCRIPT.read_text("utf-8")
     return Template(_PAGE.read_text("utf-8")).substitute(
         title=escape("Recorded messages" if name is None else f"Recorded in {readable(name)}"),
@@ -63,8 +63,8 @@ def _volumes(report: Report) -> list[str]:
     names = {at: protocol for at, protocol in enumerate(report.sections) if protocol in report.volumes}
     total = Total(report.rows, report.bytes, report.first_received_at_ns, report.last_received_at_ns)
     rows = {at: report.volumes[protocol] for at, protocol in names.items()}
-    drawn = over_time.volumes(rows, total.clock, names, "Bytes a second over time, a line for each protocol")
-    caption = "Bytes a second of each protocol, frames whole"
+    drawn = over_time.volumes(rows, total.clock, names, "Bytes per second over time, one line for each protocol")
+    caption = "Bytes per second of each protocol, whole frames"
     return [figure("traffic", "Bytes over time", caption, drawn, legend(names), "")]
 
 

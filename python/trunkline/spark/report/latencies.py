@@ -53,11 +53,11 @@ def figures(
     dots = _percentiles(rows, marks, f"Percentiles of {what}")
     caption = f"Percentiles of {what}{chosen}"
     found = [figure(key, title, caption, dots, legend(dict(enumerate(marks))), none)]
-    bars = _histogram(spread, names, unit, f"Spread of {what}")
+    bars = _histogram(spread, names, unit, f"Distribution of {what}")
     if bars is not None:
-        caption = f"How many {unit} took how long, by {what}"
+        caption = f"Number of {unit} by {what}"
         whose = legend({at: names[at] for at in in_order(spread)}) if len(names) > 1 else ""
-        found.append(figure(f"{key}-spread", f"{title}, spread", caption, bars, whose, ""))
+        found.append(figure(f"{key}-spread", f"{title}, distribution", caption, bars, whose, ""))
     return found
 
 

@@ -30,14 +30,14 @@ REFUSALS = 100
 LATENCIES = ("p50", "p99", "max")
 
 _NOTES = (
-    "Bytes and messages a second are those of what was put; a connector sees what others put when it is delivered. Latency "
+    "Bytes and messages per second are those of published messages; a connector sees what others publish when it is delivered. Latency "
     "is from the receipt of a PUT by a middleware to the moment its MESSAGE was handed to a subscriber's connection. A "
-    "MESSAGE is taken to be of the PUT that its place among others says: where messages were lost it may be a later one, "
-    "and the figure too short."
+    "MESSAGE is matched with a PUT by its position among the others: where messages were lost, the PUT may be a later one, "
+    "and the latency too short."
 )
 
 _REFUSAL_NOTES = (
-    "ERRORs of one text to one peer: what it sent was no message or not allowed, or it did not read what it had "
+    "ERRORs with the same text to the same peer: what it sent was invalid or not allowed, or it did not read what it had "
     "subscribed to."
 )
 
@@ -184,7 +184,7 @@ class Mc0Section(Section):
         "p99",
         "max",
     )
-    REFUSAL_COLUMNS: ClassVar = ("error", "peer", "times", "first (UTC)", "last (UTC)")
+    REFUSAL_COLUMNS: ClassVar = ("error", "peer", "count", "first (UTC)", "last (UTC)")
 
     @property
     def malformed(self) -> Mapping[str, int]:
@@ -227,20 +227,20 @@ class Mc0Section(Section):
         if self.topic_count > len(names):
             names[OTHERS] = f"{self.topic_count - len(names):,} more"
         clock = Clock(self.first_ns, self.bucket_ns)
-        rates = over_time.rates(self.rates, clock, names, "Messages a second over time, a line for each topic")
+        rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each topic")
         return (
-            figure("topic-rates", "Topics over time", "Messages a second of each topic", rates, legend(names), ""),
+            figure("topic-rates", "Topics over time", "Messages per second of each topic", rates, legend(names), ""),
             *latencies.figures(
                 "ways",
                 "Through the middleware",
                 "the time from PUT to MESSAGE",
                 of=self.topics,
                 marks=LATENCIES,
-                which="topics with most messages",
+                which="topics with the most messages",
                 spread=self.latencies,
                 names=names,
                 unit="deliveries",
-                none="No way through a middleware is known.",
+                none="No delivery through a middleware was recorded.",
             ),
         )
 
@@ -248,7 +248,7 @@ class Mc0Section(Section):
         """The errors that were answered, nothing where there are none."""
         if not self.refusals:
             return ""
-        rows = [line(refusal.cells(), self.REFUSAL_COLUMNS, {"peer"}, {"times"}) for refusal in self.refusals]
+        rows = [line(refusal.cells(), self.REFUSAL_COLUMNS, {"peer"}, {"count"}) for refusal in self.refusals]
         more = self.refused - sum(refusal.errors for refusal in self.refusals)
         notes = _REFUSAL_NOTES + (f" {more:,} more ERRORs are not listed." if more else "")
         return table("refusals", "Refused", self.REFUSAL_COLUMNS, {"error", "peer"}, rows, notes)

@@ -33,15 +33,15 @@ TIMES = ("p50", "p99", "max")
 _ACCURACY = 10_000
 
 _NOTES = (
-    "Of what passed a server. Time to confirm is from the moment a content was handed to a reader's connection to the "
-    "receipt of its Confirm; stored is the time that 99 of 100 of the writers' contents waited for the server's. Rejected are contents that the "
-    "server did not take; discarded, those that readers rejected for good: dead, once they are delivered as dead letters. What waits is what came and "
-    "was not refused, less what readers settled for good; of readers that confirm nothing, less what went to them."
+    "What passed through a server. Time to confirm is from the moment a content was handed to a reader's connection to the "
+    "receipt of its Confirm; stored is the time within which 99 % of the writers' contents were confirmed by the server. Rejected are contents that the "
+    "server did not accept; discarded, those that readers rejected for good: dead, once they are delivered as dead letters. Waiting are contents that arrived and "
+    "were not refused, minus those that readers settled for good; for readers that confirm nothing, minus those delivered to them."
 )
 
-_NONE_WAITED = "Nothing waited."
+_NONE_WAITED = "No content was waiting."
 
-_LOGIN_NOTES = "Steps of a login that a server answered with 401, by the connection they came on."
+_LOGIN_NOTES = "Login steps that a server answered with 401, by connection."
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ class MtlSection(Section):
 
     COLUMNS: ClassVar = (
         "resource",
-        "came",
+        "received",
         "bytes",
-        "went out",
+        "delivered",
         "confirmed",
         "redelivered",
         "rejected",
@@ -224,18 +224,27 @@ class MtlSection(Section):
         names = {at: resource.title for at, resource in enumerate(self.resources[:COLOURS])}
         clock = Clock(self.first_ns, self.bucket_ns)
         depths = over_time.levels(
-            self.depths, clock, names, "contents", "Contents that wait over time, a line for each resource"
+            self.depths, clock, names, "contents", "Waiting contents over time, one line for each resource"
         )
         ages = over_time.levels(
-            self.ages_s, clock, names, "seconds", "Age of what has waited longest over time, a line for each resource"
+            self.ages_s,
+            clock,
+            names,
+            "seconds",
+            "Age of the oldest waiting content over time, one line for each resource",
         )
         return (
             figure(
-                "depths", "What waits", "Contents in each resource, in hand or not", depths, legend(names), _NONE_WAITED
+                "depths",
+                "Waiting contents",
+                "Contents in each resource, including those in hand",
+                depths,
+                legend(names),
+                _NONE_WAITED,
             ),
             figure(
                 "ages",
-                "How long it waits",
+                "Age of waiting contents",
                 "Age of the oldest content in each resource",
                 ages,
                 legend(names),
@@ -247,7 +256,7 @@ class MtlSection(Section):
                 "the time from content to Confirm",
                 of=self.resources,
                 marks=TIMES,
-                which="resources with most contents",
+                which="resources with the most contents",
                 spread=self.latencies,
                 names=names | {OTHERS: "all others"},
                 unit="contents",

@@ -120,7 +120,7 @@ def errors(kinds: Mapping[str, int]) -> str | None:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         counted(axes.xaxis)
         axes.tick_params(axis="y", labelcolor=INK)
-        return svg(figure, "Messages that do not decode, by kind of error")
+        return svg(figure, "Messages that cannot be decoded, by kind of error")
 
 
 def plot() -> tuple[Figure, Axes]:

@@ -50,7 +50,7 @@ def timeline(runs: Sequence[RunBar], senders: Sequence[str], clock: Clock) -> st
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.tick_params(axis="y", labelcolor=INK)
         time_axis(axes, clock)
-        return svg(figure, "Runs over time, a row for each sender", tips=tips)
+        return svg(figure, "Runs over time, one row for each sender", tips=tips)
 
 
 def _words(run: RunBar) -> str:

@@ -394,11 +394,11 @@ impl Transport for LibzmqTransport {
                         old += 1;
                         continue;
                     }
-                    refused("the peer closed the connection during the handshake, as one that is encrypted does if we are not".to_owned())
+                    refused("the peer disconnected during the handshake: is only one side encrypted?".to_owned())
                 }
                 event::HANDSHAKE_FAILED_PROTOCOL => {
                     socket.refused += 1;
-                    refused("the peer does not speak ZMTP, or only one of us is encrypted".to_owned())
+                    refused("the peer does not follow ZMTP, or only one side is encrypted".to_owned())
                 }
                 event::HANDSHAKE_FAILED_AUTH => {
                     socket.refused += 1;

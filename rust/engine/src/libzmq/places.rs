@@ -34,11 +34,11 @@ impl Places {
     pub(super) fn take(&mut self, connection: c_int, endpoint: &str) -> Option<String> {
         let reason = match self.limit {
             Some(limit) if self.taken.len() >= limit => {
-                format!("there are {limit} connections, max_connections, already")
+                format!("the limit of {limit} connections, max_connections, is reached")
             }
             _ => match last_place() {
                 Some(last) if u64::try_from(connection).is_ok_and(|number| number > last) => {
-                    format!("the process may have {} files open and needs the last of them itself", last + KEPT_BACK)
+                    format!("the process may have {} open files and needs the last of them itself", last + KEPT_BACK)
                 }
                 _ => {
                     self.taken.insert(connection);

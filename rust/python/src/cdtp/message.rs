@@ -29,7 +29,7 @@ use crate::msgpack;
 /// Objects that Python makes of the tags of a message: an empty map is one byte there, and some ninety here.
 const MAX_OBJECTS: u64 = 1_000_000;
 
-/// One message of a sender.
+/// A message of a sender.
 #[pyclass(frozen, module = "trunkline.cdtp", name = "Message")]
 pub(crate) struct Message {
     /// Frame 0. A record of a CDTP2 message shares it with the other records.
@@ -90,13 +90,15 @@ pub(crate) fn variant(slug: &str) -> PyResult<Variant> {
 }
 
 pub(crate) fn timestamp(timestamp_ns: &Bound<'_, PyAny>) -> PyResult<Timestamp> {
-    let beyond = || PyValueError::new_err(format!("timestamp_ns is beyond a MessagePack timestamp: {timestamp_ns}"));
+    let beyond =
+        || PyValueError::new_err(format!("timestamp_ns is out of range for a MessagePack timestamp: {timestamp_ns}"));
     match timestamp_ns.extract() {
         Ok(nanoseconds) => Timestamp::from_nanos(nanoseconds).ok_or_else(beyond),
         Err(error) if error.is_instance_of::<PyOverflowError>(timestamp_ns.py()) => Err(beyond()),
         Err(_) => {
             let kind = timestamp_ns.get_type().qualname()?;
-            let text = format!("timestamp_ns takes nanoseconds since 1970, an int as time.time_ns() gives, not {kind}");
+            let text =
+                format!("timestamp_ns takes nanoseconds since 1970, an int such as time.time_ns() returns, not {kind}");
             Err(PyTypeError::new_err(text))
         }
     }
@@ -118,7 +120,7 @@ pub(crate) fn encoded_map(argument: &str, map: Option<&Bound<'_, PyAny>>) -> PyR
     };
     for key in map.keys() {
         if !key.is_instance_of::<pyo3::types::PyString>() {
-            return Err(PyTypeError::new_err(format!("{argument} takes strings for keys, not {}", key.repr()?)));
+            return Err(PyTypeError::new_err(format!("{argument} takes strings as keys, not {}", key.repr()?)));
         }
     }
     let mut encoded = Vec::with_capacity(64);
@@ -206,7 +208,7 @@ impl Message {
         };
         let Some(map) = map else { return Ok(None) };
         if has_too_many_objects(map) {
-            let meaning = format!("the map is more than {MAX_OBJECTS} objects");
+            let meaning = format!("the map has more than {MAX_OBJECTS} objects");
             return Err(DecodeError::new_err(("cdtp", "too_many_objects", 0, 0, meaning)));
         }
         Ok(Some(msgpack::to_python(py, map)?.into_bound(py)))
@@ -216,7 +218,7 @@ impl Message {
     fn tags_once<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
         let tags = self.tags_object.get_or_try_init(py, || {
             if self.has_too_many_tags() {
-                let meaning = format!("the tags are more than {MAX_OBJECTS} objects");
+                let meaning = format!("the tags have more than {MAX_OBJECTS} objects");
                 return Err(DecodeError::new_err(("cdtp", "too_many_objects", 0, self.tags.start, meaning)));
             }
             msgpack::to_python(py, self.tags_bytes())
@@ -244,7 +246,7 @@ fn has_too_many_objects(map: &[u8]) -> bool {
 
 /// What is to be sent or encoded would be refused by whoever decodes it.
 pub(crate) fn no_message(kind: ErrorKind) -> PyErr {
-    LocalProtocolError::new_err(format!("this would be no message: {}", kind.slug()))
+    LocalProtocolError::new_err(format!("this would not be a valid message: {}", kind.slug()))
 }
 
 pub(crate) fn no_timestamp(variant: Variant) -> PyErr {
@@ -281,10 +283,11 @@ impl Message {
         };
         let message_type = match r#type {
             None => MessageType::Dat,
-            Some(slug) => MessageType::ALL
-                .into_iter()
-                .find(|message_type| message_type.slug() == slug)
-                .ok_or_else(|| PyValueError::new_err(format!("{slug:?} is no message type: BOR, DAT and EOR are")))?,
+            Some(slug) => {
+                MessageType::ALL.into_iter().find(|message_type| message_type.slug() == slug).ok_or_else(|| {
+                    PyValueError::new_err(format!("unknown message type {slug:?} (choose BOR, DAT or EOR)"))
+                })?
+            }
         };
         if variant == Variant::S && (r#type.is_some() || sequence.is_some()) {
             return Err(LocalProtocolError::new_err("header S has neither type nor sequence"));
@@ -334,7 +337,7 @@ impl Message {
         self.sequence
     }
 
-    /// Nanoseconds since 1970; None where the header has no timestamp (B, 2).
+    /// Nanoseconds since 1970; None if the header has no timestamp (B, 2).
     #[getter]
     fn timestamp_ns(&self) -> Option<i128> {
         self.timestamp.map(|time| i128::from(time.seconds()) * 1_000_000_000 + i128::from(time.nanoseconds()))
@@ -363,7 +366,7 @@ impl Message {
     fn array<'py>(&self, py: Python<'py>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let numpy = py
             .import(intern!(py, "numpy"))
-            .map_err(|_| LocalProtocolError::new_err("this takes numpy: pip install numpy"))?;
+            .map_err(|_| LocalProtocolError::new_err("this requires numpy: pip install numpy"))?;
         let dtype = match dtype {
             Some(dtype) => dtype,
             None => self.tags_once(py)?.get_item("dtype").unwrap_or_else(|_| intern!(py, "uint8").clone().into_any()),
@@ -449,7 +452,7 @@ impl PyBatch {
         std::str::from_utf8(&self.frame[self.batch.sender.clone()]).unwrap_or_default()
     }
 
-    /// What all its records are for: "BOR", "DAT" or "EOR".
+    /// The type of all its records: "BOR", "DAT" or "EOR".
     #[getter]
     fn r#type(&self) -> &'static str {
         self.batch.message_type.slug()
@@ -465,7 +468,7 @@ impl PyBatch {
                 let length = self.batch.records.len();
                 let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
                 let message = at.and_then(|at| self.message(at));
-                message.ok_or_else(|| PyIndexError::new_err("a batch has no message there"))?.into_bound_py_any(py)
+                message.ok_or_else(|| PyIndexError::new_err("batch index out of range"))?.into_bound_py_any(py)
             }
             Index::Slice(slice) => {
                 let PySliceIndices { start, step, slicelength, .. } =
@@ -476,7 +479,7 @@ impl PyBatch {
         }
     }
 
-    /// Where a message is, the first of those that are equal.
+    /// The position of a message, of the first one if several are equal.
     #[pyo3(signature = (value, start = 0, stop = isize::MAX))]
     fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: isize, stop: isize) -> PyResult<usize> {
         let length = self.batch.records.len();
@@ -486,10 +489,10 @@ impl PyBatch {
                 return Ok(at);
             }
         }
-        Err(PyValueError::new_err("a batch has no such message"))
+        Err(PyValueError::new_err("the message is not in the batch"))
     }
 
-    /// How many messages are equal to one.
+    /// The number of messages equal to this one.
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         let equal = (0..self.batch.records.len()).map(|at| self.is_at(py, at, value));
         equal.filter(|equal| !matches!(equal, Ok(false))).try_fold(0, |count, equal| equal.map(|_| count + 1))
@@ -588,7 +591,7 @@ pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
         Layout::Single(head) => Some(Message::single(frames.into_iter().map(Frame::Native), head)),
         Layout::Batch(batch) => batch.records.first().map(|record| Message::record(&frames[0], &batch, record)),
     }
-    .ok_or_else(|| PyValueError::new_err("no message"))
+    .ok_or_else(|| PyValueError::new_err("not a message"))
 }
 
 /// A pickled batch.
@@ -599,6 +602,6 @@ pub(crate) fn restore_batch(frames: &Bound<'_, PyAny>) -> PyResult<PyBatch> {
     let settings = Settings { strict: false, ..Settings::default() };
     match decode_layout(&frames, &settings).map_err(|error| decode_error("cdtp", error))? {
         Layout::Batch(batch) => Ok(PyBatch::new(frames[0].clone(), batch)),
-        Layout::Single(_) => Err(PyValueError::new_err("no batch")),
+        Layout::Single(_) => Err(PyValueError::new_err("not a batch")),
     }
 }

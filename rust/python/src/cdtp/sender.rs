@@ -54,7 +54,7 @@ impl PySender {
             return Err(LocalProtocolError::new_err(text));
         }
         if sizes.len() > MAX_FRAMES {
-            let text = format!("a message has at most {MAX_FRAMES} frames, header and all, not {}", sizes.len());
+            let text = format!("a message has at most {MAX_FRAMES} frames, including the header, not {}", sizes.len());
             return Err(LocalProtocolError::new_err(text));
         }
         Ok(Outgoing { bytes: sizes.iter().map(|size| size + FRAME_COST).sum(), verb: Some(verb) })

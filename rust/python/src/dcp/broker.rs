@@ -46,7 +46,7 @@ impl Given<'_> {
             "reject-newest" => Overflow::RejectNewest,
             "drop-oldest" => Overflow::DropOldest,
             other => {
-                let text = format!("overflow is 'reject-newest' or 'drop-oldest', not {other:?}");
+                let text = format!("overflow must be 'reject-newest' or 'drop-oldest', not {other:?}");
                 return Err(PyValueError::new_err(text));
             }
         };
@@ -54,7 +54,7 @@ impl Given<'_> {
             "any" => ClientAddress::Any,
             "workers-only" => ClientAddress::WorkersOnly,
             other => {
-                let text = format!("client_address is 'any' or 'workers-only', not {other:?}");
+                let text = format!("client_address must be 'any' or 'workers-only', not {other:?}");
                 return Err(PyValueError::new_err(text));
             }
         };

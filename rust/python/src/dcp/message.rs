@@ -19,7 +19,7 @@ use super::metadata;
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames::{self, Frame};
 
-/// One message, of any of the six types.
+/// A message of any of the six types.
 #[pyclass(frozen, module = "trunkline.dcp", name = "Message")]
 pub(crate) struct Message {
     frames: SmallVec<[Frame; 3]>,
@@ -44,7 +44,7 @@ fn message_type(slug: &str) -> PyResult<MessageType> {
     let found = MessageType::ALL.into_iter().find(|message_type| message_type.slug() == slug);
     found.ok_or_else(|| {
         let all: Vec<_> = MessageType::ALL.iter().map(|message_type| message_type.slug()).collect();
-        PyValueError::new_err(format!("{slug:?} is no type of message: {} are", all.join(", ")))
+        PyValueError::new_err(format!("unknown message type {slug:?} (choose from {})", all.join(", ")))
     })
 }
 
@@ -55,7 +55,7 @@ fn role(name: Option<&str>) -> PyResult<Option<Role>> {
         Some("worker") => Ok(Some(Role::Worker)),
         Some("client") => Ok(Some(Role::Client)),
         Some(other) => {
-            Err(PyValueError::new_err(format!("{other:?} is no role of DCP: broker, worker and client are")))
+            Err(PyValueError::new_err(format!("unknown DCP role {other:?} (choose broker, worker or client)")))
         }
     }
 }
@@ -74,24 +74,24 @@ impl Message {
         let message_type = message_type(r#type)?;
         let has_service = matches!(message_type, MessageType::Register | MessageType::Request);
         let has_body = matches!(message_type, MessageType::Request | MessageType::Reply);
-        let refused = |what: &str| LocalProtocolError::new_err(format!("a {type} {what}"));
+        let refused = |what: &str| LocalProtocolError::new_err(format!("a {type} message {what}"));
         if service.is_some() != has_service {
-            return Err(refused(if has_service { "names a service" } else { "names no service" }));
+            return Err(refused(if has_service { "needs a service" } else { "takes no service" }));
         }
         if !has_body && (client.is_some() || metadata.is_some() || data.is_some()) {
-            return Err(refused("has neither client nor metadata nor data"));
+            return Err(refused("takes neither client nor metadata nor data"));
         }
         let service = service.map(|service| frames::frame("service", service)).transpose()?.unwrap_or_default();
         let client = client.map(|client| frames::frame("client", client)).transpose()?;
         if client.as_ref().is_some_and(Bytes::is_empty) {
-            return Err(LocalProtocolError::new_err("a client's address is not empty"));
+            return Err(LocalProtocolError::new_err("a client's address must not be empty"));
         }
         let metadata = metadata.map_or_else(|| Ok(vec![]), self::metadata)?;
         let data = data.map_or_else(|| Ok(SmallVec::new()), |data| frames::one_or_more("data", data))?;
         let frames = match message_type {
             MessageType::Register => encode_register(service),
             MessageType::Request => encode_request(service, client, &metadata, &data),
-            MessageType::Reply => encode_reply(client.ok_or_else(|| refused("goes to a client"))?, &metadata, &data),
+            MessageType::Reply => encode_reply(client.ok_or_else(|| refused("needs a client"))?, &metadata, &data),
             MessageType::Ping | MessageType::Pong | MessageType::Reconnect => encode_header(message_type, Width::One),
         };
         let frames: SmallVec<_> = frames.into_iter().map(Frame::Native).collect();
@@ -111,20 +111,20 @@ impl Message {
         self.layout.service().map(|at| self.frames[at].object(py))
     }
 
-    /// The client's address in a reply or request; None where there is none (DCP-20).
+    /// The client's address in a reply or request; None if it has none (DCP-20).
     #[getter]
     fn client<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.body()?.client.map(|at| self.frames[at].object(py))
     }
 
-    /// The parts that a reply copies of its request (DCP-22).
+    /// The parts that a reply copies from its request (DCP-22).
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let parts = self.body().map_or(&[][..], |body| &self.frames[body.metadata.clone()]);
         PyTuple::new(py, parts.iter().map(|frame| frame.object(py)))
     }
 
-    /// The parts of what is asked or answered, empty ones included (DCP-25).
+    /// The parts of the request or reply, empty ones included (DCP-25).
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let parts = self.body().map_or(&[][..], |body| &self.frames[body.data()]);
@@ -199,7 +199,7 @@ pub(crate) fn restore(frames: &Bound<'_, PyAny>) -> PyResult<Message> {
     decode(frames, None, true)
 }
 
-/// What came back for a request.
+/// The reply to a request.
 #[pyclass(frozen, module = "trunkline.dcp", name = "Reply")]
 pub(crate) struct PyReply {
     metadata: Vec<Bytes>,
@@ -221,13 +221,13 @@ impl PyReply {
         Ok(Self { metadata, data: frames::one_or_more("data", data)?.into_vec() })
     }
 
-    /// The parts of the answer; none where the work failed.
+    /// The parts of the reply; none if the work failed.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         frames::tuple(py, self.data.iter())
     }
 
-    /// The parts of metadata that the request had (DCP-23).
+    /// The metadata parts of the request (DCP-23).
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         frames::tuple(py, self.metadata.iter())

@@ -32,7 +32,7 @@ fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
     let longest = Duration::from_millis(i32::MAX as u64);
     if interval < Duration::from_millis(1) || liveness == 0 || interval.saturating_mul(liveness) > longest {
         return Err(PyValueError::new_err(
-            "heartbeat_interval_s is 0.001 or more, liveness 1 or more, both within weeks",
+            "heartbeat_interval_s must be at least 0.001, liveness at least 1, and their product at most a few weeks",
         ));
     }
     Ok((interval, liveness))
@@ -57,7 +57,7 @@ fn parts(object: &Bound<'_, PyAny>, metadata: usize, max_message_bytes: u64) -> 
 fn metadata(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     let parts = frames::one_or_more("metadata", object)?.into_vec();
     if parts.iter().any(Bytes::is_empty) {
-        return Err(LocalProtocolError::new_err("metadata has an empty part, and none may be: leave it out"));
+        return Err(LocalProtocolError::new_err("metadata must not have an empty part: leave it out"));
     }
     Ok(parts)
 }

@@ -78,7 +78,7 @@ impl PyRequest {
             return Err(error);
         }
         if self.answered.swap(true, Ordering::SeqCst) {
-            return Err(LocalProtocolError::new_err("this request has been answered"));
+            return Err(LocalProtocolError::new_err("this request has already been answered"));
         }
         self.answers.ask(verb);
         Ok(())
@@ -87,7 +87,7 @@ impl PyRequest {
 
 #[pymethods]
 impl PyRequest {
-    /// The service it asks.
+    /// The requested service.
     #[getter]
     fn service<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.layout.service().map(|at| PyBytes::new(py, &self.frames[at]))
@@ -99,21 +99,21 @@ impl PyRequest {
         self.layout.body()?.client.map(|at| PyBytes::new(py, &self.frames[at]))
     }
 
-    /// The parts that its reply will bear as well (DCP-23).
+    /// The parts that its reply will contain too (DCP-23).
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let parts = self.layout.body().map_or(&[][..], |body| &self.frames[body.metadata.clone()]);
         frames::tuple(py, parts.iter())
     }
 
-    /// The parts of what is asked.
+    /// The parts of the request.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let parts = self.layout.body().map_or(&[][..], |body| &self.frames[body.data()]);
         frames::tuple(py, parts.iter())
     }
 
-    /// Whether it has been answered, or handed on.
+    /// Whether it has been answered or forwarded.
     #[getter]
     fn answered(&self) -> bool {
         self.answered.load(Ordering::SeqCst)
@@ -132,7 +132,7 @@ impl PyRequest {
         self.answer(WorkerVerb::Fail { job: self.job, data })
     }
 
-    /// Hands it on: the reply of the other service goes to the client (DCP-34).
+    /// Forwards it: the reply of the other service goes to the client (DCP-34).
     fn forward(&self, service: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let service = frames::frame("service", service)?;
         let data = self.parts(data)?;

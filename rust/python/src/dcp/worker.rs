@@ -182,12 +182,12 @@ pub(crate) fn settings(
     liveness: u32,
 ) -> PyResult<WorkerSettings> {
     if concurrency == 0 {
-        return Err(LocalProtocolError::new_err("a worker has concurrency for one request at least"));
+        return Err(LocalProtocolError::new_err("concurrency must be at least 1"));
     }
     let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
     let service = frames::frame("service", service)?;
     if service == LEAVING {
-        return Err(LocalProtocolError::new_err("this is the service of workers that leave"));
+        return Err(LocalProtocolError::new_err("this service name is reserved for workers that leave"));
     }
     Ok(WorkerSettings { service, concurrency, heartbeat_interval, liveness, ..WorkerSettings::default() })
 }

@@ -101,7 +101,7 @@ impl PyDriver {
             "sent" => SocketEvent::Sent(id()?),
             "unsent" => SocketEvent::Unsent(id()?, unsent(reason.as_deref())?),
             "closed" => SocketEvent::Closed,
-            other => return Err(PyValueError::new_err(format!("{other:?} does not happen to a socket"))),
+            other => return Err(PyValueError::new_err(format!("unknown socket event {other:?}"))),
         };
         self.at(py, now_ns, |now, machine| machine.handle_socket(now, socket, event));
         Ok(())
@@ -211,7 +211,7 @@ fn unsent(reason: Option<&str>) -> PyResult<Unsent> {
         Some("peer_full") => Ok(Unsent::PeerFull),
         Some("expired") => Ok(Unsent::Expired),
         Some("closed") => Ok(Unsent::Closed),
-        _ => Err(PyValueError::new_err("unsent has reason= 'unreachable', 'peer_full', 'expired' or 'closed'")),
+        _ => Err(PyValueError::new_err("unsent needs reason= 'unreachable', 'peer_full', 'expired' or 'closed'")),
     }
 }
 

@@ -75,7 +75,7 @@ impl PySimulation {
         reorder: bool,
     ) -> PyResult<()> {
         if [loss, duplication].iter().any(|share| !(0.0..=1.0).contains(share)) {
-            return Err(PyValueError::new_err("loss and duplication are shares, from 0 to 1"));
+            return Err(PyValueError::new_err("loss and duplication must be from 0 to 1"));
         }
         let (latency, jitter) = (seconds("latency_s", latency_s)?, seconds("jitter_s", jitter_s)?);
         enter(py, &self.0).simulation.set_network(Network { latency, jitter, loss, duplication, reorder });

@@ -39,7 +39,7 @@ static MACHINES: &[(&str, &str, Maker)] = &[
 /// What makes a machine of a kind with these settings, and what it is called among others.
 pub(super) fn make(kind: &str, settings: &Given<'_>) -> PyResult<(&'static str, Make)> {
     let known = MACHINES.iter().find(|(known, ..)| *known == kind);
-    let (_, name, maker) = known.ok_or_else(|| PyValueError::new_err(format!("there is no machine {kind:?}")))?;
+    let (_, name, maker) = known.ok_or_else(|| PyValueError::new_err(format!("unknown machine {kind:?}")))?;
     Ok((name, maker(settings)?))
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn maker<M: Spoken>(make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'sta
 
 /// A verb that a machine does not know.
 pub(crate) fn no_verb<T>(name: &str) -> PyResult<T> {
-    Err(PyValueError::new_err(format!("it knows no verb {name:?}")))
+    Err(PyValueError::new_err(format!("unknown verb {name:?}")))
 }
 
 fn bare(settings: &Given<'_>) -> PyResult<Make> {
@@ -61,7 +61,7 @@ fn bare(settings: &Given<'_>) -> PyResult<Make> {
         "PUSH" => SocketKind::Push,
         "REQ" => SocketKind::Req,
         "ROUTER" => SocketKind::Router,
-        other => return Err(PyValueError::new_err(format!("{other:?} is no kind of socket"))),
+        other => return Err(PyValueError::new_err(format!("unknown kind of socket {other:?}"))),
     };
     let (bind, connect): (Vec<String>, Vec<String>) = (settings.extract("bind")?, settings.extract("connect")?);
     Ok(maker(move |_, _| Bare::new(kind, bind.clone(), connect.clone())))
@@ -74,7 +74,7 @@ impl Spoken for Bare {
         }
         let frames = frames::frames("frames", &given.any("frames")?)?;
         if frames.is_empty() {
-            return Err(LocalProtocolError::new_err("a message has one frame at least"));
+            return Err(LocalProtocolError::new_err("a message has at least one frame"));
         }
         let to = given.optional("to")?.map(|to| frames::frame("to", &to)).transpose()?;
         Ok((to, frames))

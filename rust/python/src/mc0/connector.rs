@@ -61,7 +61,9 @@ pub(super) fn refused(py: Python<'_>, topic: Option<&Bytes>, words: &[u8]) -> Py
 }
 
 pub(super) fn lost() -> PyErr {
-    PeerLostError::new_err("the middleware is silent, and a socket of yours is not connected anew: see to it")
+    PeerLostError::new_err(
+        "the middleware is silent, and a socket passed with socket= is not reconnected: reconnect it",
+    )
 }
 
 /// The most frames that topics, headers and a body can have: a message has a verb, an ID, a topic and delimiters as well.
@@ -70,7 +72,8 @@ const FRAMES: usize = MAX_FRAMES - 8;
 /// The size of what is to go in one message, which a peer is to take.
 fn checked(parts: &Frames, max_message_bytes: u64) -> PyResult<usize> {
     if parts.len() > FRAMES {
-        let text = format!("a message has at most {FRAMES} topics, or headers and frames, not {}", parts.len());
+        let text =
+            format!("a message has at most {FRAMES} topics, or headers and frames together, not {}", parts.len());
         return Err(LocalProtocolError::new_err(text));
     }
     within(parts.iter(), max_message_bytes)?;
@@ -94,7 +97,7 @@ pub(super) fn put(
     let headers: Vec<Header> = self::headers(headers)?;
     if let Some((key, _)) = headers.iter().find(|(key, _)| !key.starts_with(OWN)) {
         let key = String::from_utf8_lossy(key);
-        let text = format!("headers of yours begin with X-, and {key:?} does not: all others are reserved");
+        let text = format!("header {key:?} is reserved: your own headers must begin with X-");
         return Err(LocalProtocolError::new_err(text));
     }
     let topic = bytes("topic", topic)?;

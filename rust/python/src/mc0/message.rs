@@ -14,7 +14,7 @@ use super::text::{headers, text};
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames::{self, Frame};
 
-/// One message, of any of the nine verbs.
+/// A message with any of the nine verbs.
 #[pyclass(frozen, module = "trunkline.mc0", name = "Message")]
 pub(crate) struct Message {
     frames: SmallVec<[Frame; 3]>,
@@ -58,11 +58,11 @@ impl Message {
     ) -> PyResult<Self> {
         let named = Verb::from_frame(verb.as_bytes()).ok_or_else(|| {
             let all: Vec<_> = Verb::ALL.iter().map(|verb| verb.name()).collect();
-            LocalProtocolError::new_err(format!("{verb:?} is no verb: {} are", all.join(", ")))
+            LocalProtocolError::new_err(format!("unknown verb {verb:?} (choose from {})", all.join(", ")))
         })?;
         let headers = headers.map_or_else(|| Ok(vec![]), self::headers)?;
         if headers.iter().any(|(key, _)| key.is_empty()) {
-            return Err(LocalProtocolError::new_err("a header has a key: an empty one ends the headers"));
+            return Err(LocalProtocolError::new_err("a header needs a key: an empty one ends the headers"));
         }
         let positional = positional.map(|parts| frames::frames("positional", parts)).transpose()?;
         let mut frames = encode_frames(named, headers, &positional.unwrap_or_default());
@@ -80,7 +80,7 @@ impl Message {
         self.layout.verb.name()
     }
 
-    /// Every header, reserved ones too: keys and values in the wire's order.
+    /// All headers, including reserved ones: keys and values in wire order.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let pair = |key: usize| (text(py, &self.frames[key])?, text(py, &self.frames[key + 1])?).into_pyobject(py);
@@ -94,13 +94,13 @@ impl Message {
         objects(py, &self.frames[self.layout.positional()])
     }
 
-    /// Whether an empty frame leads (MC0-07).
+    /// Whether it begins with an empty frame (MC0-07).
     #[getter]
     fn leading_delimiter(&self) -> bool {
         self.layout.is_delimited()
     }
 
-    /// What asks for an answer, or is answered; None where there is none (MC0-12).
+    /// The ID of the message, or of the one it answers; None if it has none (MC0-12).
     #[getter]
     fn id<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         self.text(py, self.layout.id)
@@ -119,25 +119,25 @@ impl Message {
         PyTuple::new(py, topics.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// The body of a PUT or a MESSAGE; nothing for the others.
+    /// The body of a PUT or a MESSAGE; empty for the others.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         objects(py, self.positional_of(&[Verb::Put, Verb::Message]))
     }
 
-    /// The version that a CONNECT speaks; None where it does not say, and for the others (MC0-20).
+    /// The version of a CONNECT; None if not given, and for the others (MC0-20).
     #[getter]
     fn version<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         self.text(py, self.only(&[Verb::Connect], self.layout.version))
     }
 
-    /// How long the connector of a CONNECT may be silent; 0 is for ever, None where it does not say (MC0-24).
+    /// How long the connector of a CONNECT may be silent; 0 means no limit, None not given (MC0-24).
     #[getter]
     fn ttl_ms(&self) -> Option<u64> {
         self.layout.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The text of an ERROR; None where it has none, and for the others (MC0-16).
+    /// The text of an ERROR; None if it has none, and for the others (MC0-16).
     #[getter(text)]
     fn error_text<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         self.text(py, self.only(&[Verb::Error], self.layout.text))

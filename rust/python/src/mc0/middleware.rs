@@ -45,7 +45,7 @@ impl Given {
             "drop-oldest" => Overflow::DropOldest,
             "disconnect" => Overflow::Disconnect,
             other => {
-                let text = format!("overflow is 'drop-newest', 'drop-oldest' or 'disconnect', not {other:?}");
+                let text = format!("overflow must be 'drop-newest', 'drop-oldest' or 'disconnect', not {other:?}");
                 return Err(PyValueError::new_err(text));
             }
         };

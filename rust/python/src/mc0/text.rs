@@ -40,7 +40,7 @@ pub(super) fn headers(object: &Bound<'_, PyAny>) -> PyResult<Vec<Header>> {
     let py = object.py();
     let is_mapping = object.is_instance_of::<PyDict>() || object.hasattr(intern!(py, "items"))?;
     let pairs = if is_mapping { object.call_method0(intern!(py, "items"))? } else { object.clone() };
-    let refused = || PyTypeError::new_err("headers takes a mapping, or a sequence of pairs of a key and a value");
+    let refused = || PyTypeError::new_err("headers takes a mapping, or a sequence of (key, value) pairs");
     if pairs.is_instance_of::<PyString>() || pairs.is_instance_of::<PyBytes>() {
         return Err(refused());
     }
