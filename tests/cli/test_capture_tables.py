@@ -92,6 +92,8 @@ def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):
         (["--tags", "*=bigint"], '"variant"'),
         (["--protocol", "foo"], "'cdtp', 'dcp', 'mc0', 'mtl', 'cdt'"),
         (["--protocol", "dcp", "--tags", "run=bigint"], "leave it out"),
+        (["--protocol", "cdtp", "--codec", "avro"], "codec says nothing of CDTP messages: leave it out"),
+        (["--protocol", "cdt", "--codec", "cbor"], "'json', 'avro'"),
     ],
 )
 @pytest.mark.parametrize("command", [["capture", "decode"], ["spark", "decode"]], ids=" ".join)

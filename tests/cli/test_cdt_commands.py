@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from peers import nats
-from trunkline import capture, cdt
+from trunkline import ConfigError, capture, cdt
 
 
 def command(*arguments: object, **environment: str) -> subprocess.Popen[str]:
@@ -219,6 +219,38 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
         assert words in err, arguments
         assert code == 2 or len(err.splitlines()) == 1, err
     assert not (tmp_path / "none.db").exists()
+
+
+def test_what_others_say_moves_no_cursor(run, server, tmp_path):
+    clear, shown = "\x1b[2J", r"\x1b[2J"
+
+    class Store(cdt.MemoryStore):
+        def get(self, app_version_name, endpoint_id, config_id=None):
+            if endpoint_id == "e-1":
+                raise ConfigError(409, f"no{clear}")
+            return super().get(app_version_name, endpoint_id, config_id)
+
+        def rollback(self, _app_version_name, _endpoint_id, config_id):
+            return cdt.Config(f"{config_id}{clear}", "t", b"")
+
+    watching = command("cdt", "watch", "--count", 1, NATS_URL=server.url)
+    try:
+        assert "Ctrl-C stops" in watching.stderr.readline()
+        with (
+            cdt.Target("odd", servers=server.url, store=Store()) as target,
+            cdt.Source("cmx", target="odd", servers=server.url) as source,
+        ):
+            source.report_applied(f"a{clear}", f"e{clear}", f"c{clear}")
+            assert watching.communicate(timeout=60)[0] == f"updated a{shown} e{shown} c{shown}\n"
+            assert run("cdt", "pull", "a", "e-1", "--target", "odd")[2] == f"trunkline: error: 409 no{shown}\n"
+            target.put("a", "e-2", b"{}", config_id=f"v{clear}")
+            _, _, err = run("cdt", "pull", "a", "e-2", "--target", "odd", "--output", tmp_path / "got")
+            assert err == f"trunkline: v{shown}: 2 bytes in {tmp_path / 'got'}\n"
+            code, out, _ = run("cdt", "rollback", "a", "e-2", "v", "--target", "odd")
+            assert (code, out) == (0, f"v{shown}\n")
+    finally:
+        watching.kill()
+        watching.wait()
 
 
 def test_records_a_whole_deployment(begin, server, tmp_path):

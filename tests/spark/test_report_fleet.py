@@ -128,3 +128,13 @@ def test_a_fleet_that_says_nothing_of_configurations(fleet, reported):
     assert (cdt.versions, cdt.endpoints, cdt.pulls) == ((), 0, 0)
     assert [section.protocol for section in report.shown] == ["cdt"]
     assert re.findall(r'<h2 id="([\w-]+)"', report.path.read_text()) == ["traffic", "errors"]
+
+
+def test_what_a_role_tells_itself_is_counted_once(captured, reported):
+    said = [event(1, NEW, "e1", "v"), event(2, NEW, "e1", "v"), event(3, UPDATED, "e1", "v"), answer(4, "e1", "v")]
+    directions = ("out", "in", "in", "out")
+    rows = [(at, "cdt", way, None, [body(**one)]) for (at, _, one), way in zip(said, directions, strict=True)]
+    cdt = reported(captured(*rows, topics=[subject for _, subject, _ in said])).section(spark.CdtSection)
+    counts = {cdt.KINDS[at]: sum(rates.values()) for at, rates in cdt.rates.items()}
+    assert counts == {"ConfigNewAvailable": 1, "ConfigUpdated": 1, "ConfigResponse": 1}
+    assert cdt.versions[0].max_ns == 2 * MS

@@ -222,18 +222,18 @@ def of_records(selection: Selection) -> Selection | None:
 
 
 def wanted(
-    capture: Capture, selection: Selection, columns: Sequence[str] = ("seq",)
+    capture: Capture, selection: Selection, columns: Sequence[str] = ("seq",), **options: Any
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The numbers of the rows that are selected, those of a message with several records as often.
 
-    `columns` may have `record` too, where one protocol is selected that has records.
+    `columns` may have `record` too, where one protocol is selected that has records; `options` are those of decoding, where one is.
     """
     import pyarrow as pa
 
     condition = selection.condition()
     every = [known.name for known in protocols()] if condition is None else list(condition.protocols)
     spoken = every if selection.spoken is None else [selection.spoken]
-    decoded = (capture.decode(protocol, selection=selection) for protocol in spoken)
+    decoded = (capture.decode(protocol, selection=selection, **options) for protocol in spoken)
     types = {"seq": pa.int64(), "record": pa.int32()}
     schema = pa.schema([(name, types[name]) for name in columns])
     batches = itertools.chain.from_iterable(decoded)

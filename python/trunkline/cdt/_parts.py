@@ -334,7 +334,10 @@ class Part(Role):
         if not self._events:
             message = "the role is closed"
             raise ClosedError(message)
-        event = self._events.popleft()
+        return self._hand_out(self._events.popleft())
+
+    def _hand_out(self, event: Event) -> Event:
+        """Makes room where an event was that is no longer in the queue."""
         self._event_bytes -= _cost(event)
         return event
 

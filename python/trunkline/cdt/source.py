@@ -245,6 +245,14 @@ class Pulling(Part):
             message = f"no answer within {timeout_s} s"
             raise TimeoutError(message)
 
+    def _need_pull(
+        self, app_version_name: str, endpoint_id: str, config_id: str | None, timeout_s: float | None, retries: int
+    ) -> None:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        need_text("config_id", config_id, may_be_none=True)
+        need_number("retries", retries, most=_MOST_RETRIES)
+        self._need_time(timeout_s)
+
     async def _pull(
         self,
         app_version_name: str,
@@ -254,10 +262,7 @@ class Pulling(Part):
         retries: int,
         endpoint_message_id: str | None,
     ) -> ConfigResponse:
-        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        need_text("config_id", config_id, may_be_none=True)
-        need_number("retries", retries, most=_MOST_RETRIES)
-        self._need_time(timeout_s)
+        self._need_pull(app_version_name, endpoint_id, config_id, timeout_s, retries)
         key = (app_version_name, endpoint_id, config_id or "")
         if key in self._cached and not self._pump.closed:
             self._cached.move_to_end(key)
@@ -280,6 +285,31 @@ class Pulling(Part):
                 self._cached.popitem(last=False)
         return answer
 
+    def _need_push(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content_type: str,
+        config_id: str | None,
+        confirm: Confirm | None,
+        timeout_s: float | None,
+    ) -> None:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        need_text("content_type", content_type)
+        need_text("config_id", config_id, may_be_none=True)
+        if confirm not in ("stored", "applied", None):
+            message = f"confirm is 'stored', 'applied' or None, not {confirm!r}"
+            raise LocalProtocolError(message)
+        self._need_time(timeout_s)
+
+    @staticmethod
+    def _unapplied(config_id: str, is_stored: bool, timeout_s: float | None) -> Exception:  # noqa: FBT001 - what is known
+        state = "is" if is_stored else "may be"
+        message = (
+            f"the configuration {state} stored as {config_id}, but nobody reported it applied within {timeout_s} s"
+        )
+        return TimeoutError(message)
+
     async def _push(
         self,
         app_version_name: str,
@@ -290,13 +320,7 @@ class Pulling(Part):
         confirm: Confirm | None,
         timeout_s: float | None,
     ) -> str:
-        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        need_text("content_type", content_type)
-        need_text("config_id", config_id, may_be_none=True)
-        if confirm not in ("stored", "applied", None):
-            message = f"confirm is 'stored', 'applied' or None, not {confirm!r}"
-            raise LocalProtocolError(message)
-        self._need_time(timeout_s)
+        self._need_push(app_version_name, endpoint_id, content_type, config_id, confirm, timeout_s)
         if content is not None:
             content_type = content_type or CONTENT_TYPE
         expected = config_id or content_id(content_type, content or b"")
@@ -323,11 +347,7 @@ class Pulling(Part):
         if how == "sent":
             return expected
         if how == "timed_out" and confirm == "applied":
-            state = "is" if is_stored else "may be"
-            message = (
-                f"the configuration {state} stored as {expected}, but nobody reported it applied within {timeout_s} s"
-            )
-            raise TimeoutError(message)
+            raise self._unapplied(expected, is_stored, timeout_s)
         raise self._failed(how, timeout_s)
 
     async def _push_content(self, app: str, endpoint: str, content: bytes, *given: Any) -> str:

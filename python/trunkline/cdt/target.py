@@ -385,6 +385,23 @@ class Offering(Part):
 
         return await asyncio.shield(self._do(tell()))
 
+    @staticmethod
+    def _need_put(
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes,
+        content_type: str,
+        config_id: str | None,
+        if_current: str | None,
+    ) -> None:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        need_bytes("content", content)
+        need_text("content_type", content_type)
+        if config_id is not None:
+            need_names(config_id=config_id)
+        if if_current is not None:
+            need_names(if_current=if_current)
+
     async def _put(
         self,
         app_version_name: str,
@@ -394,14 +411,8 @@ class Offering(Part):
         config_id: str | None,
         if_current: str | None,
     ) -> str:
-        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        need_bytes("content", content)
-        need_text("content_type", content_type)
+        self._need_put(app_version_name, endpoint_id, content, content_type, config_id, if_current)
         content_type = content_type or CONTENT_TYPE
-        if config_id is not None:
-            need_names(config_id=config_id)
-        if if_current is not None:
-            need_names(if_current=if_current)
         await self._room_to_announce()
         kept = bytes(content)
         storing = self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)

@@ -13,6 +13,7 @@ import typer
 
 from trunkline import errors
 from trunkline.cli.options import (
+    Codec,
     encodable,
     span,
 )
@@ -29,13 +30,6 @@ __all__ = [
     "TargetName",
     "Timeout",
 ]
-
-
-class Codec(StrEnum):
-    """The encoding of bodies."""
-
-    JSON = "json"
-    AVRO = "avro"
 
 
 class Confirm(StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trunkline._text import counted
+from trunkline._text import counted, readable
 from trunkline.cli.cdt_opening import opened
 from trunkline.cli.cdt_options import (
     App,
@@ -110,7 +110,7 @@ def _tell_put(output: Output, confirm: Confirm, config_id: str) -> None:
         output.event(event, **({} if confirm is Confirm.NONE else {"config_id": config_id}))
     else:
         output.note(event)
-        output.line(config_id)
+        output.line(readable(config_id))
 
 
 @grouped
@@ -157,7 +157,7 @@ def pull(
     elif output_file is None:
         output.whole(content)
     else:
-        output.note(f"{response.config_id}: {counted(len(content), 'byte')} in {output_file}")
+        output.note(f"{readable(response.config_id)}: {counted(len(content), 'byte')} in {output_file}")
 
 
 @grouped
@@ -256,7 +256,7 @@ def _show_event(output: Output, event: ConfigNewAvailable | ConfigUpdated) -> No
     kind = "updated" if type(event).__name__ == "ConfigUpdated" else "new_available"
     output.result(
         kind,
-        f"{kind} {event.app_version_name} {event.endpoint_id} {event.config_id}",
+        readable(f"{kind} {event.app_version_name} {event.endpoint_id} {event.config_id}"),
         app_version_name=event.app_version_name,
         endpoint_id=event.endpoint_id,
         config_id=event.config_id,

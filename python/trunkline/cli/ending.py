@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from trunkline._extras import extra_of, how_to_install
+from trunkline._text import readable
 from trunkline.cli import signals
 from trunkline.cli.telling import NO_READER, log_to_stderr, tell
 
@@ -88,7 +89,8 @@ def _forget_readers() -> None:
 def _say(error: BaseException) -> None:
     if os.environ.get("TRUNKLINE_DEBUG") == "1":
         traceback.print_exception(error)
-    line = " ".join(_explain(error).split())
+    # A peer may have said it.
+    line = readable(" ".join(_explain(error).split()))
     tell(f"error: {line}", logging.ERROR)
 
 

@@ -18,6 +18,8 @@ __all__ = [
     "DEFAULT",
     "Chirp",
     "ChirpOption",
+    "Codec",
+    "DecodingCodec",
     "DrainSeconds",
     "Group",
     "Idle",
@@ -42,6 +44,13 @@ __all__ = [
 
 # Thirty years. Beyond, libraries and systems run out of bits one after the other.
 _LONGEST = 1e9
+
+
+class Codec(StrEnum):
+    """The encoding of bodies of CDT."""
+
+    JSON = "json"
+    AVRO = "avro"
 
 
 class Chirp(StrEnum):
@@ -99,6 +108,9 @@ Group = Annotated[
     typer.Option("--group", metavar="G", help="Discover and be discovered by CHIRP in this group.", callback=encodable),
 ]
 Payload = Annotated[bool, typer.Option("--payload", help="Add a column of payloads.")]
+DecodingCodec = Annotated[
+    Codec | None, typer.Option("--codec", help="The encoding of bodies, of CDT only. [default: json]")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Idle = Annotated[
@@ -141,9 +153,14 @@ DECODABLE = " or ".join(protocol.name for protocol in protocols())
 DEFAULT = protocols()[0].name
 
 
-def decoding_options(tags: str | None) -> dict[str, Any]:
-    """What the command line says of decoding, as decoding takes it."""
-    return {} if tags is None else {"tags": _tag_columns(tags)}
+def decoding_options(tags: str | None, codec: Codec | None, *, payload: bool) -> dict[str, Any]:
+    """What the command line says of decoding, as decoding takes it: what it does not say is not there."""
+    options: dict[str, Any] = {} if tags is None else {"tags": _tag_columns(tags)}
+    if codec is not None:
+        options["codec"] = codec.value
+    if payload:
+        options["payload"] = True
+    return options
 
 
 def _tag_columns(given: str) -> dict[str, str] | str | None:

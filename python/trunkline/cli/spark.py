@@ -12,7 +12,17 @@ from trunkline._text import counted
 from trunkline.cli.apart import apart
 from trunkline.cli.family import Family
 from trunkline.cli.groups import grouped
-from trunkline.cli.options import DECODABLE, Json, Overwrite, Payload, Tags, decoding_options, example, need_decodable
+from trunkline.cli.options import (
+    DECODABLE,
+    DecodingCodec,
+    Json,
+    Overwrite,
+    Payload,
+    Tags,
+    decoding_options,
+    example,
+    need_decodable,
+)
 from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting
 from trunkline.cli.sparking import selected, spark_session, watched
@@ -61,13 +71,16 @@ def decode(
         Mode,
         typer.Option("--mode", help="What to do with undecodable headers: keep them as rows, fail, or leave them out."),
     ] = Mode.PERMISSIVE,
+    codec: DecodingCodec = None,
     payload: Payload = False,
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table with Spark."""
-    options = decoding_options(tags) | ({"payload": True} if payload else {})
+    options = decoding_options(tags, codec, payload=payload)
     need_decodable(protocol, options)
+    # Conditions are on what is in bodies too.
+    bodies = {} if codec is None else {"codec": codec.value}
     selection = selecting.selection(protocol) if selecting != Selecting() else None
     from trunkline import spark
     from trunkline.capture import reading
@@ -77,7 +90,7 @@ def decode(
     out.parent.mkdir(parents=True, exist_ok=True)
     with (
         whole(out) as part,
-        selected(capture, selection, protocol) as keep,
+        selected(capture, selection, protocol, **bodies) as keep,
         spark_session("trunkline spark decode") as session,
     ):
         decoded = spark.decode(keep(_rows(session, capture)), protocol, mode=mode.value, **options)

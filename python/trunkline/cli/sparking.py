@@ -46,7 +46,9 @@ def spark_session(app_name: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def selected(directory: Path, selection: Selection | None, protocol: str | None = None) -> Iterator[Keep]:
+def selected(
+    directory: Path, selection: Selection | None, protocol: str | None = None, **options: Any
+) -> Iterator[Keep]:
     """Gives what keeps the rows of a capture that are selected, of a table that has their numbers.
 
     What they are is found here, before there is a JVM, as all commands find it.
@@ -55,6 +57,7 @@ def selected(directory: Path, selection: Selection | None, protocol: str | None 
         directory: The capture.
         selection: Which messages; all if None.
         protocol: The only one that matters, of whose records the numbers are those of CDTP; all if None.
+        **options: How its messages are decoded to be selected.
     """
     if selection is None:
         yield lambda table: table
@@ -65,7 +68,7 @@ def selected(directory: Path, selection: Selection | None, protocol: str | None 
     from trunkline.capture.selecting import wanted
 
     columns = ["seq", "record"] if protocol == "cdtp" else ["seq"]
-    schema, batches = wanted(capture.open(directory), selection, columns)
+    schema, batches = wanted(capture.open(directory), selection, columns, **options)
     with tempfile.TemporaryDirectory(prefix="trunkline-selected-", ignore_cleanup_errors=True) as scratch:
         found = str(Path(scratch, "numbers.parquet"))
         with parquet.ParquetWriter(found, schema) as writer:

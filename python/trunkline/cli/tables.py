@@ -14,6 +14,7 @@ from trunkline.cli.options import (
     DECODABLE,
     DEFAULT,
     CaptureTags,
+    DecodingCodec,
     Overwrite,
     Payload,
     decoding_options,
@@ -42,6 +43,7 @@ class Decoding:
         ),
     ] = None
     tags: CaptureTags = None
+    codec: DecodingCodec = None
     payload: Payload = False
     overwrite: Overwrite = False
 
@@ -49,7 +51,7 @@ class Decoding:
         self, directory: Path, out: Path, form: Format, selecting: Selecting, output: Output, *, event: str
     ) -> None:
         """Writes the messages that are selected, and says how many rows they are."""
-        options = decoding_options(self.tags) | ({"payload": True} if self.payload else {})
+        options = decoding_options(self.tags, self.codec, payload=self.payload)
         if self.protocol is not None:
             need_decodable(self.protocol, options)
         selection = selecting.selection(self.protocol)

@@ -11,17 +11,22 @@ from trunkline.spark.columns import need_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ROLLOUT_COLUMNS", "rollout", "ways"]
+__all__ = ["ROLLOUT_COLUMNS", "once", "rollout", "ways"]
 
 # What the way of a configuration is told from, of what `decode` gives.
 ROLLOUT_COLUMNS = (
     "received_at_ns",
+    "direction",
     "type",
+    "correlation_id",
     "app_version_name",
     "endpoint_id",
     "config_id",
     "status_code",
 )
+
+# What the two rows have in common that the capture of a role has of an event of its own.
+_SAME = ("type", "correlation_id", "app_version_name", "endpoint_id", "config_id")
 
 # The steps of a way, and what the messages of each are called.
 _STEPS = {"available": "announcements", "pulled": "pulls", "applied": "reports"}
@@ -41,17 +46,19 @@ def rollout(decoded: DataFrame) -> DataFrame:
       later, as of a configuration that is told of again;
     - `announcements`, `pulls` and `reports`: how many of each there were.
 
-    Times are those of receipt, timestamps; what several recorded is counted by each. The order of the rows does not matter.
+    Times are those of receipt, timestamps. The capture of a role has its own announcements and reports as they went out, and as they
+    came back to it: they are counted as they went out. What several recorded of others is counted by each. The order of the rows
+    does not matter.
 
     Args:
-        decoded: What `decode` gives for ``"cdt"``, with the columns `received_at_ns`, `type`, `app_version_name`, `endpoint_id`,
-            `config_id` and `status_code`. A batch, not a stream.
+        decoded: What `decode` gives for ``"cdt"``, with the columns `received_at_ns`, `direction`, `type`, `correlation_id`,
+            `app_version_name`, `endpoint_id`, `config_id` and `status_code`. A batch, not a stream.
 
     Raises:
         LocalProtocolError: A column is missing.
     """
     need_columns(decoded, ROLLOUT_COLUMNS, "a rollout needs what `decode` makes of")
-    return ways(decoded).select(
+    return ways(once(decoded)).select(
         "app_version_name",
         "endpoint_id",
         "config_id",
@@ -59,6 +66,13 @@ def rollout(decoded: DataFrame) -> DataFrame:
         "time_to_applied_ns",
         *_STEPS.values(),
     )
+
+
+def once(decoded: DataFrame) -> DataFrame:
+    """The messages without the events that came back to the role that told them, where they are there as they went out too."""
+    told = decoded.where((F.col("direction") == "out") & F.col("type").isin("ConfigNewAvailable", "ConfigUpdated"))
+    came_back = told.select(*_SAME).withColumn("direction", F.lit("in"))
+    return decoded.join(came_back, [*_SAME, "direction"], "left_anti")
 
 
 def ways(decoded: DataFrame) -> DataFrame:

@@ -77,6 +77,10 @@ class Calls(Generic[Reply]):
         else:
             future.set_result(reply)
 
+    def timeout_of(self, call: int) -> float | None:
+        """How long whoever made a call waits for the reply, in seconds; None without limit."""
+        return self._futures[call][1] if call in self._futures else None
+
     def lose(self) -> None:
         """Ends all there are: nobody will answer them."""
         for call in list(self._futures):

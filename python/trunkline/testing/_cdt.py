@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
+from trunkline._arguments import need_bytes
 from trunkline._native.cdt import ConfigPushResponse, ConfigResponse
 from trunkline.cdt import source as _source
 from trunkline.cdt import target as _target
-from trunkline.cdt._parts import Event, need_names
+from trunkline.cdt._parts import Event, Part, need_names
 from trunkline.cdt.source import Confirm
-from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Stored
+from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Stored, content_id
 from trunkline.cdt.target import CONTENT_TYPE
-from trunkline.errors import ConfigError, LocalProtocolError
+from trunkline.errors import ClosedError, ConfigError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.testing._calls import Calls, Future
 from trunkline.testing._world import Engine, Member, SimulatedNotices, World
 
@@ -57,7 +59,31 @@ class _Engine(Engine):
         self._who.lose()
 
 
-class Target(Member, _target.Offering):
+class _Hearing(Member, Part):
+    """What both roles do with the events of others."""
+
+    _world: World
+
+    def lose(self) -> None:
+        """Lets go of what is lost with a crash."""
+        self._events.clear()
+        self._event_bytes = 0
+
+    def receive(self, *, timeout_s: float | None = None) -> Event:
+        """Moves the clock until an event comes; see `receive` of the role that is simulated."""
+        return self._hand_out(self._world.take(self._events, self._native, timeout_s, "no event came"))
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            return self.receive()
+        except ClosedError:
+            raise StopIteration from None
+
+
+class Target(_Hearing, _target.Offering):
     """A simulated `trunkline.cdt.Target`: the same keywords, without those of NATS and captures, and the same counters.
 
     Its store answers at the moment it is asked; announcements that were pending when it crashed are not sent after a
@@ -93,11 +119,6 @@ class Target(Member, _target.Offering):
         else:
             super()._tell(kind, *details)
 
-    def lose(self) -> None:
-        """Lets go of what is lost with a crash."""
-        self._events.clear()
-        self._event_bytes = 0
-
     def _try(self, token: int, answer: Any) -> None:
         try:
             answer()
@@ -129,12 +150,14 @@ class Target(Member, _target.Offering):
         if_current: str | None = None,
     ) -> str:
         """Gives an endpoint a configuration without advancing the clock; see `trunkline.cdt.Target.put`."""
-        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        self._need_room(app_version_name, endpoint_id, content, content_type)
+        self._need_put(app_version_name, endpoint_id, content, content_type, config_id, if_current)
+        self._need_open()
+        content_type = content_type or CONTENT_TYPE
+        self._need_room(app_version_name, endpoint_id, content, content_type, config_id)
         stored = self._store.put(
             app_version_name,
             endpoint_id,
-            content,
+            bytes(content),
             content_type=content_type,
             config_id=config_id,
             if_current=if_current,
@@ -145,28 +168,30 @@ class Target(Member, _target.Offering):
 
     def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
         """The configuration of an endpoint; see `trunkline.cdt.Target.get`."""
-        config: Config | None = self._store.get(app_version_name, endpoint_id, config_id)
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        self._need_open()
+        config: Config | None = self._store.get(app_version_name, endpoint_id, config_id or None)
         return _target.found(config, app_version_name, endpoint_id, config_id)
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         """Gives an endpoint a configuration that it had once; see `trunkline.cdt.Target.rollback`."""
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
+        self._need_open()
         config: Config = self._store.rollback(app_version_name, endpoint_id, config_id)
         self._announce(app_version_name, endpoint_id, config)
         return config.config_id
 
     def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
         """The configurations given to an endpoint; see `trunkline.cdt.Target.history`."""
+        self._need_open()
         rows: Sequence[Assignment] = self._store.history(app_version_name, endpoint_id)
         return rows
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        """The progress of each endpoint; see `trunkline.cdt.Target.rollout`."""
+        """How far each endpoint is; see `trunkline.cdt.Target.rollout`."""
+        self._need_open()
         rows: Sequence[Rollout] = self._store.rollout(app_version_name)
         return rows
-
-    def receive(self, *, timeout_s: float | None = None) -> Event:
-        """Advances the clock until an event arrives; see `trunkline.cdt.Target.receive`."""
-        return self._world.take(self._events, self._native, timeout_s, "no event came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
         """See `trunkline.cdt.Target.close`; advances the clock until it is closed."""
@@ -175,11 +200,13 @@ class Target(Member, _target.Offering):
 
 
 class Watch:
-    """A simulated `trunkline.cdt.Watch`."""
+    """A simulated `trunkline.cdt.Watch`: an iterator, and a context manager that ends it."""
 
-    def __init__(self, world: World, engine: Any) -> None:
+    def __init__(self, world: World, engine: Any, number: int) -> None:
         self._world = world
         self._engine = engine
+        self._number = number
+        self._is_over = False
         self.changes: deque[ConfigResponse] = deque(maxlen=1)
 
     def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
@@ -187,12 +214,38 @@ class Watch:
 
         Raises:
             TimeoutError: Nothing arrived in time.
-            ClosedError: The source has crashed or ended.
+            ClosedError: The watch is closed, or its source has crashed or ended.
         """
-        return self._world.take(self.changes, self._engine, timeout_s, "no configuration came")
+        return self._world.take(self.changes, self, timeout_s, "no configuration came")
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more comes."""
+        return self._is_over or bool(self._engine.closed)
+
+    def close(self) -> None:
+        """Ends it."""
+        if not self.closed:
+            self._engine.ask("cancel", call=self._number)
+        self._is_over = True
+
+    def __iter__(self) -> Iterator[ConfigResponse]:
+        return self
+
+    def __next__(self) -> ConfigResponse:
+        try:
+            return self.receive()
+        except ClosedError:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-class Source(Member, _source.Pulling):
+class Source(_Hearing, _source.Pulling):
     """A simulated `trunkline.cdt.Source`: the same keywords, without those of NATS and captures, and the same counters."""
 
     def __init__(self, world: World, name: str, /, **settings: Any) -> None:
@@ -204,6 +257,8 @@ class Source(Member, _source.Pulling):
         self._notices = SimulatedNotices("cdt", "source", self._chosen["on_drop"])
         self._refusals = None
         self._watches: dict[int, Watch] = {}
+        # Apart from the numbers of calls, which begin with 0.
+        self._numbers = itertools.count(1 << 32)
         self._native = _Engine(self._world, self)
         self._asked: Calls[Any] = Calls(self._world, self._native)
 
@@ -211,27 +266,26 @@ class Source(Member, _source.Pulling):
         """Takes what its machine has to say."""
         if kind == "ended":
             call, how, what = details
-            self._asked.complete("done", call, self._outcome(how, what))
+            self._asked.complete("done", call, self._outcome(how, what, self._asked.timeout_of(call)))
         elif kind == "changed":
             watch, response = details
-            if watch in self._watches:
+            if watch in self._watches and not self._watches[watch].closed:
                 self._watches[watch].changes.append(response)
         else:
             super()._tell(kind, *details)
 
     def lose(self) -> None:
         """Lets go of what is lost with a crash."""
-        self._events.clear()
-        self._event_bytes = 0
+        super().lose()
         self._watches.clear()
         self._asked.lose()
 
-    def _outcome(self, how: str, what: Any) -> Any:
+    def _outcome(self, how: str, what: Any, timeout_s: float | None) -> Any:
         if how == "answered":
             if not 200 <= what.status_code < 300:
                 return ConfigError(what.status_code, what.reason_phrase or "")
             return what.config_id if isinstance(what, ConfigPushResponse) else what
-        return what if how in ("applied", "sent") else self._failed(how, None)
+        return what if how in ("applied", "sent") else self._failed(how, timeout_s)
 
     def submit(
         self,
@@ -241,16 +295,17 @@ class Source(Member, _source.Pulling):
         *,
         timeout_s: float | None = 3.0,
         retries: int = 0,
+        endpoint_message_id: str | None = None,
     ) -> Future[ConfigResponse]:
         """Requests the configuration of an endpoint without advancing the clock."""
-        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        self._need_time(timeout_s)
+        self._need_pull(app_version_name, endpoint_id, config_id, timeout_s, retries)
         return self._asked.put(
             "pull",
             timeout_s,
             app_version_name=app_version_name,
             endpoint_id=endpoint_id,
-            config_id=config_id,
+            config_id=config_id or None,
+            endpoint_message_id=endpoint_message_id,
             retries=retries,
         )
 
@@ -262,35 +317,83 @@ class Source(Member, _source.Pulling):
         *,
         timeout_s: float | None = 3.0,
         retries: int = 0,
+        endpoint_message_id: str | None = None,
     ) -> ConfigResponse:
         """Advances the clock until the target answers; see `trunkline.cdt.Source.pull`."""
-        return self.submit(app_version_name, endpoint_id, config_id, timeout_s=timeout_s, retries=retries).result()
+        return self.submit(
+            app_version_name,
+            endpoint_id,
+            config_id,
+            timeout_s=timeout_s,
+            retries=retries,
+            endpoint_message_id=endpoint_message_id,
+        ).result()
 
     def push(
         self,
         app_version_name: str,
         endpoint_id: str,
-        content: bytes | None,
+        content: bytes,
         *,
         content_type: str = CONTENT_TYPE,
         config_id: str | None = None,
         confirm: Confirm | None = "stored",
         timeout_s: float | None = 3.0,
-    ) -> str | None:
+    ) -> str:
         """Advances the clock until it is confirmed; see `trunkline.cdt.Source.push`."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        self._need_time(timeout_s)
-        given: str | None = self._asked.put(
-            "push",
-            timeout_s,
-            app_version_name=app_version_name,
-            endpoint_id=endpoint_id,
-            content=content,
-            content_type=content_type,
-            config_id=config_id,
-            confirm=confirm,
-        ).result()
-        return given
+        need_bytes("content", content)
+        self._need_room(app_version_name, endpoint_id, content, content_type, config_id)
+        content_type = content_type or CONTENT_TYPE
+        return self._assign(app_version_name, endpoint_id, bytes(content), content_type, config_id, confirm, timeout_s)
+
+    def rollback(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str,
+        *,
+        confirm: Confirm | None = "stored",
+        timeout_s: float | None = 3.0,
+    ) -> str:
+        """Moves the clock until it is confirmed; see `trunkline.cdt.Source.rollback`."""
+        need_names(config_id=config_id)
+        return self._assign(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s)
+
+    def _assign(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: bytes | None,
+        content_type: str,
+        config_id: str | None,
+        confirm: Confirm | None,
+        timeout_s: float | None,
+    ) -> str:
+        self._need_push(app_version_name, endpoint_id, content_type, config_id, confirm, timeout_s)
+        expected = config_id or content_id(content_type, content or b"")
+        key = (app_version_name, endpoint_id, expected)
+        if confirm == "applied":
+            self._applying[key] = False
+        try:
+            given: str | None = self._asked.put(
+                "push",
+                timeout_s,
+                app_version_name=app_version_name,
+                endpoint_id=endpoint_id,
+                content=content,
+                content_type=content_type,
+                config_id=config_id or None,
+                confirm=confirm,
+            ).result()
+        except TimeoutError:
+            if confirm != "applied":
+                raise
+            raise self._unapplied(expected, self._applying[key], timeout_s) from None
+        finally:
+            self._applying.pop(key, None)
+        # Nobody says what id it has that is not waited for.
+        return given or expected
 
     def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
         """Reports to everyone that an endpoint has applied a configuration; see
@@ -304,15 +407,10 @@ class Source(Member, _source.Pulling):
     def watch(self, app_version_name: str, endpoint_id: str) -> Watch:
         """Follows the configuration of an endpoint; see `trunkline.cdt.Source.watch`."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        # Apart from the numbers of calls, which begin with 0.
-        number = (1 << 32) + len(self._watches)
-        watch = self._watches[number] = Watch(self._world, self._native)
+        number = next(self._numbers)
+        watch = self._watches[number] = Watch(self._world, self._native, number)
         self._native.ask("watch", call=number, app_version_name=app_version_name, endpoint_id=endpoint_id)
         return watch
-
-    def receive(self, *, timeout_s: float | None = None) -> Event:
-        """Advances the clock until an event arrives; see `trunkline.cdt.Source.receive`."""
-        return self._world.take(self._events, self._native, timeout_s, "no event came")
 
     def close(self, *, drain_s: float = 5.0) -> None:
         """See `trunkline.cdt.Source.close`; advances the clock until it is closed."""

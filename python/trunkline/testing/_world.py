@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from trunkline import _native
 from trunkline._frames import Frame
@@ -31,7 +31,15 @@ class Part:
     lose: Callable[[], None]
 
 
-def need_open(engine: Simulated) -> None:
+class Closable(Protocol):
+    """Something that ends."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+
+
+def need_open(engine: Closable) -> None:
     """Refuses what only a role that has neither crashed nor ended can do."""
     if engine.closed:
         message = "this role is closed"
@@ -84,7 +92,7 @@ class World:
                 return bool(ready())
         return True
 
-    def take(self, waiting: deque[Kind], engine: Simulated, timeout_s: float | None, what: str) -> Kind:
+    def take(self, waiting: deque[Kind], engine: Closable, timeout_s: float | None, what: str) -> Kind:
         """Moves the clock until there is something to take, or the role is gone; `what` says what did not come in time."""
         self.until(lambda: waiting or engine.closed, timeout_s)
         if waiting:

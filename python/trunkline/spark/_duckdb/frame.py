@@ -143,9 +143,11 @@ class DataFrame:
         return self._then(f"SELECT * {self._from()} WHERE {sql}", in_turn=True)
 
     def join(self, other: DataFrame, on: Sequence[str], how: str = "inner") -> DataFrame:
-        """Rows with those of another table that are equal in these columns; of `left_semi` only the first."""
+        """Rows with those of another table that are equal in these columns; of `left_semi` only the first, of `left_anti`
+        those of the first without any.
+        """
         by = ", ".join(map(quoted, on))
-        kind = {"inner": "JOIN", "left_semi": "SEMI JOIN"}[how]
+        kind = {"inner": "JOIN", "left_semi": "SEMI JOIN", "left_anti": "ANTI JOIN"}[how]
         new = [name for name in other.columns if name not in self.columns] if how == "inner" else []
         names = [*self.columns, *new]
         chosen = ", ".join(map(quoted, names))

@@ -13,7 +13,7 @@ from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, legend, line, table
 from trunkline.spark.report.model import NAME, Clock, Scope, Section, Tile, Total
-from trunkline.spark.rollout import ROLLOUT_COLUMNS, ways
+from trunkline.spark.rollout import ROLLOUT_COLUMNS, once, ways
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -173,7 +173,8 @@ class CdtSection(Section):
         errors: Messages that do not decode, by kind of error.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
-        rates: Messages by kind and bucket; a kind is its place in the order of `KINDS`.
+        rates: Messages by kind and bucket; a kind is its place in the order of `KINDS`. An event that came back to the role that told it
+            is counted as it went out.
         latencies: Configurations that endpoints applied, by class of the time to applied: n is from 10^(n/10) ns on.
         last_received_at_ns: When the last row of the capture was received: the moment that lags are counted to.
     """
@@ -298,11 +299,11 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> CdtSection:
     spoken = rows.where(F.col("protocol") == "cdt")
     if spoken.isEmpty():
         return CdtSection()
-    kept = ("received_at_ns",)
+    kept = ("received_at_ns", "direction")
     said = (*(name for name in ROLLOUT_COLUMNS if name not in kept), "reason_phrase", "error")
     decoded = decode_keeping(spoken, Decoder("cdt"), kept, (*kept, *said))
     names = ("app_version_name", "endpoint_id", "config_id", "reason_phrase")
-    messages = decoded.withColumns({name: F.left(name, F.lit(NAME)) for name in names}).persist()
+    messages = once(decoded).withColumns({name: F.left(name, F.lit(NAME)) for name in names}).persist()
     try:
         fleet = _fleet(messages).persist()
         try:
