@@ -175,7 +175,7 @@ def test_constellations_own_reader_reads_it(run):
 def test_a_file_holds_one_run(tmp_path):
     again = release("D.one", 1, 0, msgpack.packb({"voltage": 2}))
     path = imported(tmp_path / "capture", [*RUN, again, release("D.one", 0, 1, b"later")])
-    with pytest.raises(LocalProtocolError, match=r"several of 'D.one': .*capture runs"):
+    with pytest.raises(LocalProtocolError, match=r"'D.one' has several: .*capture runs"):
         capture.export(path, tmp_path / "run.h5")
     assert capture.export(path, tmp_path / "run.h5", selection=capture.Selection(run=2)) == 2
     with h5py.File(tmp_path / "run.h5") as file:
@@ -186,11 +186,11 @@ def test_a_file_holds_one_run(tmp_path):
 def test_what_is_no_run_of_cdtp_is_refused(tmp_path):
     path = imported(tmp_path / "capture", RUN)
     out = tmp_path / "run.h5"
-    with pytest.raises(LocalProtocolError, match="this is dcp"):
+    with pytest.raises(LocalProtocolError, match="not dcp"):
         capture.export(path, out, "dcp")
     with pytest.raises(LocalProtocolError, match="leave out tags"):
         capture.export(path, out, tags={"run": "bigint"})
-    with pytest.raises(LocalProtocolError, match="speaks cdtp and dcp"):
+    with pytest.raises(LocalProtocolError, match="both cdtp and dcp"):
         capture.export(path, out, selection=capture.Selection(service="s"))
     with pytest.raises(CaptureError, match="does not exist"):
         capture.export(tmp_path / "absent", out)
@@ -200,5 +200,5 @@ def test_what_is_no_run_of_cdtp_is_refused(tmp_path):
 def test_the_extra_is_named_where_it_is_not_there(tmp_path, monkeypatch):
     path = imported(tmp_path / "capture", RUN)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(LocalProtocolError, match=r"this takes h5py: trunkline\[hdf5\]"):
+    with pytest.raises(LocalProtocolError, match=r"this requires h5py: install trunkline\[hdf5\]"):
         capture.export(path, tmp_path / "run.h5")

@@ -30,7 +30,7 @@ def test_a_rate_that_is_none_is_refused_before_anybody_is_waited_for(recorded, r
 
 
 def test_a_replay_that_is_broken_off_does_not_linger(recorded, caplog):
-    with pytest.raises(TimeoutError, match="took nothing"):
+    with pytest.raises(TimeoutError, match="accepted nothing"):
         capture.replay(recorded, bind=ANY, timeout_s=0.1, linger_s=1000)
     until(lambda: "replay: 3 of 3 messages were not sent" in caplog.messages)
 

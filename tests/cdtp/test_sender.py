@@ -397,7 +397,7 @@ def test_refuses_what_no_message_can_be(endpoint):
     with cdtp.Sender("Det", connect=endpoint, max_message_bytes=1000, linger_s=0) as sender:
         with pytest.raises(LocalProtocolError, match="1001 bytes"):
             sender.send(bytes(1001))
-        with pytest.raises(TypeError, match="strings for keys"):
+        with pytest.raises(TypeError, match="strings as keys"):
             sender.send(b"x", tags={1: 2})
         with pytest.raises(LocalProtocolError, match="does not support runs"):
             sender.begin_run()

@@ -92,7 +92,7 @@ def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):
         (["--tags", "*=bigint"], '"variant"'),
         (["--protocol", "foo"], "'cdtp', 'dcp', 'mc0', 'mtl', 'cdt'"),
         (["--protocol", "dcp", "--tags", "run=bigint"], "leave it out"),
-        (["--protocol", "cdtp", "--codec", "avro"], "codec says nothing of CDTP messages: leave it out"),
+        (["--protocol", "cdtp", "--codec", "avro"], "codec does not apply to CDTP messages: leave it out"),
         (["--protocol", "cdt", "--codec", "cbor"], "'json', 'avro'"),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_signal_after_all_was_sent_is_an_end_like_any_other(start, pull, tmp_p
         (["missing"], "'missing' does not exist."),
         (["."], "'.' is a directory."),
         (["--tag", "run", "-"], "--tag takes K=V, not 'run'."),
-        (["--tag", "big=18446744073709551616", "-"], "--tag: MessagePack has integers of 64 bits"),
+        (["--tag", "big=18446744073709551616", "-"], "--tag: MessagePack integers have 64 bits"),
         (["--header", "C", "-"], "'C'"),
     ],
 )

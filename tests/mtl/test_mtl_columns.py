@@ -331,7 +331,7 @@ def test_what_there_is_none_of_is_refused():
         columns.Decoder("mtl", tags="json")
     with pytest.raises(LocalProtocolError, match="unknown type"):
         columns.Decoder("mtl", properties={"run": "int"})
-    with pytest.raises(LocalProtocolError, match="but for case"):
+    with pytest.raises(LocalProtocolError, match="only in case"):
         columns.Decoder("mtl", json={"run": "bigint", "Run": "bigint"})
     with pytest.raises(ValueError, match="topic is Int64"):
         rows(batch([PING]) | {"topic": pa.array([1])})

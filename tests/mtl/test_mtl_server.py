@@ -405,7 +405,7 @@ def test_what_cannot_be_is_refused_by_name(options, words):
 
 @pytest.mark.parametrize("name", ["max_recycle", "liveness"])
 def test_numbers_beyond_what_is_counted_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} is at most 4294967295, not 4294967296"):
+    with pytest.raises(ValueError, match=f"{name} must be at most 4294967295, not 4294967296"):
         mtl.Server(bind=ANY, anonymous=True, **{name: 2**32})
 
 

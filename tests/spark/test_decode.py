@@ -212,9 +212,9 @@ def test_what_cannot_be_is_refused_when_the_plan_is_made(table):
         spark.decode(rows, "cdtp", columns="sender")
     with refused(r"\*"):
         spark.decode(rows, "cdtp", tags={"*": "string"})
-    with refused("but for case"):
+    with refused("only in case"):
         spark.decode(rows, "cdtp", tags={"run": "bigint", "Run": "bigint"})
-    with refused("a pandas UDF has typed tags"):
+    with refused("a pandas UDF takes typed tags"):
         spark.pandas_udfs.cdtp("header", tags={"*": "variant"})
     with refused("no column header"):
         spark.decode(rows.drop("header"), "cdtp")
@@ -407,7 +407,7 @@ def test_columns_of_any_name_beside_the_header_are_no_matter(table):
     for name in ODD:
         rows = rows.withColumn(name, F.lit(1)) if name not in rows.columns else rows
     assert spark.decode(rows, "cdtp", tags=None).first()["sequence"] == 5
-    with refused("two columns header"):
+    with refused("two columns are named header"):
         spark.decode(rows.select("*", F.lit(2).alias("Header")), "cdtp")
 
 

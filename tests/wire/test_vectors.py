@@ -177,7 +177,7 @@ def test_a_batch_is_a_sequence() -> None:
     assert "x" not in batch
     assert batch.count("x") == 0
     for value, *bounds in ((messages[1], 0, 1), (messages[0], 1), ("x",)):
-        with pytest.raises(ValueError, match="no such message"):
+        with pytest.raises(ValueError, match="not in the batch"):
             batch.index(value, *bounds)
     with pytest.raises(IndexError):
         batch[4]
