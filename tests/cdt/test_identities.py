@@ -87,7 +87,7 @@ async def test_memory_has_all_that_a_server_has():
         assert (await watch.receive(timeout_s=5)).config_id == config_id
         await source.report_applied("app-1", "e-1", config_id)
         assert type(await lost.receive(timeout_s=5)) is cdt.ConfigNewAvailable
-        with pytest.raises(Exception, match="nobody serves other"):
+        with pytest.raises(Exception, match="no target named other is running"):
             await lost.pull("app-1", "e-1")
     with pytest.raises(LocalProtocolError, match="goes with no other"):
         cdt.Target("cdp", servers=["memory://a", "memory://b"])

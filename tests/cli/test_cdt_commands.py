@@ -188,7 +188,7 @@ def test_a_configuration_from_its_file_to_its_endpoint(run, begin, tmp_path):
 def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
     code, out, err = run("cdt", "pull", "app-1", "e-1", "--target", "nobody")
     assert (code, out) == (1, "")
-    assert "nobody serves nobody" in err
+    assert "no target named nobody is running" in err
     begin("cdt", "target", "cdp", "--store", tmp_path / "configs.db")
     for arguments, code, words in [
         (("pull", "app-1", "e-1", "--target", "cdp"), 1, "404 Not Found"),

@@ -228,7 +228,7 @@ class Pulling(Part):
 
     def _failed(self, how: str, timeout_s: float | None) -> Exception:
         if how == "no_target":
-            return PeerLostError(f"nobody serves {self._target}")
+            return PeerLostError(f"no target named {self._target} is running")
         if how == "timed_out":
             return TimeoutError(f"{self._target} did not answer within {timeout_s} s")
         if how == "too_large":
