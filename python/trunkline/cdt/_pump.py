@@ -237,10 +237,11 @@ class Pump:
                 self._is_due = False
                 self._exchange(driver)
         finally:
+            # Whatever is raised on the way, the next turn comes.
             self._is_turning = False
             if self._is_due:
                 self._loop.call_soon(self._turn)
-        self._plan(driver.timeout_ns)
+            self._plan(driver.timeout_ns)
         if driver.closed and not self._outputs:
             self._end()
 
