@@ -101,7 +101,9 @@ async def test_a_lost_connection_is_encrypted_again(authority, certified, tmp_pa
             assert (await watch.receive(timeout_s=20)).config_id == config_id
 
 
-@pytest.mark.parametrize(("is_ours", "said"), [(True, "no target named cdp is running"), (False, "its certificate is not believed")])
+@pytest.mark.parametrize(
+    ("is_ours", "said"), [(True, "no target named cdp is running"), (False, "its certificate is not believed")]
+)
 def test_commands_take_a_file_of_authorities(server, authority, tmp_path, is_ours, said):
     (authority if is_ours else trustme.CA()).cert_pem.write_to_path(tmp_path / "ca.pem")
     pull = [
