@@ -184,10 +184,14 @@ class Pulling(Part):
     def _lose(self, error: Exception, verbs: Collection[str] = ("pull", "push", "report")) -> None:
         for call, (verb, future) in list(self._calls.items()):
             if verb in verbs and not future.done():
-                del self._calls[call]
                 future.set_exception(error)
-                if not self._pump.closed:
-                    self._pump.ask("cancel", call=call)
+                self._give_up(call)
+
+    def _give_up(self, call: int) -> None:
+        """Forgets a call that nobody waits for any more, and has the machine forget it."""
+        self._calls.pop(call, None)
+        if not self._pump.closed:
+            self._pump.ask("cancel", call=call)
 
     def _number(self) -> int:
         self._last_call += 1
@@ -210,9 +214,7 @@ class Pulling(Part):
                 return await self._sent(call, future, given["timeout_s"])
             return await future
         except asyncio.CancelledError:
-            self._calls.pop(call, None)
-            if not pump.closed:
-                pump.ask("cancel", call=call)
+            self._give_up(call)
             raise
 
     async def _sent(
@@ -221,8 +223,7 @@ class Pulling(Part):
         """Waits until the server has what is not to be answered, no longer than whoever asked."""
         await asyncio.wait([future], timeout=timeout_s)
         if not future.done():
-            self._calls.pop(call, None)
-            self._pump.ask("cancel", call=call)
+            self._give_up(call)
             return "timed_out", None
         return future.result()
 
