@@ -1,7 +1,7 @@
 """Pulls over a real nats-server, beside a bare pair of nats-py: `python -m benches.cdt.pulls [--fast]`.
 
-The bare pair sends bodies of the same size and looks into none of them: what it does is what nats-py and asyncio cost. The same in pure
-Python decodes and encodes them with the standard library.
+The bare pair sends the very same bodies and looks into none of them: what it does is what nats-py, asyncio and the server cost. The same in
+pure Python decodes and encodes them with the standard library.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SIZES = {"512 B": 512, "64 KiB": 65_536}
 WINDOWS = (1, 100, 1000)
 SUBJECT = "bench.requests"
 REPLIES = "bench.replies"
+CORRELATION = "01234567-89ab-cdef-0123-456789abcdef"
 
 Ask = Callable[[], Awaitable[object]]
 
@@ -48,12 +49,27 @@ def request(correlation: str) -> bytes:
     ).encode()
 
 
+def response(asked: dict[str, object], content: bytes) -> bytes:
+    """The ConfigResponse to a request."""
+    return json.dumps(
+        {
+            **asked,
+            "timestamp": time.time_ns() // 1_000_000,
+            "contentType": "json",
+            "configId": "v",
+            "statusCode": 200,
+            "reasonPhrase": "OK",
+            "content": {"bytes": base64.b64encode(content).decode()},
+        }
+    ).encode()
+
+
 def serve_bare(url: str, size: int, ready: Any) -> None:
-    """Answers each request with a body of this size, which it looks into as little as into the request."""
+    """Answers each request with a body that it looks into as little as into the request."""
 
     async def serve() -> None:
         client = await nats.connect(url)
-        body = bytes(size)
+        body = response(json.loads(request(CORRELATION)), bytes(size))[16:]
 
         async def answer(message: Any) -> None:
             # The first bytes say whose answer it is.
@@ -75,17 +91,7 @@ def serve_plain(url: str, size: int, ready: Any) -> None:
         content = bytes(size)
 
         async def answer(message: Any) -> None:
-            asked = json.loads(message.data)
-            body = {
-                **asked,
-                "timestamp": time.time_ns() // 1_000_000,
-                "contentType": "json",
-                "configId": "v",
-                "statusCode": 200,
-                "reasonPhrase": "OK",
-                "content": {"bytes": base64.b64encode(content).decode()},
-            }
-            await client.publish(message.reply, json.dumps(body).encode())
+            await client.publish(message.reply, response(json.loads(message.data), content))
 
         await client.subscribe(SUBJECT, cb=answer, pending_bytes_limit=1 << 30)
         await client.flush()
@@ -139,14 +145,14 @@ async def ask_nats(url: str, window: int, seconds: float, *, is_plain: bool) -> 
 
     await client.subscribe(REPLIES, cb=answered, pending_bytes_limit=1 << 30)
     loop = asyncio.get_running_loop()
-    padding = bytes(234)
+    body = request(CORRELATION)[16:]
 
     async def ask() -> object:
         nonlocal number
         number += 1
         key = b"%016d" % number
         future = waiting[key] = loop.create_future()
-        await client.publish(SUBJECT, request(key.decode()) if is_plain else key + padding, reply=REPLIES)
+        await client.publish(SUBJECT, request(key.decode()) if is_plain else key + body, reply=REPLIES)
         return await future
 
     rate = await measure(ask, window, seconds)

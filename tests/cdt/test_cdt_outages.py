@@ -88,7 +88,7 @@ async def test_an_error_of_the_server_costs_a_connection_and_not_the_role(server
     ):
         await target.put("app-1", "e-1", b"1")
         # The server says what is wrong with it, and may close the connection then.
-        target._native.connection.client.write([wrong])
+        target._native.connection.client.write(wrong)
         await asyncio.to_thread(until, lambda: not target.endpoints or target._native.connection.client.last_error)
         async with asyncio.timeout(20):
             while True:

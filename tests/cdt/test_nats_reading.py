@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nats.protocol.parser import Parser
 
-from trunkline._native.cdt import deliveries, publications
-from trunkline.cdt._client import _Reading
+from trunkline._native import Messages
+from trunkline._native.cdt import Inflow, publications
 
 OURS = {7: 0, 8: 1}
 
@@ -38,16 +39,10 @@ class Heard:
 
     def __init__(self) -> None:
         self.told: list[object] = []
-        self.taken = OURS
-        self.may_read = asyncio.Event()
-        self.may_read.set()
-
-    def deliver(self, heard) -> None:
-        self.told += heard
 
     async def _process_msg(self, number, subject, reply_to, body, block) -> None:
         if number in OURS:
-            self.told.append((OURS[number], subject, (reply_to, block or b"", body)))
+            self.told.append((OURS[number], None, subject, (reply_to, block or b"", body)))
         else:
             self.told.append((number, subject, reply_to, body, block))
 
@@ -64,58 +59,68 @@ class Heard:
         self.told.append(info)
 
 
+def inflow() -> Inflow:
+    made = Inflow()
+    for subscription, number in OURS.items():
+        made.take(subscription, number)
+    return made
+
+
+async def all_of(parser: Parser, heard: Heard, *pieces: bytes) -> list[object]:
+    for piece in pieces:
+        await parser.parse(piece)
+    return heard.told
+
+
 @given(st.lists(st.one_of(messages(), messages(), others), max_size=8), st.lists(st.integers(0, 600), max_size=8))
 def test_messages_are_read_as_nats_py_reads_them_however_they_are_cut(sent, cuts):
     stream = b"".join(sent)
     places = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
-
-    async def read(parser, heard):
-        for start, end in itertools.pairwise(places):
-            await parser.parse(stream[start:end])
-        return heard.told
-
-    ours, theirs = Heard(), Heard()
-    assert asyncio.run(read(_Reading(ours), ours)) == asyncio.run(read(Parser(theirs), theirs))
-
-
-def test_a_large_message_is_gathered_before_it_is_looked_at_again(monkeypatch):
-    heard, looks = Heard(), []
-    monkeypatch.setattr("trunkline.cdt._client.deliveries", lambda *given: looks.append(0) or deliveries(*given))
-    stream = b"MSG a 7 1000000\r\n" + bytes(1_000_000) + b"\r\n"
-
-    async def read():
-        parser = _Reading(heard)
-        for start in range(0, len(stream), 1000):
-            await parser.parse(stream[start : start + 1000])
-
-    asyncio.run(read())
-    assert heard.told == [(0, b"a", (b"", b"", bytes(1_000_000)))]
-    assert len(looks) == 2
+    ours, rest, read = [], [], inflow()
+    for start, end in itertools.pairwise(places):
+        # What lies beyond in the buffer is of an earlier read.
+        taken, left = read.feed(bytearray(stream[start:end] + b"PING\r\n"), end - start)
+        ours += taken
+        rest.append(left)
+    theirs, others = Heard(), Heard()
+    told = asyncio.run(all_of(Parser(theirs), theirs, stream))
+    assert ours == [one for one in told if isinstance(one, tuple) and len(one) == 4]
+    assert asyncio.run(all_of(Parser(others), others, *rest)) == [one for one in told if one not in ours]
 
 
-def test_nothing_is_read_while_reading_is_paused():
-    heard = Heard()
+def test_a_subscription_that_was_left_and_a_message_cut_off_by_another_connection():
+    read = inflow()
+    stream = b"MSG a 7 0\r\n\r\nMSG a 8 9\r\n123"
+    assert [message[0] for message in read.feed(bytearray(stream), len(stream))[0]] == [0]
+    read.reset()
+    read.leave(7)
+    stream = b"MSG a 7 0\r\n\r\nMSG a 8 0\r\n\r\n"
+    taken, rest = read.feed(bytearray(stream), len(stream))
+    assert [message[0] for message in taken] == [1]
+    assert rest == b"MSG a 7 0\r\n\r\n"
+    with pytest.raises(ValueError, match="12 bytes"):
+        read.feed(bytearray(12), 13)
 
-    async def read():
-        heard.may_read.clear()
-        parsing = asyncio.create_task(_Reading(heard).parse(b"MSG a 7 0\r\n\r\n"))
-        await asyncio.sleep(0)
-        assert not heard.told
-        heard.may_read.set()
-        await parsing
 
-    asyncio.run(read())
-    assert heard.told == [(0, b"a", (b"", b"", b""))]
+def test_messages_are_taken_off_by_their_bytes():
+    given = [(socket, None, b"a", (b"", b"", bytes(10))) for socket in range(5)]
+    messages = Messages(given)
+    assert (len(messages), messages.nbytes, messages.numbered) == (5, 50, False)
+    assert list(messages.take(0)) == given[:1]
+    assert list(messages.take(11)) == given[1:3]
+    assert (len(messages), messages.nbytes) == (2, 20)
+    assert list(messages.take(100)) == given[3:]
+    assert not messages
+    assert not messages.take(1)
+    assert Messages([(0, 7, b"a", (b"",))]).numbered
 
 
 @given(st.lists(st.tuples(words, st.one_of(st.just(b""), words), bodies), max_size=8))
 def test_what_is_published_is_delivered_as_it_was(sent):
-    pieces, refused = publications(
-        [(0, None, subject, (reply_to, b"", body)) for subject, reply_to, body in sent], 5000
-    )
+    messages = Messages([(0, None, subject, (reply_to, b"", body)) for subject, reply_to, body in sent])
+    left, refused = publications(messages, 5000)
     assert not refused
     # A delivery says besides which subscription it is for.
-    left = b"".join(pieces)
     for subject, reply_to, body in sent:
         head = b"PUB %b %b%d\r\n" % (subject, reply_to + b" " if reply_to else b"", len(body))
         assert left.startswith(head + body + b"\r\n")
@@ -126,6 +131,6 @@ def test_what_is_published_is_delivered_as_it_was(sent):
 def test_what_cannot_be_published_is_said_by_its_place():
     bad = [b"a b", b"", b"a\r\nPUB b 0", b"good", b"large"]
     messages = [(0, None, subject, (b"", b"", bytes(11 if subject == b"large" else 10))) for subject in bad]
-    pieces, refused = publications(messages, 10)
+    written, refused = publications(Messages(messages), 10)
     assert refused == [0, 1, 2, 4]
-    assert b"".join(pieces) == b"PUB good 10\r\n" + bytes(10) + b"\r\n"
+    assert written == b"PUB good 10\r\n" + bytes(10) + b"\r\n"

@@ -1,7 +1,7 @@
 """The native part of trunkline; use the package around it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, final
 
 from typing_extensions import disjoint_base
@@ -10,6 +10,7 @@ __all__ = [
     "Caller",
     "Driver",
     "Guard",
+    "Messages",
     "Outgoing",
     "Protocol",
     "Role",
@@ -181,6 +182,24 @@ class Role:
         """Waits for so many messages, in all since the start; false when the time is up."""
 
 @final
+class Messages:
+    """Messages in their order, each ``(socket, number or None, peer, frames)`` for whoever looks at it."""
+
+    def __new__(cls, messages: Sequence[tuple[int, int | None, bytes, tuple[bytes, ...]]]) -> Self: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[tuple[int, int | None, bytes, tuple[bytes, ...]]]: ...
+    @property
+    def nbytes(self) -> int:
+        """How many bytes their frames have."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a machine is to hear what became of any of them."""
+
+    def take(self, nbytes: int) -> Messages:
+        """Takes the first of them off: one, and as many more as there are until they have so many bytes."""
+
+@final
 class Driver:
     """The machine of a role, for those who have its sockets and its clock."""
 
@@ -225,10 +244,10 @@ class Driver:
         """The next thing to tell, ``(kind, *details)``; None when there is none."""
 
     def exchange(
-        self, now_ns: int, messages: Sequence[tuple[int, bytes, tuple[bytes, ...]]]
-    ) -> tuple[list[Any], list[tuple[Any, ...]], list[tuple[int, str]]]:
-        """Takes messages, each as socket, peer and frames; gives all outputs, where a send is a tuple of socket, number, receiver and
-        frames, all events, and which of the messages are none of the protocol's, and why.
+        self, now_ns: int, messages: Sequence[Messages]
+    ) -> tuple[list[Messages | dict[str, Any]], list[tuple[Any, ...]], list[tuple[int, str]], int | None, bool]:
+        """Acts on whatever is due, and takes messages. Gives all outputs, where sends that follow each other are `Messages`, and all
+        events; which of the messages are none of the protocol's, and why; when it wants to be called next, and whether its orderly end is over.
         """
 
     @property

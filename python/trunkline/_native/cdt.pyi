@@ -5,6 +5,8 @@ from typing import Any, Literal, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
+from trunkline._native import Messages
+
 __all__ = [
     "ConfigNewAvailable",
     "ConfigPush",
@@ -12,9 +14,9 @@ __all__ = [
     "ConfigRequest",
     "ConfigResponse",
     "ConfigUpdated",
+    "Inflow",
     "_restore",
     "decode",
-    "deliveries",
     "encode",
     "fault",
     "is_token",
@@ -451,29 +453,35 @@ def is_token(text: str) -> bool:
 def told(subject: str) -> tuple[str | None, str | None, str | None, str | None]:
     """The kind of the messages of a subject, and the instance, the replica or the originator that it names."""
 
-def deliveries(
-    sent: bytes, numbers: dict[int, int]
-) -> tuple[list[tuple[int, bytes, tuple[bytes, bytes, bytes]]], int, int]:
-    """Takes messages of subscriptions off the start of what a NATS server has sent.
+@final
+class Inflow:
+    """What a NATS server has sent, however it was cut, and which of its subscriptions are ours."""
 
-    Args:
-        sent: What it has sent.
-        numbers: Our number of each of our subscriptions, by the server's.
+    def __new__(cls) -> Self: ...
+    def take(self, subscription: int, number: int) -> None:
+        """Takes messages of a subscription from now on, under a number of ours."""
 
-    Returns:
-        The messages, each as our number, subject, and reply subject, header block and body; how many bytes they took; and the
-        length, at least, of a message that has only begun, 0 where something else is next.
-    """
+    def leave(self, subscription: int) -> None:
+        """Takes them no longer."""
 
-def publications(
-    messages: list[tuple[int, int | None, bytes, tuple[bytes, bytes, bytes]]], most: int
-) -> tuple[list[bytes], list[int]]:
+    def reset(self) -> None:
+        """Forgets what has only begun: another connection begins."""
+
+    def feed(self, buffer: bytearray, nbytes: int) -> tuple[Messages, bytes]:
+        """Takes more of it: the first bytes of a buffer.
+
+        Returns:
+            The messages of ours, whose socket is our number, whose peer is the subject, and whose frames are the reply subject, the header
+            block and the body; and whatever else is whole, as it came.
+        """
+
+def publications(messages: Messages, most: int) -> tuple[bytes, list[int]]:
     """Writes messages as a client publishes them.
 
     Args:
-        messages: Each as socket, number, subject, and reply subject, header block and body.
+        messages: Their peers are subjects, and their frames reply subject, header block, which stays here, and body.
         most: The largest body that may be, in bytes.
 
     Returns:
-        The pieces of what is to be sent, and the positions of messages that cannot be: too large, or of a bad subject.
+        What is to be sent, and the positions of messages that cannot be: too large, or of a bad subject.
     """

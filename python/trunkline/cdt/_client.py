@@ -6,13 +6,13 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import nats.errors
 from nats.aio.client import PING_PROTO, Client
-from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+from nats.protocol.parser import Parser
 
-from trunkline._native.cdt import deliveries
+from trunkline._native.cdt import Inflow
 
 if TYPE_CHECKING:
     from trunkline.cdt._connection import Deliver
@@ -23,7 +23,7 @@ __all__ = ["PINGS", "PING_S", "UNENCRYPTED", "Guarded"]
 PING_S = 10.0
 PINGS = 2
 
-# What is read from the system before it is looked at; at most twice that.
+# What is read from the system at one time.
 _READ_BYTES = 256 << 10
 
 UNENCRYPTED = "the server does not encrypt: set up TLS there, or leave out tls and tls://"
@@ -34,39 +34,46 @@ class _Unencrypted(nats.errors.Error):
         return UNENCRYPTED
 
 
-class _Headers(dict[str, str]):
-    """The headers of a message, and the block they were read from."""
+class _Receiving(asyncio.BufferedProtocol):
+    """Takes messages of our subscriptions as they come over TCP, many at a time; nats-py reads the rest, as it would all, in ten times the time."""
 
-    block: bytes = b""
+    def __init__(self, client: Guarded, rest: asyncio.StreamReaderProtocol) -> None:
+        self._client = client
+        self._rest = rest
+        self._buffer = bytearray(_READ_BYTES)
+        # TLS reads into slices of what it is given: those of the buffer itself would be copies.
+        self._view = memoryview(self._buffer)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        rest = self._client.take(self._buffer, nbytes)
+        if rest:
+            self._rest.data_received(rest)
+
+    def eof_received(self) -> bool | None:
+        return self._rest.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._rest.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._rest.resume_writing()
 
 
 class _Reading(Parser):
-    """Reads messages of our subscriptions many at a time, and leaves everything else to nats-py, which takes ten times as long."""
+    """The same of what comes over a WebSocket."""
 
     nc: Guarded
-    # The length that what is here has at least once it is whole; 0 where that is not known.
-    _awaited = 0
-
-    def reset(self) -> None:
-        super().reset()
-        self._awaited = 0
 
     async def parse(self, data: bytes = b"") -> None:
-        await self.nc.may_read.wait()
-        if self.state == AWAITING_CONTROL_LINE:
-            if self.buf:
-                self.buf += data
-                if len(self.buf) < self._awaited:
-                    return
-                data = bytes(self.buf)
-                self.buf.clear()
-            messages, end, self._awaited = deliveries(data, self.nc.taken)
-            if messages:
-                self.nc.deliver(messages)
-            data = data[end:]
-            if self._awaited or not data:
-                self.buf += data
-                return
+        if self.nc.writer is None:
+            await self.nc.may_read.wait()
+            data = self.nc.take(bytearray(data), len(data))
         await super().parse(data)
 
 
@@ -82,33 +89,41 @@ class Guarded(Client):
 
     def __init__(self, deliver: Deliver) -> None:
         super().__init__()
-        self.deliver = deliver
-        self.taken: dict[int, int] = {}
+        self._deliver = deliver
+        self.inflow = Inflow()
         self.may_read = asyncio.Event()
         self.may_read.set()
         self._ps = _Reading(self)
 
+    def take(self, buffer: bytearray, nbytes: int) -> bytes:
+        """Hands over the messages of our subscriptions; whatever else a server has sent."""
+        messages, rest = self.inflow.feed(buffer, nbytes)
+        if messages:
+            self._deliver(messages)
+        return rest
+
+    def pause(self) -> None:
+        """Reads nothing more until `resume`."""
+        self.may_read.clear()
+        if self.writer is not None:
+            self._reading_transport.pause_reading()
+
+    def resume(self) -> None:
+        """Reads again."""
+        self.may_read.set()
+        if self.writer is not None:
+            self._reading_transport.resume_reading()
+
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        if not self.may_read.is_set():
-            await self.may_read.wait()
-        if not headers:
-            return None
-        read = _Headers()
-        read.block = headers
         try:
-            read.update(await super()._process_headers(headers) or {})
+            return await super()._process_headers(headers)
         except Exception:  # noqa: BLE001 - whatever it is, it is the sender's
-            logging.getLogger("trunkline.cdt").debug("a header block of NATS that is none: %r", headers[:200])
-        return read
+            logging.getLogger("trunkline.cdt").debug("a header block of NATS that is none: %r", headers)
+            return {}
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Any:
-        number = self.taken.get(sid)
-        if number is not None:
-            block = headers.block if isinstance(headers, _Headers) else b""
-            self.deliver([(number, subject, (reply, block, data))])
-            return None
         try:
             return super()._build_message(sid, subject, reply, data, headers)
         except UnicodeDecodeError:
@@ -129,6 +144,7 @@ class Guarded(Client):
     async def _process_connect_init(self) -> None:
         self._set_limits()
         await super()._process_connect_init()
+        self._receive()
 
     async def _process_err(self, err_msg: str) -> None:
         if self.is_connected and "permissions violation" not in err_msg.lower():
@@ -157,25 +173,36 @@ class Guarded(Client):
         writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
         return writer
 
+    @property
+    def _reading_transport(self) -> asyncio.Transport:
+        assert self.writer is not None
+        return cast("asyncio.Transport", self.writer.transport)
+
     def abort(self) -> None:
         """Ends a connection at once: nats-py waits until all is written, for ever where the server reads nothing any more."""
         if self.writer is not None:
             self.writer.transport.abort()
 
     def _set_limits(self) -> None:
-        """Sets how much is read ahead, and has the system end a connection whose server reads nothing of what is sent."""
-        reader = getattr(self._transport, "_io_reader", None)
-        if reader is not None:
-            reader._limit = _READ_BYTES  # noqa: SLF001 - it has no other name
+        """Has the system end a connection whose server reads nothing of what is sent."""
         option = getattr(socket, "TCP_USER_TIMEOUT", None)
         if self.writer is not None and option is not None:
             given_ms = int(PING_S * (PINGS + 1) * 1000)
             self.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, given_ms)
 
-    def write(self, pieces: list[bytes]) -> None:
+    def _receive(self) -> None:
+        """Takes what comes over a connection that has begun."""
+        self.inflow.reset()
+        if self.writer is not None:
+            transport = self._reading_transport
+            transport.set_protocol(_Receiving(self, cast("asyncio.StreamReaderProtocol", transport.get_protocol())))
+            if not self.may_read.is_set():
+                transport.pause_reading()
+
+    def write(self, data: bytes) -> None:
         """Writes at once what nats-py would have a task do: after what waits already, and later where there is no connection."""
-        self._pending.extend(pieces)
-        self._pending_data_size += sum(map(len, pieces))
+        self._pending.append(data)
+        self._pending_data_size += len(data)
         if not self.is_connected:
             return
         if self.writer is None:
@@ -184,7 +211,8 @@ class Guarded(Client):
             with suppress(asyncio.QueueFull):
                 self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
             return
-        self.writer.writelines(self._pending)
+        # What is alone is not copied by this.
+        self.writer.write(b"".join(self._pending))
         self._pending = []
         self._pending_data_size = 0
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-__all__ = ["Connection", "Deliver", "Happened", "Heard", "Sent"]
+from trunkline._native import Messages
 
-# A message that came: the number of its subscription, its subject, and the reply subject, the header block and the body.
-Heard: TypeAlias = tuple[int, bytes, tuple[bytes, bytes, bytes]]
+__all__ = ["Connection", "Deliver", "Happened"]
 
-# One to send: the machine's socket, the number it goes by if its machine is to hear of it, and the same.
-Sent: TypeAlias = tuple[int, int | None, bytes, tuple[bytes, bytes, bytes]]
-
-# Hears of messages, in their order; it raises nothing, and may keep the list.
-Deliver: TypeAlias = Callable[[list[Heard]], None]
+# Hears of messages, in their order: the socket of each is the number of its subscription, the peer its subject, and the frames are its
+# reply subject, header block and body. It raises nothing, and may keep them.
+Deliver: TypeAlias = Callable[[Messages], None]
 
 # What became of the connection: "connected", "disconnected", "refused" or "failed", and where or why.
 Happened: TypeAlias = Callable[[str, str], None]
@@ -52,8 +49,8 @@ class Connection(Protocol):
     async def room(self) -> None:
         """Waits until that is over."""
 
-    def publish(self, messages: list[Sent]) -> dict[int, str]:
-        """Sends messages, in their order, at once or as soon as there is a connection again.
+    def publish(self, messages: Messages) -> dict[int, str]:
+        """Sends messages, made up as those that are delivered, in their order, at once or as soon as there is a connection again.
 
         Returns:
             The positions of those that are not sent, and why.

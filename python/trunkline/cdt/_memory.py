@@ -9,8 +9,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trunkline._native import Messages
 from trunkline._native.cdt import matches
-from trunkline.cdt._connection import Deliver, Happened, Heard, Sent
+from trunkline.cdt._connection import Deliver, Happened
 
 __all__ = ["MemoryConnection"]
 
@@ -115,7 +116,7 @@ class MemoryConnection:
     async def room(self) -> None:
         """There is always room."""
 
-    def publish(self, messages: list[Sent]) -> dict[int, str]:
+    def publish(self, messages: Messages) -> dict[int, str]:
         for _, _, subject, (reply_to, _, body) in messages:
             self._server.publish(subject.decode(), reply_to.decode(), b"", body)
         return {}
@@ -139,7 +140,7 @@ class MemoryConnection:
         loop = self._loop
         if loop is None or loop.is_closed():
             return
-        heard: list[Heard] = [(number, subject.encode(), (reply_to.encode(), block, body))]
+        heard = Messages([(number, None, subject.encode(), (reply_to.encode(), block, body))])
         try:
             is_here = asyncio.get_running_loop() is loop
         except RuntimeError:

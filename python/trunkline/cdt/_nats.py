@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import unquote
 
+from trunkline._native import Messages
 from trunkline._native.cdt import publications
 from trunkline.cdt import _client
 from trunkline.cdt._client import UNENCRYPTED, Guarded
-from trunkline.cdt._connection import Deliver, Happened, Sent
+from trunkline.cdt._connection import Deliver, Happened
 from trunkline.cdt._waits import cut_off, within
 from trunkline.errors import AuthenticationError, LocalProtocolError, PeerLostError
 
@@ -204,12 +205,12 @@ class NatsConnection:
 
     async def subscribe(self, number: int, subject: str, queue: str) -> None:
         subscription = await self._client.subscribe(subject, queue=queue)
-        self._client.taken[subscription._id] = number  # noqa: SLF001 - it has no other name
+        self._client.inflow.take(subscription._id, number)  # noqa: SLF001 - it has no other name
         self._subscriptions.setdefault(number, []).append(subscription)
 
     async def unsubscribe(self, number: int) -> None:
         for subscription in self._subscriptions.pop(number, ()):
-            self._client.taken.pop(subscription._id, None)  # noqa: SLF001 - it has no other name
+            self._client.inflow.leave(subscription._id)  # noqa: SLF001 - it has no other name
             if not self._client.is_closed:
                 await subscription.unsubscribe()
 
@@ -220,33 +221,33 @@ class NatsConnection:
     async def room(self) -> None:
         await self._client.room()
 
-    def publish(self, messages: list[Sent]) -> dict[int, str]:
+    def publish(self, messages: Messages) -> dict[int, str]:
         client = self._client
         if client.is_closed:
             return dict.fromkeys(range(len(messages)), "the connection is closed")
         if client.is_connected:
-            pieces, refused = publications(messages, client.max_payload)
-            client.write(pieces)
+            written, refused = publications(messages, client.max_payload)
+            client.write(written)
             return dict.fromkeys(refused, _UNFIT)
         found: dict[int, str] = {}
         for position, message in enumerate(messages):
-            pieces, refused = publications([message], client.max_payload)
+            written, refused = publications(Messages([message]), client.max_payload)
             if refused:
                 found[position] = _UNFIT
             elif message[1] is not None:
                 # Whoever wants to know is told at once: it would go out later all the same.
                 found[position] = "there is no connection to a NATS server"
-            elif sum(map(len, pieces)) > client.spare_bytes:
+            elif len(written) > client.spare_bytes:
                 found[position] = "there is no connection, and no room for what waits for one"
             else:
-                client.write(pieces)
+                client.write(written)
         return found
 
     def pause(self) -> None:
-        self._client.may_read.clear()
+        self._client.pause()
 
     def resume(self) -> None:
-        self._client.may_read.set()
+        self._client.resume()
 
     async def flush(self) -> None:
         import nats.errors

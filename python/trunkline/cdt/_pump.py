@@ -9,11 +9,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import takewhile
+from itertools import chain
 from typing import Any
 
 from trunkline import _native
-from trunkline.cdt._connection import Connection, Deliver, Happened, Heard
+from trunkline._native import Messages
+from trunkline.cdt._connection import Connection, Deliver, Happened
 from trunkline.cdt._tap import Tap
 from trunkline.cdt._waits import cut_off, until, within
 from trunkline.errors import ClosedError, PeerLostError
@@ -72,9 +73,11 @@ class Pump:
         self._tell = tell
         self._tap = tap
         self.connection = connect(self._deliver, self._happened)
-        self._inbox: list[Heard] = []
+        self._inbox: list[Messages] = []
         self._is_begun = False
-        self._outputs: deque[Any] = deque()
+        self._outputs: deque[Messages | dict[str, Any]] = deque()
+        # Of the messages among them.
+        self._output_count = 0
         self._output_bytes = 0
         self.is_held_up = False
         self._relieved = asyncio.Event()
@@ -199,10 +202,17 @@ class Pump:
         """Has the machine know what time it is for others: clocks are set, and drift."""
         driver.ask(self._now_ns(), "clock", unix_ms=time.time_ns() // 1_000_000)
 
-    def _deliver(self, messages: list[Heard]) -> None:
-        self._inbox += messages
-        if self._is_begun:
+    def _deliver(self, messages: Messages) -> None:
+        self._inbox.append(messages)
+        if not self._is_begun or self._is_due:
+            return
+        if self._is_turning:
             self._soon()
+            return
+        try:
+            self._turn()
+        except Exception as error:  # noqa: BLE001 - whoever reads goes on, as a loop does
+            self._loop.call_exception_handler({"message": "a turn of a role of CDT failed", "exception": error})
 
     def _happened(self, what: str, text: str) -> None:
         if self._driver is None or self.closed:
@@ -230,36 +240,43 @@ class Pump:
         self._is_turning = True
         try:
             self._tell_time(driver)
-            driver.handle_timeout(self._now_ns())
-            self._exchange(driver)
+            is_over = self._exchange(driver)
             if self._is_due:
                 # What it was asked for on the way need not wait for the next round of the loop.
                 self._is_due = False
-                self._exchange(driver)
+                is_over = self._exchange(driver)
         finally:
             # Whatever is raised on the way, the next turn comes.
             self._is_turning = False
             if self._is_due:
                 self._loop.call_soon(self._turn)
-            self._plan(driver.timeout_ns)
-        if driver.closed and not self._outputs:
+        if is_over and not self._outputs:
             self._end()
 
-    def _exchange(self, driver: _native.Driver) -> None:
-        inbox: list[Heard] = []
+    def _exchange(self, driver: _native.Driver) -> bool:
+        """Has the machine do what is due, and whatever comes of what came in; whether it is over."""
+        inbox: list[Messages] = []
         if self._is_begun:
             inbox, self._inbox = self._inbox, inbox
-        outputs, events, errors = driver.exchange(self._now_ns(), inbox)
+        outputs, events, errors, timeout_ns, is_over = driver.exchange(self._now_ns(), inbox)
+        self._plan(timeout_ns)
         if self._tap is not None and inbox:
             kinds, where = dict(errors), self._where
-            for at, (_, subject, frames) in enumerate(inbox):
+            for at, (_, _, subject, frames) in enumerate(chain.from_iterable(inbox)):
                 self._tap.record("in", where, subject, frames, kinds.get(at))
+        if outputs:
+            self._put(outputs)
         if events:
             self._tell(events)
-        if not outputs:
-            return
+        return is_over
+
+    def _put(self, outputs: list[Messages | dict[str, Any]]) -> None:
+        """Sends what the machine wants sent, as far as there is room."""
         self._outputs.extend(outputs)
-        self._output_bytes += sum(map(_size, outputs))
+        for output in outputs:
+            if type(output) is Messages:
+                self._output_count += len(output)
+                self._output_bytes += output.nbytes
         if not self._is_waiting:
             self._post()
         if not self.is_held_up and self._is_full:
@@ -270,7 +287,7 @@ class Pump:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._outputs) > _MOST_OUTPUTS or self._output_bytes > _MOST_OUTPUT_BYTES
+        return self._output_count > _MOST_OUTPUTS or self._output_bytes > _MOST_OUTPUT_BYTES
 
     def _plan(self, timeout_ns: int | None) -> None:
         if timeout_ns is None:
@@ -311,8 +328,10 @@ class Pump:
         self._is_waiting = True
         try:
             while self._outputs and not self.closed:
-                if type(self._outputs[0]) is not tuple:
-                    await self._carry_out(self._outputs.popleft())
+                first = self._outputs[0]
+                if isinstance(first, dict):
+                    self._outputs.popleft()
+                    await self._carry_out(first)
                 elif not self._post():
                     await self.connection.room()
         finally:
@@ -321,17 +340,14 @@ class Pump:
     def _post(self) -> bool:
         """Sends the messages that stand first, as far as the connection takes them; whether it takes more."""
         while self._outputs and not self.connection.is_full:
-            size, messages = 0, []
-            for output in takewhile(_is_message, self._outputs):
-                messages.append(output)
-                size += _size(output)
-                if size > _BATCH_BYTES:
-                    break
-            if not messages:
+            first = self._outputs[0]
+            if isinstance(first, dict):
                 break
-            for _ in messages:
+            messages = first.take(_BATCH_BYTES)
+            if not first:
                 self._outputs.popleft()
-            self._output_bytes -= size
+            self._output_count -= len(messages)
+            self._output_bytes -= messages.nbytes
             self._publish(messages)
         if self.is_held_up and not self._is_full:
             self.is_held_up = False
@@ -339,13 +355,13 @@ class Pump:
             self._relieved.set()
         return not self.connection.is_full
 
-    def _publish(self, messages: list[Any]) -> None:
+    def _publish(self, messages: Messages) -> None:
         driver = self._driver
         assert driver is not None
         unsent = self.connection.publish(messages)
         if unsent:
             self._tell([("failed", why) for why in set(unsent.values())])
-        if self._tap is None and not unsent and all(number is None for _, number, _, _ in messages):
+        if self._tap is None and not unsent and not messages.numbered:
             return
         for position, (socket, number, to, frames) in enumerate(messages):
             if position in unsent:
@@ -370,11 +386,3 @@ class Pump:
             with suppress(Exception):
                 await self.connection.unsubscribe(output["socket"])
             driver.handle_socket(self._now_ns(), output["socket"], "closed")
-
-
-def _is_message(output: Any) -> bool:
-    return type(output) is tuple
-
-
-def _size(output: Any) -> int:
-    return len(output[3][2]) if type(output) is tuple else 0

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from trunkline._arguments import need_number, need_path, need_seconds
+from trunkline._native import Messages
 from trunkline._native.cdt import fault
-from trunkline.cdt._connection import Happened, Heard
+from trunkline.cdt._connection import Happened
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector
 from trunkline.cdt._tap import Tap
 from trunkline.cdt._waits import until
@@ -84,9 +85,9 @@ class _Ear:
             await self.close(0.0)
             raise
 
-    def _deliver(self, messages: list[Heard]) -> None:
+    def _deliver(self, messages: Messages) -> None:
         chosen, where = self._chosen, ",".join(self.endpoints) or None
-        for _, subject, frames in messages:
+        for _, _, subject, frames in messages:
             if self.done.is_set():
                 return
             *_, body = frames

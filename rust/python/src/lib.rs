@@ -35,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use crate::columns::{PyProtocol, protocols};
     #[pymodule_export]
-    use crate::machine::{PyDriver, PySimulation, Simulated};
+    use crate::machine::{PyDriver, PyMessages, PySimulation, Simulated};
     #[pymodule_export]
     use crate::role::{PyGuard, Role, shutdown, use_libzmq};
     #[pymodule_export]
@@ -74,7 +74,7 @@ mod _native {
         #[pymodule_export]
         use crate::cdt::{
             PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse,
-            PyConfigUpdated, decode, deliveries, encode, fault, is_token, matches, publications, restore, told,
+            PyConfigUpdated, PyInflow, decode, encode, fault, is_token, matches, publications, restore, told,
         };
     }
 

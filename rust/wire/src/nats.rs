@@ -1,9 +1,13 @@
 //! What a server of NATS sends to its clients, and how they publish. Only messages are read; the rest is left to others.
 
+use bytes::Bytes;
 use memchr::memmem;
 
 /// The longest line that begins a message: servers take none over 4 KiB unless they are told to.
 const LONGEST_LINE: usize = 64 << 10;
+
+/// For how much there is room at once where a message has only begun: its line says any number.
+const MOST_AHEAD: usize = 1 << 20;
 
 /// What ends a line, and a body.
 pub const LINE_END: &[u8] = b"\r\n";
@@ -28,40 +32,113 @@ pub struct Delivery<'a> {
 pub enum First<'a> {
     /// A message, and its length in all.
     Message(Delivery<'a>, usize),
-    /// The beginning of a message, and the length that is there at least once it is whole.
-    Part(usize),
-    /// Nothing, or anything else.
-    Other,
+    /// Another line, and its length with its end.
+    Line(usize),
+    /// The beginning of either, and the length of the whole where that is known.
+    Part(Option<usize>),
 }
 
 /// Looks at what stands first.
 pub fn first(bytes: &[u8]) -> First<'_> {
-    let (has_block, rest) = match bytes {
-        [b'M', b'S', b'G', b' ' | b'\t', rest @ ..] => (false, rest),
-        [b'H', b'M', b'S', b'G', b' ' | b'\t', rest @ ..] => (true, rest),
-        _ => return First::Other,
+    let Some(end) = memmem::find(&bytes[..bytes.len().min(LONGEST_LINE)], LINE_END) else {
+        return if bytes.len() < LONGEST_LINE { First::Part(None) } else { First::Line(LONGEST_LINE) };
     };
-    let Some(line) = memmem::find(&rest[..rest.len().min(LONGEST_LINE)], LINE_END).map(|end| &rest[..end]) else {
-        let is_begun = bytes.len() < LONGEST_LINE;
-        return if is_begun { First::Part(bytes.len() + 1) } else { First::Other };
-    };
-    let start = bytes.len() - rest.len() + line.len() + LINE_END.len();
-    let Some((delivery, block, size)) = read(line, has_block) else { return First::Other };
+    let start = end + LINE_END.len();
+    let Some((delivery, block, size)) = read(&bytes[..end]) else { return First::Line(start) };
     let Some(end) = start.checked_add(size).and_then(|end| end.checked_add(LINE_END.len())) else {
-        return First::Other;
+        return First::Line(start);
     };
-    match bytes.get(start..end) {
-        None => First::Part(end),
-        Some(content) if content.ends_with(LINE_END) => {
-            let (block, body) = content[..size].split_at(block);
+    match bytes.get(start..start + size) {
+        Some(content) if end <= bytes.len() => {
+            let (block, body) = content.split_at(block);
             First::Message(Delivery { block, body, ..delivery }, end)
         }
-        Some(_) => First::Other,
+        _ => First::Part(Some(end)),
+    }
+}
+
+/// What a server has sent, however it was cut.
+#[derive(Debug, Default)]
+pub struct Inflow {
+    /// What has only begun.
+    begun: Vec<u8>,
+    /// How long that is once it is whole, where that is known.
+    whole: Option<usize>,
+}
+
+impl Inflow {
+    /// Takes more of it. Hands over each message, and each other line without a delivery, as it stands there: in what was given, or
+    /// in bytes that may be kept.
+    pub fn feed(&mut self, mut sent: &[u8], mut take: impl FnMut(Option<Delivery<'_>>, &[u8], Option<&Bytes>)) {
+        while !sent.is_empty() {
+            if !self.begun.is_empty() {
+                sent = self.gather(sent);
+                let is_line = self.begun.ends_with(LINE_END) || self.begun.len() == LONGEST_LINE;
+                if self.whole.is_none() && !is_line {
+                    return;
+                }
+                if let First::Part(whole) = first(&self.begun) {
+                    self.begin(whole);
+                    continue;
+                }
+                let whole = Bytes::from(std::mem::take(&mut self.begun));
+                hand_over(&whole, Some(&whole), &mut take);
+                continue;
+            }
+            match first(sent) {
+                First::Part(whole) => {
+                    self.begun.extend_from_slice(sent);
+                    self.begin(whole);
+                    return;
+                }
+                First::Message(_, length) | First::Line(length) => {
+                    let (whole, rest) = sent.split_at(length);
+                    hand_over(whole, None, &mut take);
+                    sent = rest;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, whole: Option<usize>) {
+        self.whole = whole;
+        let missing = whole.map_or(0, |whole| whole - self.begun.len());
+        self.begun.reserve_exact(missing.min(MOST_AHEAD));
+    }
+
+    /// Adds to what has begun no more than belongs to it; what is left.
+    fn gather<'a>(&mut self, sent: &'a [u8]) -> &'a [u8] {
+        let missing = match self.whole {
+            Some(whole) => whole - self.begun.len(),
+            None => self.line_end(sent).min(LONGEST_LINE - self.begun.len()),
+        };
+        let (more, rest) = sent.split_at(missing.min(sent.len()));
+        self.begun.extend_from_slice(more);
+        rest
+    }
+
+    /// Where the line ends that has begun; the end of all where it does not.
+    fn line_end(&self, sent: &[u8]) -> usize {
+        let is_end =
+            |at: &usize| at.checked_sub(1).map_or(self.begun.last(), |before| sent.get(before)) == Some(&b'\r');
+        memchr::memchr_iter(b'\n', sent).find(is_end).map_or(sent.len(), |at| at + 1)
+    }
+}
+
+fn hand_over(whole: &[u8], kept: Option<&Bytes>, take: &mut impl FnMut(Option<Delivery<'_>>, &[u8], Option<&Bytes>)) {
+    match first(whole) {
+        First::Message(delivery, _) => take(Some(delivery), whole, kept),
+        First::Line(_) | First::Part(_) => take(None, whole, kept),
     }
 }
 
 /// Reads the line of a message: what it says, and the sizes of block and content.
-fn read(line: &[u8], has_block: bool) -> Option<(Delivery<'_>, usize, usize)> {
+fn read(line: &[u8]) -> Option<(Delivery<'_>, usize, usize)> {
+    let (has_block, line) = match line {
+        [b'M', b'S', b'G', b' ' | b'\t', line @ ..] => (false, line),
+        [b'H', b'M', b'S', b'G', b' ' | b'\t', line @ ..] => (true, line),
+        _ => return None,
+    };
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let (subject, subscription) = (words.next()?, number(words.next()?)?);
     let left = [words.next(), words.next(), words.next(), words.next()];
@@ -135,37 +212,61 @@ mod tests {
             assert_eq!(first(bytes), First::Message(*expected, bytes.len()), "{text}");
             let more = [bytes, b"MSG".as_slice()].concat();
             assert_eq!(first(&more), First::Message(*expected, bytes.len()), "{text} and more");
-            for length in 5..bytes.len() {
-                let First::Part(least) = first(&bytes[..length]) else { panic!("{length} of {text}") };
-                assert!(length < least && least <= bytes.len(), "{length} of {text}: {least}");
+            for length in 1..bytes.len() {
+                let First::Part(whole) = first(&bytes[..length]) else { panic!("{length} of {text}") };
+                assert_eq!(whole.unwrap_or(bytes.len()), bytes.len(), "{length} of {text}");
             }
         }
     }
 
     #[test]
     fn what_is_left_to_others() {
-        let long = [b"MSG ".to_vec(), vec![b'a'; LONGEST_LINE]].concat();
-        let others: [&[u8]; 16] = [
-            b"",
-            b"M",
+        let others: [&[u8]; 12] = [
             b"PING\r\n",
-            b"msg a 7 0\r\n\r\n",
-            b"MSGa 7 0\r\n\r\n",
-            b"MSG a 7\r\n\r\n",
-            b"MSG a 7 r s 0\r\n\r\n",
-            b"MSG a x 0\r\n\r\n",
-            b"MSG a +7 0\r\n\r\n",
-            b"MSG a 7 -1\r\n\r\n",
-            b"MSG a 7 18446744073709551615\r\n\r\n",
-            b"MSG a 7 99999999999999999999\r\n\r\n",
-            b"MSG a 7 1\r\nab\r\n",
-            b"HMSG a 7 5\r\nxyzab\r\n",
-            b"HMSG a 7 6 5\r\nxyzab\r\n",
-            &long,
+            b"msg a 7 0\r\n",
+            b"MSGa 7 0\r\n",
+            b"MSG a 7\r\n",
+            b"MSG a 7 r s 0\r\n",
+            b"MSG a x 0\r\n",
+            b"MSG a +7 0\r\n",
+            b"MSG a 7 -1\r\n",
+            b"MSG a 7 18446744073709551615\r\n",
+            b"MSG a 7 99999999999999999999\r\n",
+            b"HMSG a 7 5\r\n",
+            b"HMSG a 7 6 5\r\n",
         ];
         for bytes in others {
-            assert_eq!(first(bytes), First::Other, "{}", bytes.escape_ascii());
+            assert_eq!(first(bytes), First::Line(bytes.len()), "{}", bytes.escape_ascii());
         }
+        assert_eq!(first(b""), First::Part(None));
+        assert_eq!(first(&[b'\n'; LONGEST_LINE - 1]), First::Part(None));
+        assert_eq!(first(&[b'\n'; 2 * LONGEST_LINE]), First::Line(LONGEST_LINE));
+    }
+
+    /// What was handed over: the bodies of messages, and lines.
+    fn fed(pieces: &[&[u8]]) -> Vec<(bool, Vec<u8>)> {
+        let (mut inflow, mut taken) = (Inflow::default(), vec![]);
+        for piece in pieces {
+            inflow.feed(piece, |delivery, whole, kept| {
+                assert!(kept.is_none_or(|kept| kept == whole));
+                taken.push((delivery.is_some(), delivery.map_or(whole, |delivery| delivery.body).to_vec()));
+            });
+        }
+        taken
+    }
+
+    #[test]
+    fn a_line_that_never_ends_is_handed_over_in_parts() {
+        let byte: &[u8] = b"\n";
+        let taken = fed(&vec![byte; 2 * LONGEST_LINE + 1]);
+        assert_eq!(taken, vec![(false, vec![b'\n'; LONGEST_LINE]); 2]);
+    }
+
+    #[test]
+    fn a_size_that_nobody_sends_takes_no_memory() {
+        let mut inflow = Inflow::default();
+        inflow.feed(b"MSG a 7 1000000000000\r\nabc", |_, _, _| panic!("it is not whole"));
+        assert!(inflow.begun.capacity() <= 2 * MOST_AHEAD);
     }
 
     #[test]
@@ -199,10 +300,27 @@ mod tests {
         fn anything(start in prop_oneof![Just(b"MSG ".to_vec()), Just(b"HMSG ".to_vec()), Just(vec![])], rest in "[a7 \r\n]{0,40}") {
             let bytes = [start, rest.into_bytes()].concat();
             match first(&bytes) {
-                First::Message(_, length) => prop_assert!(length <= bytes.len()),
-                First::Part(least) => prop_assert!(least > bytes.len()),
-                First::Other => {}
+                First::Message(_, length) | First::Line(length) => prop_assert!(0 < length && length <= bytes.len()),
+                First::Part(whole) => prop_assert!(whole.is_none_or(|whole| whole > bytes.len())),
             }
+        }
+
+        /// However it is cut, the same is handed over.
+        #[test]
+        fn cuts(parts in vec(prop_oneof![
+            Just(b"PING\r\n".to_vec()),
+            Just(b"a\nb\rc\n\r\n".to_vec()),
+            (word(), vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'M')], 0..9)).prop_map(|(subject, body)| {
+                [b"MSG ".as_slice(), &subject, format!(" 7 {}\r\n", body.len()).as_bytes(), &body, LINE_END].concat()
+            }),
+        ], 0..6), places: Vec<proptest::sample::Index>) {
+            let stream = parts.concat();
+            let mut places: Vec<usize> = places.iter().map(|place| place.index(stream.len() + 1)).collect();
+            places.extend([0, stream.len()]);
+            places.sort_unstable();
+            let pieces: Vec<&[u8]> = places.windows(2).map(|ends| &stream[ends[0]..ends[1]]).collect();
+            prop_assert_eq!(fed(&pieces), fed(&[&stream]));
+            prop_assert_eq!(fed(&pieces).len(), parts.len());
         }
     }
 }

@@ -82,6 +82,28 @@ fn text(given: &Given<'_>, name: &str) -> PyResult<Option<String>> {
     given.optional(name)?.map(|text| text.extract()).transpose()
 }
 
+/// What a pull is asked with; there are many of them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Pulled {
+    call: u64,
+    app_version_name: String,
+    endpoint_id: String,
+    config_id: Option<String>,
+    endpoint_message_id: Option<String>,
+    timeout_s: Option<f64>,
+    retries: u32,
+}
+
+impl Pulled {
+    fn verb(self) -> PyResult<SourceVerb> {
+        let Self { call, app_version_name, endpoint_id, config_id, endpoint_message_id, timeout_s, retries } = self;
+        let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
+        let pull = Pull { app_version_name, endpoint_id, config_id, endpoint_message_id, timeout, retries };
+        Ok(SourceVerb::Pull(CallId(call), pull))
+    }
+}
+
 impl Spoken for Target {
     fn verb(name: &str, given: &Given<'_>) -> PyResult<TargetVerb> {
         let answer = match name {
@@ -143,20 +165,9 @@ impl Spoken for Target {
 impl Spoken for Source {
     fn verb(name: &str, given: &Given<'_>) -> PyResult<SourceVerb> {
         let call = || given.extract("call").map(CallId);
-        let pull = || {
-            PyResult::Ok(Pull {
-                app_version_name: given.extract("app_version_name")?,
-                endpoint_id: given.extract("endpoint_id")?,
-                config_id: text(given, "config_id")?,
-                endpoint_message_id: text(given, "endpoint_message_id")?,
-                timeout: timeout(given)?,
-                retries: given.optional("retries")?.map_or(Ok(0), |retries| retries.extract())?,
-            })
-        };
         match name {
-            "pull" => Ok(SourceVerb::Pull(call()?, pull()?)),
+            "pull" => given.whole::<Pulled>()?.verb(),
             "push" => {
-                let Pull { app_version_name, endpoint_id, config_id, timeout, .. } = pull()?;
                 let content = given.optional("content")?;
                 let content = content.map(|content| frames::frame("content", &content)).transpose()?;
                 let confirm = match text(given, "confirm")?.as_deref() {
@@ -168,8 +179,15 @@ impl Spoken for Source {
                         return Err(LocalProtocolError::new_err(message));
                     }
                 };
-                let content_type = given.extract("content_type")?;
-                let push = Push { app_version_name, endpoint_id, config_id, content_type, content, confirm, timeout };
+                let push = Push {
+                    app_version_name: given.extract("app_version_name")?,
+                    endpoint_id: given.extract("endpoint_id")?,
+                    config_id: text(given, "config_id")?,
+                    content_type: given.extract("content_type")?,
+                    content,
+                    confirm,
+                    timeout: timeout(given)?,
+                };
                 Ok(SourceVerb::Push(call()?, push))
             }
             "report" => Ok(SourceVerb::Report {

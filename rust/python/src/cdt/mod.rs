@@ -10,7 +10,7 @@ pub(crate) use message::{
     PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse, PyConfigUpdated,
     decode, encode, recorded, restore,
 };
-pub(crate) use nats::{deliveries, publications};
+pub(crate) use nats::{PyInflow, publications};
 
 use pyo3::prelude::*;
 use trunkline_wire::cdt::{Settings, decode as decode_body, subject};

@@ -1,71 +1,108 @@
 //! What a server of NATS has sent, and what is published.
 
+use std::collections::HashMap;
+use std::io::Write as _;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
-use trunkline_wire::nats::{First, Head, LINE_END, first};
+use pyo3::types::{PyByteArray, PyBytes};
+use trunkline_wire::Frames;
+use trunkline_wire::nats::{Head, Inflow, LINE_END};
 
-/// Bodies of less are pieces together with what stands around them.
-const COPY_BELOW: usize = 4096;
+use crate::machine::{Carried, PyMessages};
 
-/// A message of a subscription: our number of it, subject, and reply subject, header block and body.
-type Delivered<'py> = (usize, Bound<'py, PyBytes>, (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>));
-
-/// Takes the messages of our subscriptions off the start of what a server has sent. `numbers` says which are ours.
-///
-/// Gives them, how many bytes they took, and how many more at least a message takes that has only begun; 0 where something else is next.
-#[pyfunction]
-#[allow(clippy::type_complexity)] // it is read once, in Python
-pub(crate) fn deliveries<'py>(
-    sent: &Bound<'py, PyBytes>,
-    numbers: &Bound<'py, PyDict>,
-) -> PyResult<(Vec<Delivered<'py>>, usize, usize)> {
-    let (py, bytes) = (sent.py(), sent.as_bytes());
-    let (mut messages, mut taken) = (vec![], 0);
-    loop {
-        match first(&bytes[taken..]) {
-            First::Message(delivery, length) => {
-                let Some(number) = numbers.get_item(delivery.subscription)? else { break };
-                let frames = [delivery.reply_to, delivery.block, delivery.body].map(|part| PyBytes::new(py, part));
-                messages.push((number.extract()?, PyBytes::new(py, delivery.subject), frames.into()));
-                taken += length;
-            }
-            First::Part(length) => return Ok((messages, taken, length)),
-            First::Other => break,
-        }
-    }
-    Ok((messages, taken, 0))
+/// What a server has sent, however it was cut, and which of its subscriptions are ours.
+#[pyclass(module = "trunkline._native.cdt", name = "Inflow")]
+#[derive(Default)]
+pub(crate) struct PyInflow {
+    inflow: Inflow,
+    numbers: HashMap<u64, usize>,
 }
 
-/// Writes messages as they are published, each given as socket, number, subject, and reply subject, header block and body.
+#[pymethods]
+impl PyInflow {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes messages of a subscription from now on, under a number of ours.
+    fn take(&mut self, subscription: u64, number: usize) {
+        self.numbers.insert(subscription, number);
+    }
+
+    /// Takes them no longer.
+    fn leave(&mut self, subscription: u64) {
+        self.numbers.remove(&subscription);
+    }
+
+    /// Forgets what has only begun: another connection begins.
+    fn reset(&mut self) {
+        self.inflow = Inflow::default();
+    }
+
+    /// Takes more of it: the first bytes of a buffer. Gives the messages of ours, and whatever else is whole, as it came.
+    fn feed<'py>(
+        &mut self,
+        buffer: &Bound<'py, PyByteArray>,
+        nbytes: usize,
+    ) -> PyResult<(PyMessages, Bound<'py, PyBytes>)> {
+        // SAFETY: the GIL is held until this returns, and nothing that is called meanwhile is Python's.
+        let held = unsafe { buffer.as_bytes() };
+        let sent = held
+            .get(..nbytes)
+            .ok_or_else(|| PyValueError::new_err(format!("a buffer of {} bytes has no {nbytes}", held.len())))?;
+        let (mut messages, mut others) = (PyMessages::default(), vec![]);
+        let Self { inflow, numbers } = self;
+        inflow.feed(sent, |delivery, whole, kept| {
+            let ours = delivery.and_then(|delivery| Some((numbers.get(&delivery.subscription)?, delivery)));
+            let Some((&socket, delivery)) = ours else { return others.extend_from_slice(whole) };
+            let keep = |part: &[u8]| kept.map_or_else(|| Bytes::copy_from_slice(part), |kept| kept.slice_ref(part));
+            let frames = [delivery.reply_to, delivery.block, delivery.body].map(keep);
+            messages.push(Carried {
+                socket,
+                number: None,
+                peer: keep(delivery.subject),
+                frames: Frames::from(frames).into(),
+            });
+        });
+        Ok((messages, PyBytes::new(buffer.py(), &others)))
+    }
+}
+
+/// Writes messages as they are published: to the subject that is their peer, with a reply subject and a body; a header block stays here.
 ///
-/// Gives the pieces of what is to be sent, and the positions of messages that cannot be: larger than `most` bytes, or of a bad subject.
+/// Gives what is to be sent, and the positions of messages that cannot be: larger than `most` bytes, or of a bad subject.
 #[pyfunction]
-#[allow(clippy::type_complexity, clippy::needless_pass_by_value)] // it is called once, in Python, which gives it away
 pub(crate) fn publications<'py>(
     py: Python<'py>,
-    messages: Vec<(usize, Option<u64>, Bound<'py, PyBytes>, Bound<'py, PyTuple>)>,
+    messages: &PyMessages,
     most: usize,
-) -> PyResult<(Vec<Bound<'py, PyBytes>>, Vec<usize>)> {
-    let (mut pieces, mut bytes, mut refused) = (vec![], vec![], vec![]);
-    for (position, (_, _, subject, frames)) in messages.iter().enumerate() {
-        let (reply_to, _, body): (Bound<'_, PyBytes>, Bound<'_, PyAny>, Bound<'py, PyBytes>) = frames.extract()?;
-        let size = body.as_bytes().len();
-        let head = Head::new(subject.as_bytes(), reply_to.as_bytes(), size).filter(|_| size <= most);
-        let Some(head) = head else {
-            refused.push(position);
-            continue;
+) -> PyResult<(Bound<'py, PyBytes>, Vec<usize>)> {
+    let (mut heads, mut parts, mut refused) = (vec![], vec![], vec![]);
+    for (position, Carried { peer, frames, .. }) in messages.iter().enumerate() {
+        let [reply_to, _, body] = &frames[..] else {
+            return Err(PyValueError::new_err("a message of NATS has three frames"));
         };
-        head.write(&mut bytes);
-        if size < COPY_BELOW {
-            bytes.extend_from_slice(body.as_bytes());
-        } else {
-            pieces.extend([PyBytes::new(py, &bytes), body]);
-            bytes.clear();
+        match Head::new(peer, reply_to, body.len()).filter(|_| body.len() <= most) {
+            Some(head) => {
+                head.write(&mut heads);
+                parts.push((heads.len(), body));
+            }
+            None => refused.push(position),
         }
-        bytes.extend_from_slice(LINE_END);
     }
-    if !bytes.is_empty() {
-        pieces.push(PyBytes::new(py, &bytes));
-    }
-    Ok((pieces, refused))
+    let length = heads.len() + parts.iter().map(|(_, body)| body.len() + LINE_END.len()).sum::<usize>();
+    let written = PyBytes::new_with(py, length, |mut left| {
+        let mut start = 0;
+        for (end, body) in parts {
+            for part in [&heads[start..end], body, LINE_END] {
+                left.write_all(part)?;
+            }
+            start = end;
+        }
+        Ok(())
+    })?;
+    Ok((written, refused))
 }

@@ -11,7 +11,7 @@ use trunkline_wire::{
     ErrorKind, Framing, Incoming, Nanos, Open, Output, SendId, SocketEvent, SocketKind, Unsent, Verdict,
 };
 
-use super::{Desk, Driven, Given, spoken};
+use super::{Carried, Desk, Driven, Given, PyMessages, spoken};
 use crate::frames;
 use crate::role::seconds;
 
@@ -140,52 +140,55 @@ impl PyDriver {
         })
     }
 
-    /// Takes messages, each as socket, peer and frames; gives all outputs, where a send is a tuple of socket, number, receiver
-    /// and frames, all events, and which of the messages are none of the protocol's, and why.
+    /// Acts on whatever is due, and takes messages. Gives all outputs, where sends that follow each other are `Messages`, and all
+    /// events; which of the messages are none of the protocol's, and why; when it wants to be called next, and whether its orderly end is over.
     #[allow(clippy::type_complexity, clippy::needless_pass_by_value)] // it is read once, in Python, which gives it away
     fn exchange<'py>(
         &self,
         py: Python<'py>,
         now_ns: u64,
-        messages: Vec<(usize, Bound<'py, PyBytes>, Bound<'py, PyTuple>)>,
-    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Vec<(usize, &'static str)>)> {
+        messages: Vec<PyRef<'py, PyMessages>>,
+    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Vec<(usize, &'static str)>, Option<u64>, bool)> {
         let (outputs, events, mut errors) = (PyList::empty(py), PyList::empty(py), vec![]);
-        self.at(py, now_ns, |now, machine| {
-            for (number, (socket, peer, frames)) in messages.iter().enumerate() {
-                let peer = Some(Bytes::copy_from_slice(peer.as_bytes()));
-                let incoming = Incoming {
-                    socket: *socket,
-                    peer,
-                    user_id: None,
-                    host: None,
-                    frames: frames::frames("frames", frames)?,
-                };
+        let (timeout, is_closed) = self.at(py, now_ns, |now, machine| {
+            machine.handle_timeout(now);
+            for (number, message) in messages.iter().flat_map(|messages| messages.iter()).enumerate() {
+                let Carried { socket, peer, frames, .. } = message.clone();
+                let incoming = Incoming { socket, peer: Some(peer), user_id: None, host: None, frames: frames.into() };
                 let verdict = machine.handle_message(now, incoming);
                 errors.extend(verdict.error.map(|error| (number, error.slug())));
             }
+            let mut sends = PyMessages::default();
             while let Some(output) = machine.poll_output() {
-                if let Output::Send { id, socket, to, frames, .. } = output {
-                    let to = to.as_deref().map(|to| PyBytes::new(py, to));
-                    let frames = frames::tuple(py, frames.iter())?;
-                    outputs.append((socket, id.map(|id| id.0), to, frames))?;
-                } else {
-                    outputs.append(shown(py, output)?)?;
+                match output {
+                    Output::Send { id, socket, to, frames, .. } => {
+                        let (number, peer) = (id.map(|id| id.0), to.unwrap_or_default());
+                        sends.push(Carried { socket, number, peer, frames });
+                    }
+                    other => {
+                        if !sends.is_empty() {
+                            outputs.append(std::mem::take(&mut sends))?;
+                        }
+                        outputs.append(shown(py, other)?)?;
+                    }
                 }
+            }
+            if !sends.is_empty() {
+                outputs.append(sends)?;
             }
             machine.gather();
             while let Some(event) = machine.told(py, &self.desk)? {
                 events.append(event)?;
             }
-            PyResult::Ok(())
+            PyResult::Ok((timeout_ns(&*machine), machine.is_closed()))
         })?;
-        Ok((outputs, events, errors))
+        Ok((outputs, events, errors, timeout, is_closed))
     }
 
     /// When `handle_timeout` wants to be called next.
     #[getter]
     fn timeout_ns(&self, py: Python<'_>) -> Option<u64> {
-        let machine = self.machine(py);
-        machine.poll_timeout().filter(|at| *at != Nanos(u64::MAX)).map(|at| at.0)
+        timeout_ns(&**self.machine(py))
     }
 
     /// Whether messages of this socket are wanted now.
@@ -203,6 +206,10 @@ impl PyDriver {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.machine(py).counters(py)
     }
+}
+
+fn timeout_ns(machine: &dyn Driven) -> Option<u64> {
+    machine.poll_timeout().filter(|at| *at != Nanos(u64::MAX)).map(|at| at.0)
 }
 
 fn unsent(reason: Option<&str>) -> PyResult<Unsent> {

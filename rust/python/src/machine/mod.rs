@@ -1,10 +1,12 @@
 //! Machines in Python's hands: one by one, or many in a simulation.
 
 mod driver;
+mod messages;
 mod simulation;
 mod spoken;
 
 pub(crate) use driver::PyDriver;
+pub(crate) use messages::{Carried, PyMessages};
 pub(crate) use simulation::{PySimulation, Simulated};
 pub(crate) use spoken::{Make, maker, no_verb};
 

@@ -71,15 +71,20 @@ impl Part {
     }
 
     /// What a message is sent as.
-    pub(super) fn frames(&self, reply_to: Option<&str>, message: &Message<'_>) -> Frames {
-        let reply_to = reply_to.map(|reply_to| Bytes::copy_from_slice(reply_to.as_bytes())).unwrap_or_default();
+    pub(super) fn frames(&self, reply_to: Bytes, message: &Message<'_>) -> Frames {
         [reply_to, Bytes::new(), encode(message, &self.body).into()].into_iter().collect()
     }
 
     /// An event of ours (CDT-42).
     pub(super) fn event<S>(&self, socket: S, id: Option<crate::SendId>, event: &Message<'_>) -> Output<S> {
         let subject = self.subjects.event(&self.instance, event.kind);
-        Output::Send { id, socket, to: Some(subject.into()), frames: self.frames(None, event).into(), until: None }
+        Output::Send {
+            id,
+            socket,
+            to: Some(subject.into()),
+            frames: self.frames(Bytes::new(), event).into(),
+            until: None,
+        }
     }
 
     /// Subscribes to some subjects, with the others of a group or alone.

@@ -208,6 +208,23 @@ struct Pending {
     stored: Option<String>,
 }
 
+/// The subjects of requests of a kind, and of their answers.
+#[derive(Debug)]
+struct Route {
+    to: Bytes,
+    reply_to: Bytes,
+}
+
+impl Route {
+    fn new(settings: &SourceSettings, kind: Kind) -> Self {
+        let SourceSettings { part, target, .. } = settings;
+        Self {
+            to: part.subjects.service(target, kind).into(),
+            reply_to: part.subjects.replica(&part.replica, kind.answered_with()).into(),
+        }
+    }
+}
+
 /// The source of CDT.
 #[derive(Debug)]
 pub struct Source {
@@ -215,8 +232,10 @@ pub struct Source {
     state: Lifecycle,
     clock: Clock,
     /// What begins the correlation ids of this source, and of no other.
-    mark: u64,
+    mark: String,
     next: u64,
+    /// Where requests go, and where their answers come.
+    routes: [Route; 2],
     pending: HashMap<u64, Pending>,
     by_call: HashMap<CallId, u64>,
     due: BTreeSet<(Nanos, u64)>,
@@ -246,12 +265,15 @@ impl Source {
         }
         let mut mark = [0; 8];
         mark.copy_from_slice(&seed[..8]);
+        let mark = u64::from_be_bytes(mark);
         Self {
             clock: Clock::new(Nanos(0), part.unix_ms),
             watches: Watches::new(settings.resync, settings.backoff),
+            routes: [Kind::ConfigRequest, Kind::ConfigPush].map(|kind| Route::new(&settings, kind)),
             settings,
             state: Lifecycle::Open,
-            mark: u64::from_be_bytes(mark),
+            // With the number of a request it looks like a UUID, as most who trace have them.
+            mark: format!("{:08x}-{:04x}-{:04x}-", mark >> 32, mark >> 16 & 0xffff, mark & 0xffff),
             next: 0,
             pending: HashMap::new(),
             by_call: HashMap::new(),
@@ -265,18 +287,18 @@ impl Source {
         }
     }
 
-    /// Looks like a UUID, as most who trace have them: the source, then the number of the request.
     fn correlation(&self, number: u64) -> String {
-        let mark = self.mark;
-        let [first, second, third] = [mark >> 32, mark >> 16 & 0xffff, mark & 0xffff];
-        format!("{first:08x}-{second:04x}-{third:04x}-{:04x}-{:012x}", number >> 48, number & 0xffff_ffff_ffff)
+        format!("{}{:04x}-{:012x}", self.mark, number >> 48, number & 0xffff_ffff_ffff)
     }
 
     /// The number of one of our requests, open or not.
     fn number(&self, correlation: &str) -> Option<u64> {
-        let (_, number) = correlation.split_at_checked(19)?;
-        let number = u64::from_str_radix(&number.replace('-', ""), 16).ok()?;
-        (number < self.next && self.correlation(number) == correlation).then_some(number)
+        let (high, low) = correlation.strip_prefix(&self.mark)?.split_once('-')?;
+        if (high.len(), low.len()) != (4, 12) {
+            return None;
+        }
+        let number = hexadecimal(high)? << 48 | hexadecimal(low)?;
+        (number < self.next).then_some(number)
     }
 
     /// Tells of a message that came to nothing; what is recorded of it.
@@ -317,8 +339,9 @@ impl Source {
         let part = &self.settings.part;
         let kind = pending.request.kind;
         pending.request.timestamp_ms = self.clock.unix_ms(now);
-        let reply_to = is_awaited.then(|| part.subjects.replica(&part.replica, kind.answered_with()));
-        let frames = part.frames(reply_to.as_deref(), &pending.request);
+        let route = &self.routes[usize::from(kind == Kind::ConfigPush)];
+        let reply_to = if is_awaited { route.reply_to.clone() } else { Bytes::new() };
+        let frames = part.frames(reply_to, &pending.request);
         if frames[2].len() > part.max_payload {
             return false;
         }
@@ -335,7 +358,7 @@ impl Source {
         self.outputs.push_back(Output::Send {
             id,
             socket: Hearing::Replies,
-            to: Some(part.subjects.service(&self.settings.target, kind).into()),
+            to: Some(route.to.clone()),
             frames: frames.into(),
             until: None,
         });
@@ -504,6 +527,9 @@ impl Source {
     }
 
     fn close_if_done(&mut self, now: Nanos) {
+        if self.state.is_open() {
+            return;
+        }
         let is_done = self.pending.values().all(|one| matches!(one.asker, Asker::Watch(_))) && self.sending.is_empty();
         let Some(linger) = self.state.close(now, is_done) else { return };
         let open: Vec<u64> = self.pending.keys().copied().collect();
@@ -519,6 +545,12 @@ impl Source {
             self.outputs.push_back(Output::Close { socket: *socket, linger });
         }
     }
+}
+
+/// A number, as we write it.
+fn hexadecimal(digits: &str) -> Option<u64> {
+    let is_ours = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    u64::from_str_radix(digits, 16).ok().filter(|_| is_ours)
 }
 
 /// Whether a header block says that nobody listens where a request went.

@@ -294,7 +294,7 @@ impl Target {
             }
         }
         let part = &self.settings.part;
-        let mut frames = part.frames(None, &response);
+        let mut frames = part.frames(Bytes::new(), &response);
         if frames[2].len() > part.max_payload {
             // Whoever asked is told so, where silence would be all they get (CDT-31).
             let too_large = Message {
@@ -304,7 +304,7 @@ impl Target {
                 content: None,
                 ..response
             };
-            frames = part.frames(None, &too_large);
+            frames = part.frames(Bytes::new(), &too_large);
             if frames[2].len() > part.max_payload {
                 // Its own names are too long; the answer is recognised by the first (CDT-21).
                 let bare = Message {
@@ -316,7 +316,7 @@ impl Target {
                     reason_phrase: too_large.reason_phrase,
                     ..Message::default()
                 };
-                frames = part.frames(None, &bare);
+                frames = part.frames(Bytes::new(), &bare);
             }
         }
         let to = if kind == Kind::ConfigPushResponse { answered_by(reply_to, kind) } else { reply_to.to_owned() };
