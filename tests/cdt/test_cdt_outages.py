@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -290,3 +291,16 @@ def test_a_path_called_memory_is_memory(tmp_path, monkeypatch):
     with cdt.Target("cdp", servers="memory://path", store=Path(":memory:")) as target:
         target.put("app-1", "e-1", b"1")
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_first_connection_takes_no_longer_than_it_may():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(PeerLostError, match="no NATS server answers there"):
+            await cdt.AsyncSource("cmx", target="cdp", servers=url, connect_timeout_s=0.1).__aenter__()
+        # It takes 5 s unless that is said.
+        assert time.monotonic() - began < 4
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match="connect_timeout_s"):
+            cdt.AsyncSource("cmx", target="cdp", connect_timeout_s=wrong)

@@ -331,6 +331,18 @@ def test_a_signal_ends_who_still_connects(tmp_path, words, how):
     assert (process.returncode, out, err) == (0, "", "trunkline: stopped (signal)\n")
 
 
+@pytest.mark.parametrize("words", [("pull", "a", "e"), ("put", "a", "e", "-"), ("rollback", "a", "e", "v")])
+def test_the_time_for_an_answer_is_that_for_a_server_too(run, words):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        code, out, err = run("cdt", *words, "--target", "cdp", "--timeout", "0.1", "--nats", url)
+    # A role gives up after 5 s.
+    assert time.monotonic() - began < 4
+    assert (code, out) == (1, "")
+    assert "no NATS server answers there" in err
+
+
 def test_no_secret_is_printed_or_kept(run, begin, tmp_path):
     with nats.server(tmp_path / "nats", 'authorization { user: "ada", password: "very-secret" }') as locked:
         url = f"nats://ada:very-secret@127.0.0.1:{locked.port}"

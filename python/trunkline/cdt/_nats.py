@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Identity", "NatsConnection", "without_credentials"]
 
-# How long a first connection may take in all, the server to say that it has everything, and a connection to end.
-_CONNECT_S = 5.0
+# How long the server may take to say that it has everything, and a connection to end.
 _FLUSH_S = 10.0
 _CLOSE_S = 1.0
 
@@ -101,12 +100,19 @@ class NatsConnection:
     """A connection to nats-server."""
 
     def __init__(
-        self, servers: Sequence[str], identity: Identity, name: str, deliver: Deliver, happened: Happened
+        self,
+        servers: Sequence[str],
+        identity: Identity,
+        name: str,
+        connect_s: float,
+        deliver: Deliver,
+        happened: Happened,
     ) -> None:
         self._servers, said = _logins(servers)
         given = {name: value for name, value in identity.items() if value is not None}
         self._identity = Identity(**{**said, **given})  # type: ignore[typeddict-item]
         self._name = name
+        self._connect_s = connect_s
         self._happened = happened
         # nats-py says that it takes whole seconds, and takes others too.
         self._client: Any = Guarded(deliver)
@@ -167,7 +173,9 @@ class NatsConnection:
         )
         denied = asyncio.ensure_future(self._denied.wait())
         try:
-            done, _ = await asyncio.wait([connecting, denied], timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [connecting, denied], timeout=self._connect_s, return_when=asyncio.FIRST_COMPLETED
+            )
         except BaseException:
             await self._give_up(connecting)
             raise

@@ -110,6 +110,7 @@ def _checked(given: CdtOptions) -> CdtOptions:
         need_text(secret, chosen[secret], may_be_none=True)
     if not isinstance(chosen["tls"], ssl.SSLContext | None):
         refuse("tls", "an ssl.SSLContext or None", chosen["tls"])
+    need_seconds("connect_timeout_s", chosen["connect_timeout_s"])
     need_choice("codec", chosen["codec"], get_args(Codec))
     need_choice("bytes_encoding", chosen["bytes_encoding"], get_args(BytesEncoding))
     for flag in ("strict", "queue", "queue_events", "include_own", "include_content"):
@@ -149,7 +150,8 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
         token=chosen["token"],
         tls=chosen["tls"],
     )
-    return lambda deliver, happened: NatsConnection(servers, identity, name, deliver, happened)
+    connect_s = chosen["connect_timeout_s"]
+    return lambda deliver, happened: NatsConnection(servers, identity, name, connect_s, deliver, happened)
 
 
 class Part(Role):

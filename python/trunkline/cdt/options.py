@@ -27,6 +27,7 @@ class CdtOptions(TypedDict, total=False):
         password: The user's password. Default: none.
         token: A token. Default: none.
         tls: The TLS context: encryption and trusted authorities. Default: none.
+        connect_timeout_s: How long the first connection may take, in seconds; what is lost later is tried again without end. Default: 5.0.
         replica_id: The id of this replica of its service, one token of a subject; None: a random one. Default: none.
         codec: The encoding of bodies: JSON or binary Avro. It must be the same throughout a deployment. Default: "json".
         bytes_encoding: The encoding of bytes in JSON: base64, or one character per byte, as in Avro's JSON encoding. Default: "base64".
@@ -59,6 +60,7 @@ class CdtOptions(TypedDict, total=False):
     password: str | None
     token: str | None
     tls: ssl.SSLContext | None
+    connect_timeout_s: float
     replica_id: str | None
     codec: Codec
     bytes_encoding: BytesEncoding
@@ -85,6 +87,7 @@ DEFAULTS: CdtOptions = {
     "password": None,
     "token": None,
     "tls": None,
+    "connect_timeout_s": 5.0,
     "replica_id": None,
     "codec": "json",
     "bytes_encoding": "base64",

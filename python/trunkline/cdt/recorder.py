@@ -178,7 +178,7 @@ class Recorder(Recording, BlockingPart):
         **options: Servers, credentials, encoding and capture, each in `trunkline.cdt.CdtOptions`.
 
     Raises:
-        PeerLostError: No server answers, within 5 s.
+        PeerLostError: No server answers within `connect_timeout_s`.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
         LocalProtocolError: A server is no URL, or the file holds no credentials.
         CaptureError: The capture cannot be written.

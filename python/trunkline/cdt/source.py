@@ -498,7 +498,7 @@ class Source(Pulling, BlockingPart):
         **options: Servers, credentials, encoding and capture, each in `trunkline.cdt.CdtOptions`.
 
     Raises:
-        PeerLostError: No server answers, within 5 s.
+        PeerLostError: No server answers within `connect_timeout_s`.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
         LocalProtocolError: A name cannot be part of a subject, a server is no URL, or the file holds no credentials.
         OSError: The credentials cannot be read.

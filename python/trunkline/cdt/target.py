@@ -471,7 +471,7 @@ class Target(Offering, BlockingPart):
         **options: Servers, credentials, encoding and capture, each in `trunkline.cdt.CdtOptions`.
 
     Raises:
-        PeerLostError: No server answers, within 5 s.
+        PeerLostError: No server answers within `connect_timeout_s`.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
         LocalProtocolError: A name cannot be part of a subject, a server is no URL, or a file is not a store or no credentials.
         OSError: The store cannot be opened, or the credentials cannot be read.

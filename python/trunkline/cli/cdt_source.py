@@ -84,7 +84,7 @@ def put(
     made = nats.keywords()
     from trunkline import cdt
 
-    with cdt.Source(name, target=target, **made) as source:
+    with cdt.Source(name, target=target, connect_timeout_s=_to_connect(timeout), **made) as source:
         given = source.push(
             app_version_name,
             endpoint,
@@ -95,6 +95,13 @@ def put(
             timeout_s=timeout,
         )
     _tell_put(Output(json=as_json), confirm, given)
+
+
+def _to_connect(timeout: float) -> float:
+    """How long a command waits for its server that waits so long for an answer."""
+    from trunkline.cdt.options import DEFAULTS
+
+    return min(timeout, DEFAULTS["connect_timeout_s"])
 
 
 def _read(file: Path) -> bytes:
@@ -139,7 +146,7 @@ def pull(
     made = nats.keywords()
     from trunkline import cdt
 
-    with cdt.Source(name, target=target, **made) as source:
+    with cdt.Source(name, target=target, connect_timeout_s=_to_connect(timeout), **made) as source:
         response = source.pull(app_version_name, endpoint, config_id, timeout_s=timeout, retries=retries)
     content = response.content or b""
     output = Output(json=as_json)
@@ -197,7 +204,7 @@ def rollback(
     made = nats.keywords()
     from trunkline import cdt
 
-    with cdt.Source(name, target=target, **made) as source:
+    with cdt.Source(name, target=target, connect_timeout_s=_to_connect(timeout), **made) as source:
         given = source.rollback(
             app_version_name,
             endpoint,

@@ -120,7 +120,7 @@ impl Inflow {
     /// Where the line ends that has begun; the end of all where it does not.
     fn line_end(&self, sent: &[u8]) -> usize {
         let is_end =
-            |at: &usize| at.checked_sub(1).map_or(self.begun.last(), |before| sent.get(before)) == Some(&b'\r');
+            |at: &usize| at.checked_sub(1).map_or_else(|| self.begun.last(), |before| sent.get(before)) == Some(&b'\r');
         memchr::memchr_iter(b'\n', sent).find(is_end).map_or(sent.len(), |at| at + 1)
     }
 }
@@ -239,8 +239,8 @@ mod tests {
             assert_eq!(first(bytes), First::Line(bytes.len()), "{}", bytes.escape_ascii());
         }
         assert_eq!(first(b""), First::Part(None));
-        assert_eq!(first(&[b'\n'; LONGEST_LINE - 1]), First::Part(None));
-        assert_eq!(first(&[b'\n'; 2 * LONGEST_LINE]), First::Line(LONGEST_LINE));
+        assert_eq!(first(&vec![b'\n'; LONGEST_LINE - 1]), First::Part(None));
+        assert_eq!(first(&vec![b'\n'; 2 * LONGEST_LINE]), First::Line(LONGEST_LINE));
     }
 
     /// What was handed over: the bodies of messages, and lines.

@@ -160,18 +160,15 @@ impl PyDriver {
             }
             let mut sends = PyMessages::default();
             while let Some(output) = machine.poll_output() {
-                match output {
-                    Output::Send { id, socket, to, frames, .. } => {
-                        let (number, peer) = (id.map(|id| id.0), to.unwrap_or_default());
-                        sends.push(Carried { socket, number, peer, frames });
-                    }
-                    other => {
-                        if !sends.is_empty() {
-                            outputs.append(std::mem::take(&mut sends))?;
-                        }
-                        outputs.append(shown(py, other)?)?;
-                    }
+                if let Output::Send { id, socket, to, frames, .. } = output {
+                    let (number, peer) = (id.map(|id| id.0), to.unwrap_or_default());
+                    sends.push(Carried { socket, number, peer, frames });
+                    continue;
                 }
+                if !sends.is_empty() {
+                    outputs.append(std::mem::take(&mut sends))?;
+                }
+                outputs.append(shown(py, output)?)?;
             }
             if !sends.is_empty() {
                 outputs.append(sends)?;
