@@ -124,7 +124,7 @@ class _ClientEngine(_CallingEngine):
 
     def call(self, name: str | None, body: Any, timeout_s: float | None) -> dict[str, Any]:
         if name is not None and "." not in name:
-            message = f"{name!r} is no name of a command: Class.Method is"
+            message = f"{name!r} is not a command name: use Class.Method"
             raise LocalProtocolError(message)
         return {"name": name, "body": body, "timeout_s": timeout_s}
 
