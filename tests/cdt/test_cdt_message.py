@@ -240,7 +240,7 @@ def test_what_the_other_side_would_refuse_cannot_be_built(kind, fields, named):
     ("kind", "fields", "words"),
     [
         ("ConfigRequest", {"status_code": 200}, 'unexpected keyword argument "status_code"'),
-        ("ConfigRequest", {"endpoint_id": 7}, "endpoint_id is a str, not int"),
+        ("ConfigRequest", {"endpoint_id": 7}, "endpoint_id must be a str, not int"),
         ("ConfigResponse", {"content": "text"}, "content"),
         ("ConfigResponse", {"status_code": "OK"}, "status_code must be an HTTP status, not str"),
     ],

@@ -35,7 +35,7 @@ _THREADS = 4
 _ENDS = {
     "silent": "does not answer pings: its lease has ended",
     "gone": "disconnected: its lease has ended",
-    "revoked": "lost its permission: its lease has ended",
+    "revoked": "had its lease revoked",
     "unread": "does not read its answers: its lease has ended",
 }
 
