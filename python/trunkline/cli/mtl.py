@@ -45,7 +45,7 @@ def add(
     read: Annotated[
         list[str] | None,
         typer.Option(
-            "--read", metavar="PATTERN", help="What the user may read. Repeatable. [default: all]", callback=encodable
+            "--read", metavar="PATTERN", help="The resources the user may read. Repeatable. [default: all]", callback=encodable
         ),
     ] = None,
     write: Annotated[
@@ -53,7 +53,7 @@ def add(
         typer.Option(
             "--write",
             metavar="PATTERN",
-            help="What the user may write to. Repeatable. [default: all]",
+            help="The resources the user may write to. Repeatable. [default: all]",
             callback=encodable,
         ),
     ] = None,
