@@ -45,7 +45,10 @@ def add(
     read: Annotated[
         list[str] | None,
         typer.Option(
-            "--read", metavar="PATTERN", help="The resources the user may read. Repeatable. [default: all]", callback=encodable
+            "--read",
+            metavar="PATTERN",
+            help="The resources the user may read. Repeatable. [default: all]",
+            callback=encodable,
         ),
     ] = None,
     write: Annotated[
