@@ -312,7 +312,7 @@ def receive(
     most = _window(window, count) if is_full else _limit(count)
     reason: Reason = "signal"
     stopping = Stopping(tells=not as_json)
-    # Until the login is done, a signal ends the command.
+    # Until it is let in, a signal has nothing to stop, and leaves.
     with (
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
         client.reader(resources, confirm=confirmed, window=most) as reader,
