@@ -13,7 +13,7 @@ SERVERS = "memory://fleet"  # a NATS inside the process; nats://127.0.0.1:4222 i
 
 
 def device(source: cdt.Source, name: str, ready: threading.Barrier) -> None:
-    """A device takes on each configuration that it is given, until it is told to stop."""
+    """A device applies each configuration that it is given, until it is told to stop."""
     with source.watch("app-1", name) as watch:
         ready.wait()
         for configuration in watch:

@@ -78,7 +78,7 @@ async def test_a_source_records_and_goes_on_where_it_left_off(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"segment_bites": 1}, TypeError, "no 'segment_bites'"),
+        ({"segment_bites": 1}, TypeError, "option 'segment_bites'"),
         ({"segment_bytes": 0}, ValueError, "segment_bytes must be at least 1"),
         ({"keep_days": "7"}, TypeError, "keep_days"),
     ],

@@ -240,9 +240,9 @@ def test_what_the_other_side_would_refuse_cannot_be_built(kind, fields, named):
     ("kind", "fields", "words"),
     [
         ("ConfigRequest", {"status_code": 200}, 'unexpected keyword argument "status_code"'),
-        ("ConfigRequest", {"endpoint_id": 7}, "endpoint_id is a str, not int"),
+        ("ConfigRequest", {"endpoint_id": 7}, "endpoint_id must be a str, not int"),
         ("ConfigResponse", {"content": "text"}, "content"),
-        ("ConfigResponse", {"status_code": "OK"}, "status_code is a status of HTTP, not str"),
+        ("ConfigResponse", {"status_code": "OK"}, "status_code must be an HTTP status, not str"),
     ],
 )
 def test_arguments_of_another_type_are_named(kind, fields, words):
@@ -271,9 +271,9 @@ def test_kept_bytes_are_given_back_as_they_were_read_and_written_anew_otherwise(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"message_type": "Other"}, 'message_type is one of ConfigRequest, .* not "Other"'),
-        ({"codec": "xml"}, "codec is 'json' or 'avro', not \"xml\""),
-        ({"bytes_encoding": "hex"}, "bytes_encoding is 'base64' or 'latin1', not \"hex\""),
+        ({"message_type": "Other"}, 'message_type must be one of ConfigRequest, .* not "Other"'),
+        ({"codec": "xml"}, "codec must be 'json' or 'avro', not \"xml\""),
+        ({"bytes_encoding": "hex"}, "bytes_encoding must be 'base64' or 'latin1', not \"hex\""),
     ],
 )
 def test_options_that_there_are_not(given, words):

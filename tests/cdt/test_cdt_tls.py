@@ -62,7 +62,7 @@ async def test_roles_that_believe_its_authority_connect(server, authority, schem
 async def test_other_authorities_are_not_believed(server, scheme):
     url = server.url.replace("nats:", f"{scheme}:")
     for options in ({}, {"tls": believing(trustme.CA())}):
-        with pytest.raises(AuthenticationError, match=r"its certificate is not believed, .*: tls is a context"):
+        with pytest.raises(AuthenticationError, match=r"its certificate is not trusted, .*: give tls= a context"):
             await exchanged(url, **options)
 
 
@@ -84,7 +84,7 @@ async def test_a_server_that_may_encrypt_does(authority, certified, tmp_path):
     with nats.server(tmp_path, certified, "allow_non_tls: true") as both:
         assert await exchanged(both.url) == (both.url,)
         assert await exchanged(both.url, tls=believing(authority)) == (both.url,)
-        with pytest.raises(AuthenticationError, match="its certificate is not believed"):
+        with pytest.raises(AuthenticationError, match="its certificate is not trusted"):
             await exchanged(both.url, tls=believing(trustme.CA()))
 
 
@@ -102,7 +102,7 @@ async def test_a_lost_connection_is_encrypted_again(authority, certified, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("is_ours", "said"), [(True, "no target named cdp is running"), (False, "its certificate is not believed")]
+    ("is_ours", "said"), [(True, "no target named cdp is running"), (False, "its certificate is not trusted")]
 )
 def test_commands_take_a_file_of_authorities(server, authority, tmp_path, is_ours, said):
     (authority if is_ours else trustme.CA()).cert_pem.write_to_path(tmp_path / "ca.pem")

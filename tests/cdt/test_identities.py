@@ -63,7 +63,7 @@ async def test_a_file_of_credentials_is_read_even_if_the_server_asks_for_none(tm
             await served(server, credentials=tmp_path / "none.creds")
         other = tmp_path / "other.txt"
         other.write_text("x\n")
-        with pytest.raises(LocalProtocolError, match=r"other\.txt is no credentials file"):
+        with pytest.raises(LocalProtocolError, match=r"other\.txt is not a NATS credentials file"):
             await served(server, credentials=other)
 
 
@@ -89,7 +89,7 @@ async def test_memory_has_all_that_a_server_has():
         assert type(await lost.receive(timeout_s=5)) is cdt.ConfigNewAvailable
         with pytest.raises(Exception, match="no target named other is running"):
             await lost.pull("app-1", "e-1")
-    with pytest.raises(LocalProtocolError, match="goes with no other"):
+    with pytest.raises(LocalProtocolError, match="cannot be combined with others"):
         cdt.Target("cdp", servers=["memory://a", "memory://b"])
 
 
@@ -101,7 +101,7 @@ async def test_what_is_no_server_is_refused(servers):
 
 @pytest.mark.parametrize("server", ["", "foo", "http://ada:word@127.0.0.1:4222", "nats://"])
 async def test_what_is_no_url_of_a_server_is_not_looked_for(server):
-    with pytest.raises(LocalProtocolError, match=r"is no URL of a NATS server: it is nats://HOST:PORT") as raised:
+    with pytest.raises(LocalProtocolError, match=r"is not a URL of a NATS server: use nats://HOST:PORT") as raised:
         await cdt.AsyncTarget("cdp", servers=["nats://127.0.0.1:1", server]).__aenter__()
     assert "word" not in str(raised.value)
 

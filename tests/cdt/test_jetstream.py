@@ -102,5 +102,5 @@ async def test_where_there_is_none_is_said(tmp_path):
         config = (tmp_path / "nats" / "nats.conf").read_text().splitlines()
         (tmp_path / "nats" / "nats.conf").write_text(config[0])
         server.restart()
-        with pytest.raises(PeerLostError, match="no JetStream"):
+        with pytest.raises(PeerLostError, match="is not available"):
             await cdt.AsyncTarget("cdp", servers=server.url, store="jetstream").__aenter__()

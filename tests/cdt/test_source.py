@@ -593,7 +593,7 @@ async def test_another_loop_is_refused(server):
         with pytest.raises(TimeoutError):
             await watch.receive(timeout_s=0)
         for call in (lambda: source.pull("app-1", "e-1"), source.receive, watch.receive, watch.close, source.close):
-            with pytest.raises(LocalProtocolError, match="bound to the loop"):
+            with pytest.raises(LocalProtocolError, match="bound to the event loop"):
                 await asyncio.to_thread(lambda call=call: asyncio.run(asyncio.wait_for(call(), 20)))
         assert not source.closed
     # There is nothing left to do in any loop.
@@ -618,7 +618,7 @@ def test_a_callback_that_would_wait_for_itself_is_told(server):
         asyncio.run(send())
         while not seen:
             time.sleep(0.005)
-        assert "wait for oneself" in seen[0]
+        assert "cannot wait for it" in seen[0]
 
 
 async def test_what_is_forbidden_ends_those_who_asked_for_it_alone(tmp_path):

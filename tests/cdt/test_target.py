@@ -471,7 +471,7 @@ async def test_what_is_stored_is_announced_though_nobody_waits_for_it(server, me
 async def test_another_loop_is_refused(server, method, given):
     async with cdt.AsyncTarget("cdp", servers=server.url) as target:
         asked = getattr(target, method)(*given)
-        with pytest.raises(LocalProtocolError, match="bound to the loop"):
+        with pytest.raises(LocalProtocolError, match="bound to the event loop"):
             await asyncio.to_thread(lambda: asyncio.run(asyncio.wait_for(asked, 20)))
         assert target.stats.configs == 0
 

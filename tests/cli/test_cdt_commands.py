@@ -193,8 +193,8 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
     for arguments, code, words in [
         (("pull", "app-1", "e-1", "--target", "cdp"), 1, "404 Not Found"),
         (("rollback", "app-1", "e-1", "unknown", "--target", "cdp"), 1, "404"),
-        (("pull", "", "e-1", "--target", "cdp"), 1, "app_version_name is empty"),
-        (("pull", "app-1", "e-1", "--target", "a.b"), 1, "target is one token"),
+        (("pull", "", "e-1", "--target", "cdp"), 1, "app_version_name must not be empty"),
+        (("pull", "app-1", "e-1", "--target", "a.b"), 1, "target must be one token"),
         (("put", "app-1", "e-1", tmp_path / "none", "--target", "cdp"), 1, "none"),
         (("status", "app-1", "--store", tmp_path / "none.db"), 1, "none.db"),
         (
@@ -207,9 +207,9 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
             1,
             ", but nobody reported it applied within 1.0 s",
         ),
-        (("pull", "app-1", "e-1", "--target", "cdp", "--nats", "http://127.0.0.1:1"), 1, "is no URL of a NATS server"),
+        (("pull", "app-1", "e-1", "--target", "cdp", "--nats", "http://127.0.0.1:1"), 1, "not a URL of a NATS server"),
         (("pull", "app-1", "e-1", "--target", "cdp", "--creds", tmp_path / "no.creds"), 1, "no.creds"),
-        (("pull", "app-1", "e-1", "--target", "cdp", "--creds", __file__), 1, "is no credentials file"),
+        (("pull", "app-1", "e-1", "--target", "cdp", "--creds", __file__), 1, "is not a NATS credentials file"),
         (("pull", "app-1", "e-1", "--target", "cdp", "--tls-ca", tmp_path / "no.pem"), 1, "no.pem"),
         (("record", "--capture", tmp_path / "runs", "--nats", "nats://127.0.0.1:1"), 1, "no NATS server answers there"),
         (("pull", "app-1"), 2, "Missing argument"),

@@ -118,7 +118,7 @@ def test_commands_are_asked(as_ada, run):
     out, _ = run("mtl", "call", "Queue.List", *as_ada, env=PASSWORD)
     assert out.startswith("200 {")
     _, err = run("mtl", "call", "Queue.List", "[1]", *as_ada, env=PASSWORD, returncode=2)
-    assert "no JSON object" in err
+    assert "not a JSON object" in err
 
 
 def test_clients_record_what_they_say(as_ada, run, tmp_path):
@@ -143,7 +143,7 @@ def test_the_password_comes_from_a_file_first(as_ada, run, tmp_path):
     (tmp_path / "password").write_text("sesame\nmore\n")
     run("mtl", "call", "Queue.List", *as_ada, "--password-file", "password", env={"TRUNKLINE_PASSWORD": "wrong"})
     _, err = run("mtl", "call", "Queue.List", *as_ada, env={"TRUNKLINE_PASSWORD": "wrong"}, returncode=1)
-    assert "does not let this user in" in err
+    assert "the server refused the login" in err
 
 
 def test_what_is_rejected_is_said(start, run):
@@ -322,7 +322,7 @@ def test_contents_survive_kill_9(start, run, tmp_path):
     ("arguments", "words"),
     [
         (SERVER, "users=, an allow-list"),
-        ((*SERVER, "--anonymous", "--profile", "nothing"), "is no profile"),
+        ((*SERVER, "--anonymous", "--profile", "nothing"), "unknown profile"),
         ((*SERVER, "--users", "missing.toml"), "missing.toml"),
     ],
 )

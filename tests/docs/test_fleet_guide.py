@@ -38,7 +38,7 @@ def test_the_commands_do_what_the_guide_says(commands, start, tmp_path):
         words = start(line).stderr.readline()
         assert "Ctrl-C stops" in words, words
     watching = start(watch)
-    assert "watching at" in watching.stderr.readline()
+    assert "watching for events at" in watching.stderr.readline()
     recording = start(record.replace("--idle 2", "--count 10"))
     assert "recording to deployment" in recording.stderr.readline()
     assert start(making).wait(60) == 0

@@ -24,7 +24,7 @@ def test_the_commands_do_what_the_guide_says(commands, shell):
     for line in (adding, limiting):
         assert shell(line).wait(timeout=60) == 0, line
     serving = shell(server)
-    assert "serving at" in serving.stderr.readline()
+    assert "server listening on" in serving.stderr.readline()
     environment = dict([ada.removeprefix("export ").split("=")])
     out, err = shell(send, **environment).communicate(timeout=60)
     assert (out, "2 confirmed" in err) == ("", True)

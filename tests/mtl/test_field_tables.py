@@ -202,8 +202,8 @@ def test_the_first_fault_is_the_one_that_is_told(inside, offset):
     [
         ([], TypeError, "fields"),
         ({1: 2}, TypeError, "fields"),
-        ({"k": frozenset()}, TypeError, "no frozenset"),
-        ({"k": 1j}, TypeError, "no complex"),
+        ({"k": frozenset()}, TypeError, "not frozenset"),
+        ({"k": 1j}, TypeError, "not complex"),
         ({"k": 2**63}, OverflowError, "fields"),
         ({"k": -(2**63) - 1}, OverflowError, "fields"),
         ({"k": Decimal(2**31)}, OverflowError, "Decimal"),

@@ -59,17 +59,17 @@ def test_the_example_of_rfc_7677_from_the_client():
     [
         (b"r=ours,s=YWJj,i=4096", "nonce"),
         (b"r=theirs,s=YWJj,i=4096", "nonce"),
-        (b"r=ours+,s=YWJj,i=4095", "4095 times"),
-        (b"r=ours+,s=YWJj,i=1", "1 times"),
-        (b"r=ours+,s=YWJj,i=1000001", "1000001 times"),
-        (b"r=ours+,s=YWJj,i=9999999999", "none of SCRAM"),
-        (b"r=ours+,s=YWJj,i=-1", "none of SCRAM"),
-        (b"r=ours+,s=YWJj,i=\xd9\xa4096", "none of SCRAM"),
-        (b"r=ours+,s=YW,i=4096", "none of SCRAM"),
-        (b"m=x,r=ours+,s=YWJj,i=4096", "none of SCRAM"),
-        (b"r=ours+,s=YWJj", "none of SCRAM"),
-        (b"e=other-error", "none of SCRAM"),
-        (b"\xff", "none of SCRAM"),
+        (b"r=ours+,s=YWJj,i=4095", "asks for 4095 iterations"),
+        (b"r=ours+,s=YWJj,i=1", "asks for 1 iterations"),
+        (b"r=ours+,s=YWJj,i=1000001", "asks for 1000001 iterations"),
+        (b"r=ours+,s=YWJj,i=9999999999", "not valid in SCRAM"),
+        (b"r=ours+,s=YWJj,i=-1", "not valid in SCRAM"),
+        (b"r=ours+,s=YWJj,i=\xd9\xa4096", "not valid in SCRAM"),
+        (b"r=ours+,s=YW,i=4096", "not valid in SCRAM"),
+        (b"m=x,r=ours+,s=YWJj,i=4096", "not valid in SCRAM"),
+        (b"r=ours+,s=YWJj", "not valid in SCRAM"),
+        (b"e=other-error", "not valid in SCRAM"),
+        (b"\xff", "not valid in SCRAM"),
     ],
 )
 def test_what_a_server_may_not_ask_for(challenge, why):
@@ -86,7 +86,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed(final):
     client = ScramSha256("ada", "secret", nonce="ours")
     client.step(None)
     client.step(b"r=ours+,s=YWJj,i=4096")
-    with pytest.raises(AuthenticationError, match="does not know the password"):
+    with pytest.raises(AuthenticationError, match="could not prove that it knows the password"):
         client.step(final.encode())
     assert not client.is_done
 
@@ -137,7 +137,7 @@ def test_any_name_and_password(name, password):
 def test_mechanisms_of_one_response_have_one():
     for mechanism in (Plain("ada", "secret"), External(), Anonymous()):
         assert mechanism.step(None) == mechanism.step(b"")
-        with pytest.raises(RemoteProtocolError, match="has no challenges"):
+        with pytest.raises(RemoteProtocolError, match="sent a challenge"):
             mechanism.step(b"more")
 
 
@@ -170,16 +170,16 @@ def test_the_strongest_that_fits_is_chosen(offered, given, chosen):
 @pytest.mark.parametrize(
     ("offered", "given", "why"),
     [
-        (["PLAIN"], ADA, "in the clear"),
-        (["PLAIN", "ANONYMOUS"], ADA, "in the clear"),
+        (["PLAIN"], ADA, "unencrypted"),
+        (["PLAIN", "ANONYMOUS"], ADA, "unencrypted"),
         (["SCRAM-SHA-256"], NOBODY, "give user= and password="),
         (["SCRAM-SHA-256"], {"user": "ada", "password": None}, "give user= and password="),
-        (["EXTERNAL"], ADA, "a key that it knows"),
+        (["EXTERNAL"], ADA, "a key that the server knows"),
         (["EXTERNAL"], {**ADA, "has_key": True}, "and no password"),
-        (["CRAM-MD5"], ADA, "none of them can be used"),
+        (["CRAM-MD5"], ADA, "none of them fits"),
         (["SCRAM-SHA-256"], {**ADA, "mechanism": "PLAIN"}, "PLAIN is not among them"),
         (["SCRAM-SHA-256"], {**ADA, "mechanism": "X"}, "X is not among them"),
-        ([], ADA, "no way to log in"),
+        ([], ADA, "no mechanism"),
     ],
 )
 def test_where_none_fits_it_says_what_would(offered, given, why):

@@ -76,7 +76,7 @@ def test_what_the_server_refuses_is_raised(play):
         assert client.command("A.B").status == 200
         with pytest.raises(LocalProtocolError, match=r"Class\.Method"):
             client.command("nodot")
-        with pytest.raises(LocalProtocolError, match="body is up to 1048576 bytes"):
+        with pytest.raises(LocalProtocolError, match="body must be at most 1048576 bytes"):
             client.command("A.B", {"a": "x" * (1 << 20)})
 
 
@@ -102,7 +102,7 @@ def test_a_reply_that_is_late_or_lost_leaves_the_client_usable(play):
 def test_a_server_that_is_not_there_is_told_in_time(play):
     playing = play()
     began = time.monotonic()
-    with pytest.raises(TimeoutError, match=f"^no server at {playing.endpoint} let us in within 0.2 s$"):
+    with pytest.raises(TimeoutError, match=f"^no session with a server at {playing.endpoint} within 0.2 s$"):
         mtl.Client(connect=playing.endpoint, timeout_s=0.2)
     assert time.monotonic() - began < 5
 
@@ -233,7 +233,7 @@ def test_a_resource_is_said_where_the_lease_has_several(client):
     with client.writer(["jobs", "logs"]) as writer, client.reader() as reader:
         with pytest.raises(LocalProtocolError, match="several"):
             writer.send(b"x")
-        with pytest.raises(LocalProtocolError, match=r"not for .others"):
+        with pytest.raises(LocalProtocolError, match=r"others. is not leased"):
             writer.send(b"x", resource="others")
         reader.summon("logs")
         writer.send(b"x", resource="logs")
@@ -397,7 +397,7 @@ def test_a_writer_that_ended_by_itself_says_what_it_leaves_when_it_is_closed(onc
             writer.send(body)
         loses_for_good(at, peer)
         until(lambda: writer.closed)
-        with pytest.raises(TimeoutError, match=r"2 contents: .*403") as caught:
+        with pytest.raises(TimeoutError, match=r"2 contents not settled, .*403") as caught:
             writer.close()
         assert caught.value.unsent == 2
         assert isinstance(caught.value.__cause__, LeaseRefusedError)
@@ -524,7 +524,7 @@ def test_waits_end_with_their_role(client):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"bind": ANY}, LocalProtocolError, "dials"),
+        ({"bind": ANY}, LocalProtocolError, "connects"),
         ({"user": 5}, TypeError, "user"),
         ({"timeout_s": -1}, ValueError, "timeout_s"),
         ({"mechanism": b"PLAIN"}, TypeError, "mechanism"),
@@ -648,7 +648,7 @@ def test_what_its_readers_fail_at_is_given_up_and_said_so(server, caplog):
         ):
             reader.summon("jobs")
             assert reader.receive(timeout_s=20).body == b"bad"
-    until(lambda: "a content of jobs is dropped: it was delivered too often" in caplog.text)
+    until(lambda: "dropped a content of jobs: it was recycled too often" in caplog.text)
     with mtl.Client(connect=at, user="ada", password="sesame") as client, client.reader("jobs") as reader:
         reader.summon("jobs")
         assert reader.receive(timeout_s=20).body == b"good"
@@ -661,7 +661,7 @@ def test_contents_of_a_closed_reader_are_not_to_be_settled(client):
         reader.summon("jobs")
         content = reader.receive(timeout_s=20)
     for settle in (content.confirm, content.reject, lambda: reader.confirm(content), lambda: reader.reject(content)):
-        with pytest.raises(ClosedError, match="given back"):
+        with pytest.raises(ClosedError, match="returned to the server"):
             settle()
 
 
@@ -718,7 +718,7 @@ def test_each_endpoint_has_its_share_of_the_time(play):
     with mtl.Client(connect=["tcp://127.0.0.1:1", playing.endpoint], timeout_s=1.0) as client:
         assert client.stats.reconnects == 1
     with pytest.raises(
-        TimeoutError, match=r"^no server at tcp://127.0.0.1:1, tcp://127.0.0.1:2 let us in within 0.2 s$"
+        TimeoutError, match=r"^no session with a server at tcp://127.0.0.1:1, tcp://127.0.0.1:2 within 0.2 s$"
     ):
         mtl.Client(connect=["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], timeout_s=0.2)
 
@@ -727,7 +727,7 @@ def test_each_endpoint_has_its_share_of_the_time(play):
 def test_a_login_that_has_no_answer_is_told_apart(play):
     playing = play((401, {"mechanisms": ["SCRAM-SHA-256"]}))
     with pytest.raises(
-        TimeoutError, match=r"within 0.2 s: the login has no answer; .* a wrong password is answered late"
+        TimeoutError, match=r"within 0.2 s: the login was not answered; .* a wrong password is answered late"
     ):
         mtl.Client(connect=playing.endpoint, user="ada", password="wrong", timeout_s=0.2)
 

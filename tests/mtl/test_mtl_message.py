@@ -238,7 +238,7 @@ def test_json_has_127_levels_at_most():
     assert mtl.Command("A.B", command.body) == command
     with pytest.raises(DecodeError, match="bad_json"):
         mtl.decode(nested(128))
-    with pytest.raises(ValueError, match="body has at most 127"):
+    with pytest.raises(ValueError, match="more than 127 deep"):
         mtl.Command("A.B", {"a": [command.body["a"]]})
 
 
@@ -288,16 +288,16 @@ def test_show_what_they_are_and_no_lease():
         ({"type": "response", "status": 200, "multiple": True}, LocalProtocolError, "a response has no multiple"),
         ({"type": "confirm", "status": 200}, LocalProtocolError, "a confirm has no status"),
         ({"type": "confirm", "properties": {}}, LocalProtocolError, "a confirm has no properties"),
-        ({"type": "lease"}, LocalProtocolError, "a lease has a lease"),
-        ({"type": "summon"}, LocalProtocolError, "a summon has a resource"),
-        ({"type": "dismiss"}, LocalProtocolError, "a dismiss has a resource"),
-        ({"type": "response"}, LocalProtocolError, "a response has a status"),
-        ({"type": "response", "status": 199}, LocalProtocolError, "status is from 200 to 599"),
-        ({"type": "response", "status": 600}, LocalProtocolError, "status is from 200 to 599"),
-        ({"type": "summon", "resource": "r" * 256}, LocalProtocolError, "resource has up to 255"),
-        ({"type": "lease", "lease": "ä" * 128}, LocalProtocolError, "lease has up to 255"),
-        ({"type": "summon", "resource": "a\n"}, LocalProtocolError, "resource is to be printable"),
-        ({"type": "content", "resource": "a\x7f"}, LocalProtocolError, "resource is to be printable"),
+        ({"type": "lease"}, LocalProtocolError, "a lease needs lease="),
+        ({"type": "summon"}, LocalProtocolError, "a summon needs resource="),
+        ({"type": "dismiss"}, LocalProtocolError, "a dismiss needs resource="),
+        ({"type": "response"}, LocalProtocolError, "a response needs status="),
+        ({"type": "response", "status": 199}, LocalProtocolError, "status must be from 200 to 599"),
+        ({"type": "response", "status": 600}, LocalProtocolError, "status must be from 200 to 599"),
+        ({"type": "summon", "resource": "r" * 256}, LocalProtocolError, "resource must be at most 255"),
+        ({"type": "lease", "lease": "ä" * 128}, LocalProtocolError, "lease must be at most 255"),
+        ({"type": "summon", "resource": "a\n"}, LocalProtocolError, "resource must be printable"),
+        ({"type": "content", "resource": "a\x7f"}, LocalProtocolError, "resource must be printable"),
         ({"type": "confirm", "sequence": -1}, OverflowError, "int"),
         ({"type": "confirm", "sequence": 2**64}, OverflowError, "int"),
         ({"type": "confirm", "sequence": "1"}, TypeError, "sequence"),
@@ -330,7 +330,7 @@ def test_what_would_be_no_message_is_refused(arguments, error, says):
         (lambda: mtl.Command("A.B", {"a": -(2**63) - 1}), ValueError, "body"),
         (lambda: mtl.Command("A.B", {"a": "\ud800"}), UnicodeEncodeError, "surrogates"),
         (lambda: mtl.Reply(199), LocalProtocolError, "200 to 599"),
-        (lambda: mtl.Reply(600), LocalProtocolError, "status is from 200 to 599"),
+        (lambda: mtl.Reply(600), LocalProtocolError, "status must be from 200 to 599"),
         (lambda: mtl.Reply(200, "OK"), TypeError, "body"),
         (lambda: mtl.encode(b"x"), TypeError, "Message"),
     ],

@@ -387,15 +387,15 @@ def test_a_folder_is_one_servers(start, tmp_path):
     [
         ({"anonymous": False}, "users=, an allow-list"),
         ({"connect": "tcp://127.0.0.1:1"}, "listens"),
-        ({"profiles": ["nothing"]}, "is no profile"),
+        ({"profiles": ["nothing"]}, "unknown profile"),
         ({"profiles": []}, "profiles is empty"),
         ({"profiles": ["queue", mtl.Profile("QUEUE")]}, "two profiles"),
         ({"data_bind": "127.0.0.1"}, "data_bind='127.0.0.1'"),
         ({"users": {"ada": ""}}, "ada"),
-        ({"resources": ["jobs", ""]}, "'' is no name of a resource"),
+        ({"resources": ["jobs", ""]}, "'' is not a resource name"),
         ({"resources": ["x" * 256]}, "of 1 to 255 bytes"),
         ({"resources": ["ä" * 128]}, "of 1 to 255 bytes"),
-        ({"resources": ["a\nb"]}, "is printable"),
+        ({"resources": ["a\nb"]}, "printable text"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options, words):

@@ -47,7 +47,7 @@ def test_what_looks_alike_becomes_one(text, prepared):
     ],
 )
 def test_what_no_name_may_hold_is_refused(text):
-    with pytest.raises(ValueError, match="in it"):
+    with pytest.raises(ValueError, match=r"not allowed|must not be mixed"):
         saslprep(text)
 
 
@@ -62,7 +62,7 @@ def test_it_is_that_of_scramp(text):
     try:
         expected = theirs(text)
     except ScramException:
-        with pytest.raises(ValueError, match="in it"):
+        with pytest.raises(ValueError, match=r"not allowed|must not be mixed"):
             saslprep(text, stored=True)
     else:
         assert saslprep(text, stored=True) == expected

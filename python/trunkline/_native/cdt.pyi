@@ -42,12 +42,12 @@ _Message: TypeAlias = (
 
 @final
 class ConfigRequest:
-    """A source asks a target for a configuration (CDT-12 to CDT-19). Frozen, comparable, picklable; a decoded one keeps its bytes.
+    """The request of a source to a target for a configuration (CDT-12 to CDT-19). Frozen, comparable, picklable; a decoded one keeps its bytes.
 
-    Args are its attributes, by name. What is left out is chance (ids), now (the time), or empty.
+    Its arguments are its attributes, by name. By default, ids are random, the time is now, and other attributes are empty.
 
     Raises:
-        LocalProtocolError: It would be no message, as with an empty id of an endpoint.
+        LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
 
     def __new__(
@@ -63,15 +63,15 @@ class ConfigRequest:
     ) -> Self: ...
     @property
     def correlation_id(self) -> str:
-        """What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21)."""
+        """The id for tracing messages; an answer has that of its request (CDT-12, CDT-21)."""
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was made: Unix time in milliseconds (CDT-13)."""
+        """When the message was made: Unix time in milliseconds (CDT-13)."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33)."""
+        """How long it is valid from then on, in milliseconds; -1 means indefinitely (CDT-14, CDT-33)."""
 
     @property
     def app_version_name(self) -> str:
@@ -79,15 +79,15 @@ class ConfigRequest:
 
     @property
     def endpoint_id(self) -> str:
-        """The endpoint (CDT-17)."""
+        """The id of the endpoint (CDT-17)."""
 
     @property
     def endpoint_message_id(self) -> str:
-        """What the endpoint asked with (CDT-15)."""
+        """The id of the endpoint's own message (CDT-15)."""
 
     @property
     def config_id(self) -> str | None:
-        """The configuration; None is the latest (CDT-18)."""
+        """The id of the configuration; None for the current one (CDT-18)."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -98,10 +98,10 @@ class ConfigRequest:
 class ConfigResponse:
     """The answer to a `ConfigRequest` (CDT-21 to CDT-28). Frozen, comparable, picklable; a decoded one keeps its bytes.
 
-    Args are its attributes, by name. What is left out is chance (ids), now (the time), or empty.
+    Its arguments are its attributes, by name. By default, ids are random, the time is now, and other attributes are empty.
 
     Raises:
-        LocalProtocolError: It would be no message, as with an empty id of an endpoint.
+        LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
 
     def __new__(
@@ -121,15 +121,15 @@ class ConfigResponse:
     ) -> Self: ...
     @property
     def correlation_id(self) -> str:
-        """What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21)."""
+        """The id for tracing messages; an answer has that of its request (CDT-12, CDT-21)."""
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was made: Unix time in milliseconds (CDT-13)."""
+        """When the message was made: Unix time in milliseconds (CDT-13)."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33)."""
+        """How long it is valid from then on, in milliseconds; -1 means indefinitely (CDT-14, CDT-33)."""
 
     @property
     def app_version_name(self) -> str:
@@ -137,15 +137,15 @@ class ConfigResponse:
 
     @property
     def endpoint_id(self) -> str:
-        """The endpoint (CDT-17)."""
+        """The id of the endpoint (CDT-17)."""
 
     @property
     def endpoint_message_id(self) -> str:
-        """What the endpoint asked with (CDT-23)."""
+        """The id of the endpoint's own message (CDT-23)."""
 
     @property
     def config_id(self) -> str:
-        """The configuration; that of the request, or empty, where there is none (CDT-25)."""
+        """The id of the configuration; on failure that of the request, or empty (CDT-25)."""
 
     @property
     def content_type(self) -> str:
@@ -153,15 +153,15 @@ class ConfigResponse:
 
     @property
     def status_code(self) -> int:
-        """What HTTP would say (CDT-26)."""
+        """An HTTP status (CDT-26)."""
 
     @property
     def reason_phrase(self) -> str | None:
-        """The same in words; None where there are none (CDT-27)."""
+        """The reason for the status; None if not given (CDT-27)."""
 
     @property
     def content(self) -> bytes | None:
-        """The configuration itself; None where there is none (CDT-28)."""
+        """The configuration itself; None if absent (CDT-28)."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -170,12 +170,12 @@ class ConfigResponse:
 
 @final
 class ConfigPush:
-    """A source hands a configuration to a target: an extension of ours (CDT-39). Frozen, comparable, picklable; a decoded one keeps its bytes.
+    """The push of a configuration from a source to a target, an extension of this package (CDT-39). Frozen, comparable, picklable; a decoded one keeps its bytes.
 
-    Args are its attributes, by name. What is left out is chance (ids), now (the time), or empty.
+    Its arguments are its attributes, by name. By default, ids are random, the time is now, and other attributes are empty.
 
     Raises:
-        LocalProtocolError: It would be no message, as with an empty id of an endpoint.
+        LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
 
     def __new__(
@@ -193,15 +193,15 @@ class ConfigPush:
     ) -> Self: ...
     @property
     def correlation_id(self) -> str:
-        """What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21)."""
+        """The id for tracing messages; an answer has that of its request (CDT-12, CDT-21)."""
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was made: Unix time in milliseconds (CDT-13)."""
+        """When the message was made: Unix time in milliseconds (CDT-13)."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33)."""
+        """How long it is valid from then on, in milliseconds; -1 means indefinitely (CDT-14, CDT-33)."""
 
     @property
     def app_version_name(self) -> str:
@@ -209,15 +209,15 @@ class ConfigPush:
 
     @property
     def endpoint_id(self) -> str:
-        """The endpoint (CDT-17)."""
+        """The id of the endpoint (CDT-17)."""
 
     @property
     def endpoint_message_id(self) -> str:
-        """What the endpoint asked with."""
+        """The id of the endpoint's own message."""
 
     @property
     def config_id(self) -> str | None:
-        """The configuration; None is the name of its content."""
+        """The id of the configuration; None: the target derives it from the content."""
 
     @property
     def content_type(self) -> str:
@@ -225,7 +225,7 @@ class ConfigPush:
 
     @property
     def content(self) -> bytes | None:
-        """The configuration itself; None goes back to one that the target has."""
+        """The configuration itself; None to return to an earlier one."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -236,10 +236,10 @@ class ConfigPush:
 class ConfigPushResponse:
     """The answer to a `ConfigPush`. Frozen, comparable, picklable; a decoded one keeps its bytes.
 
-    Args are its attributes, by name. What is left out is chance (ids), now (the time), or empty.
+    Its arguments are its attributes, by name. By default, ids are random, the time is now, and other attributes are empty.
 
     Raises:
-        LocalProtocolError: It would be no message, as with an empty id of an endpoint.
+        LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
 
     def __new__(
@@ -257,15 +257,15 @@ class ConfigPushResponse:
     ) -> Self: ...
     @property
     def correlation_id(self) -> str:
-        """What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21)."""
+        """The id for tracing messages; an answer has that of its request (CDT-12, CDT-21)."""
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was made: Unix time in milliseconds (CDT-13)."""
+        """When the message was made: Unix time in milliseconds (CDT-13)."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33)."""
+        """How long it is valid from then on, in milliseconds; -1 means indefinitely (CDT-14, CDT-33)."""
 
     @property
     def app_version_name(self) -> str:
@@ -273,23 +273,23 @@ class ConfigPushResponse:
 
     @property
     def endpoint_id(self) -> str:
-        """The endpoint (CDT-17)."""
+        """The id of the endpoint (CDT-17)."""
 
     @property
     def endpoint_message_id(self) -> str:
-        """What the endpoint asked with."""
+        """The id of the endpoint's own message."""
 
     @property
     def config_id(self) -> str:
-        """The configuration, as the target names it."""
+        """The id of the configuration at the target."""
 
     @property
     def status_code(self) -> int:
-        """What HTTP would say."""
+        """An HTTP status."""
 
     @property
     def reason_phrase(self) -> str | None:
-        """The same in words; None where there are none."""
+        """The reason for the status; None if not given."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -298,12 +298,12 @@ class ConfigPushResponse:
 
 @final
 class ConfigNewAvailable:
-    """A target tells everybody that an endpoint is to have a configuration (CDT-38, CDT-41). Frozen, comparable, picklable; a decoded one keeps its bytes.
+    """A target's announcement that a configuration was assigned to an endpoint (CDT-38, CDT-41). Frozen, comparable, picklable; a decoded one keeps its bytes.
 
-    Args are its attributes, by name. What is left out is chance (ids), now (the time), or empty.
+    Its arguments are its attributes, by name. By default, ids are random, the time is now, and other attributes are empty.
 
     Raises:
-        LocalProtocolError: It would be no message, as with an empty id of an endpoint.
+        LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
 
     def __new__(
@@ -321,15 +321,15 @@ class ConfigNewAvailable:
     ) -> Self: ...
     @property
     def correlation_id(self) -> str:
-        """What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21)."""
+        """The id for tracing messages; an answer has that of its request (CDT-12, CDT-21)."""
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was made: Unix time in milliseconds (CDT-13)."""
+        """When the message was made: Unix time in milliseconds (CDT-13)."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33)."""
+        """How long it is valid from then on, in milliseconds; -1 means indefinitely (CDT-14, CDT-33)."""
 
     @property
     def app_version_name(self) -> str:
@@ -337,23 +337,23 @@ class ConfigNewAvailable:
 
     @property
     def endpoint_id(self) -> str:
-        """The endpoint (CDT-17)."""
+        """The id of the endpoint (CDT-17)."""
 
     @property
     def config_id(self) -> str:
-        """The configuration (CDT-41)."""
+        """The id of the configuration (CDT-41)."""
 
     @property
     def originator_replica_id(self) -> str | None:
-        """Which replica tells it; None where it does not say (CDT-44)."""
+        """The replica that sent it; None if not given (CDT-44)."""
 
     @property
     def content_type(self) -> str | None:
-        """The type of the content; None where there is none (CDT-45)."""
+        """The type of the content; None if absent (CDT-45)."""
 
     @property
     def content(self) -> bytes | None:
-        """The configuration itself; None where it is to be pulled (CDT-45)."""
+        """The configuration itself; None if it must be pulled (CDT-45)."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -362,12 +362,12 @@ class ConfigNewAvailable:
 
 @final
 class ConfigUpdated:
-    """A source tells everybody that an endpoint has taken a configuration on (CDT-40, CDT-41). Frozen, comparable, picklable; a decoded one keeps its bytes.
+    """A source's report that an endpoint has applied a configuration (CDT-40, CDT-41). Frozen, comparable, picklable; a decoded one keeps its bytes.
 
-    Args are its attributes, by name. What is left out is chance (ids), now (the time), or empty.
+    Its arguments are its attributes, by name. By default, ids are random, the time is now, and other attributes are empty.
 
     Raises:
-        LocalProtocolError: It would be no message, as with an empty id of an endpoint.
+        LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
 
     def __new__(
@@ -383,15 +383,15 @@ class ConfigUpdated:
     ) -> Self: ...
     @property
     def correlation_id(self) -> str:
-        """What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21)."""
+        """The id for tracing messages; an answer has that of its request (CDT-12, CDT-21)."""
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was made: Unix time in milliseconds (CDT-13)."""
+        """When the message was made: Unix time in milliseconds (CDT-13)."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33)."""
+        """How long it is valid from then on, in milliseconds; -1 means indefinitely (CDT-14, CDT-33)."""
 
     @property
     def app_version_name(self) -> str:
@@ -399,15 +399,15 @@ class ConfigUpdated:
 
     @property
     def endpoint_id(self) -> str:
-        """The endpoint (CDT-17)."""
+        """The id of the endpoint (CDT-17)."""
 
     @property
     def config_id(self) -> str:
-        """The configuration (CDT-41)."""
+        """The id of the configuration (CDT-41)."""
 
     @property
     def originator_replica_id(self) -> str | None:
-        """Which replica tells it; None where it does not say (CDT-44)."""
+        """The replica that sent it; None if not given (CDT-44)."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -422,36 +422,36 @@ def decode(
     bytes_encoding: _Bytes = "base64",
     strict: bool = True,
 ) -> _Message:
-    """The message in a body.
+    """Decodes a message from a body.
 
     Args:
         body: A bytes-like object.
-        message_type: What it is: the last token of its subject.
-        codec: How it is written.
-        bytes_encoding: What stands for bytes in JSON.
-        strict: Whether a timeout must be there, and content must say that it is bytes.
+        message_type: The type of the message: the last token of its subject.
+        codec: The encoding of the body.
+        bytes_encoding: The encoding of bytes in JSON.
+        strict: Refuse messages without a timeout, and content that is not declared as bytes.
 
     Raises:
-        DecodeError: It is none.
+        DecodeError: The body is not a message of this type.
     """
 
 def encode(message: _Message, *, codec: _Codec = "json", bytes_encoding: _Bytes = "base64") -> bytes:
-    """The body of a message; of a decoded one bit for bit, where it is wanted as it was."""
+    """Encodes the body of a message; that of a decoded one bit for bit, in the codec it was decoded from."""
 
 def _restore(kind: str, body: bytes) -> _Message:
-    """A pickled message."""
+    """Restores a pickled message."""
 
 def fault(subject: str, body: _Buffer, codec: str, bytes_encoding: str, strict: bool) -> str | None:
-    """What is wrong with a message of this subject; None where nothing is, or nothing is known of it."""
+    """The kind of error of a message with this subject; None if it is valid, or the subject is unknown."""
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is one of those that a pattern means."""
+    """Whether a subject matches a pattern."""
 
 def is_token(text: str) -> bool:
     """Whether a text is one token of a subject (CDT-11)."""
 
 def told(subject: str) -> tuple[str | None, str | None, str | None, str | None]:
-    """The kind of the messages of a subject, and the instance, the replica or the originator that it names."""
+    """The message type of a subject, and the instance, the replica or the originator in it."""
 
 @final
 class Inflow:

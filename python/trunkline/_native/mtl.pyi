@@ -32,21 +32,21 @@ class Command:
     """A command of the control flow (MTL-07). Frozen, comparable, picklable.
 
     Args:
-        name: Its class and method, as ``"Queue.Info"``; case does not matter to servers (MTL-09).
-        body: What it says: what JSON has, numbers of up to 64 bits.
+        name: Class and method, e.g. ``"Queue.Info"``; case does not matter to servers (MTL-09).
+        body: Its arguments, a JSON object; numbers have up to 64 bits.
 
     Raises:
-        LocalProtocolError: The name is none of a class and a method.
+        LocalProtocolError: The name is not ``Class.Method``.
     """
 
     def __new__(cls, name: str, body: Mapping[str, Any] | None = None) -> Self: ...
     @property
     def name(self) -> str:
-        """The class and the method, as they are written (MTL-07)."""
+        """Class and method, as written (MTL-07)."""
 
     @property
     def body(self) -> dict[str, Any]:
-        """What it says."""
+        """The arguments."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -58,21 +58,21 @@ class Reply:
     """A reply of the control flow (MTL-08). Frozen, comparable, picklable.
 
     Args:
-        status: 200 … 599.
-        body: What it says: what JSON has, numbers of up to 64 bits.
+        status: From 200 to 599.
+        body: Its results, a JSON object; numbers have up to 64 bits.
 
     Raises:
-        LocalProtocolError: The status is none.
+        LocalProtocolError: The status is out of range.
     """
 
     def __new__(cls, status: int, body: Mapping[str, Any] | None = None) -> Self: ...
     @property
     def status(self) -> int:
-        """200 … 599 (MTL-08)."""
+        """The status, from 200 to 599 (MTL-08)."""
 
     @property
     def body(self) -> dict[str, Any]:
-        """What it says."""
+        """The results."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -84,18 +84,18 @@ class Message:
     """A message of the data flow (MTL-33). Frozen, comparable by its frames, picklable; a decoded one keeps its bytes.
 
     Args:
-        type: Which of the nine it is.
-        sequence: The number of the command or content; all but ``ping`` and ``pong`` have one.
-        lease: The lease of a ``lease``.
-        resource: The resource of a ``summon``, a ``dismiss`` or a ``content``, where it may be left out.
+        type: One of the nine message types.
+        sequence: The number of the command or content; all types but ``ping`` and ``pong`` have one.
+        lease: The lease that a ``lease`` redeems.
+        resource: The resource of a ``summon``, a ``dismiss`` or a ``content``, where it is optional.
         properties: The field table of a ``content`` (MTL-60).
-        multiple: Whether a ``confirm`` or ``reject`` is about all contents up to its sequence.
-        recycle: Whether what a ``reject`` is about is to be sent again.
-        status: What a ``response`` says, 200 … 599.
+        multiple: Whether a ``confirm`` or ``reject`` covers all contents up to its sequence.
+        recycle: Whether rejected contents are to be delivered again.
+        status: The status of a ``response``, from 200 to 599.
         body: The body of a ``content``.
 
     Raises:
-        LocalProtocolError: It would be no message, as a ``lease`` without a lease.
+        LocalProtocolError: The message would be invalid, e.g. a ``lease`` without a lease.
     """
 
     def __new__(
@@ -113,39 +113,39 @@ class Message:
     ) -> Self: ...
     @property
     def type(self) -> _Type:
-        """Which of the nine it is (MTL-33)."""
+        """The message type, one of nine (MTL-33)."""
 
     @property
     def sequence(self) -> int | None:
-        """The number of the command or content; None where there is none."""
+        """The number of the command or content; None for ``ping`` and ``pong``."""
 
     @property
     def lease(self) -> str | None:
-        """The lease of a lease (MTL-34); None for the others."""
+        """The lease that a ``lease`` redeems (MTL-34); None for the others."""
 
     @property
     def resource(self) -> str | None:
-        """The resource of a summon, a dismiss or a content, where it may be empty; None for the others."""
+        """The resource of a ``summon``, a ``dismiss`` or a ``content``, where it may be empty; None for the others."""
 
     @property
     def properties(self) -> dict[str, Any] | None:
-        """The field table of a content (MTL-60); None for the others."""
+        """The field table of a ``content`` (MTL-60); None for the others."""
 
     @property
     def multiple(self) -> bool | None:
-        """Whether a confirm or a reject is about all contents up to its sequence (MTL-51); None for the others."""
+        """Whether a ``confirm`` or ``reject`` covers all contents up to its sequence (MTL-51); None for the others."""
 
     @property
     def recycle(self) -> bool | None:
-        """Whether what a reject is about is to be sent again (MTL-54); None for the others."""
+        """Whether the contents of a ``reject`` are to be delivered again (MTL-54); None for the others."""
 
     @property
     def status(self) -> int | None:
-        """What a response says, 200 … 599 (MTL-35); None for the others."""
+        """The status of a ``response``, from 200 to 599 (MTL-35); None for the others."""
 
     @property
     def body(self) -> bytes | None:
-        """The body of a content; None for the others."""
+        """The body of a ``content``; None for the others."""
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -153,71 +153,71 @@ class Message:
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[tuple[bytes, ...]]]: ...
 
 def decode(frames: Iterable[_Frame]) -> Command | Reply | Message:
-    """The message in these frames, of either flow, without the envelope that a ROUTER puts in front.
+    """Decodes a message of either flow from its frames, without the envelope that a ROUTER prepends.
 
-    Headers of data begin below 0x20, commands and statuses never do.
+    The flows are told apart by the first byte: data headers begin below 0x20, commands and statuses do not.
 
     Args:
         frames: Bytes-like objects, as any socket gives them.
 
     Raises:
-        DecodeError: They are no message.
+        DecodeError: They are not a message.
     """
 
 def encode(message: Command | Reply | Message) -> tuple[bytes, ...]:
-    """The frames of a message, without an envelope; of a decoded one of the data flow, bit for bit."""
+    """Encodes a message as frames, without an envelope; a decoded one of the data flow bit for bit."""
 
 def decode_table(table: _Frame) -> dict[str, Any]:
-    """The dictionary in a field table, which is all of the bytes (MTL-60).
+    """Decodes a field table (MTL-60).
 
-    Every letter of RabbitMQ's dialect is read. Text that is no UTF-8 is bytes; a time after the year 9999 is a number of
-    seconds.
+    All types of RabbitMQ's dialect are read. Text that is not UTF-8 becomes bytes, and a time after the year 9999 a number
+    of seconds.
 
     Raises:
-        DecodeError: They are none: ``bad_field_table``.
+        DecodeError: The bytes are not one field table: ``bad_field_table``.
     """
 
 def encode_table(fields: Mapping[str, Any]) -> bytes:
-    """A field table (MTL-60): bool t, int I or l, float d, str S, bytes x, datetime T, Decimal D, None V, list A, dict F.
+    """Encodes a field table (MTL-60): bool t, int I or l, float d, str S, bytes x, datetime T, Decimal D, None V, list A, dict F.
 
     Raises:
-        LocalProtocolError: A name has more than 128 bytes, or there are more than 16 tables and arrays inside each other.
+        LocalProtocolError: A name has more than 128 bytes, or tables and arrays are nested more than 16 deep.
         OverflowError: A number does not fit in 64 bits, or a Decimal in 32.
-        TypeError, ValueError: There is something else in it.
+        TypeError, ValueError: A value is of another type.
     """
 
 def _restore(frames: Iterable[_Frame]) -> Command | Reply | Message:
-    """A pickled message."""
+    """Restores a pickled message."""
 
 @final
 class Content:
-    """A content that came to a reader."""
+    """A content delivered to a reader."""
 
     @property
     def resource(self) -> str:
-        """The resource it is from."""
+        """The resource it was delivered from."""
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Its properties (MTL-60), `redelivered` among them where it may have been delivered before."""
+        """The properties (MTL-60), including `redelivered` if it may have been delivered before."""
 
     @property
     def body(self) -> bytes:
-        """Its body."""
+        """The body."""
 
     @property
     def sequence(self) -> int:
-        """Its number on the connection it came on (MTL-47)."""
+        """Its number on the connection that delivered it (MTL-47)."""
 
     @property
     def redelivered(self) -> bool:
         """Whether it may have been delivered before (MTL-54)."""
 
     def confirm(self) -> None:
-        """Says that it is safe (MTL-51); nothing comes of it once the connection that it came on is lost."""
+        """Confirms it (MTL-51); has no effect once the connection that delivered it is lost."""
 
     def reject(self, *, recycle: bool = False) -> None:
-        """Says that it is not wanted (MTL-53); with `recycle` it is sent again, to somebody else first."""
+        """Rejects it (MTL-53); with `recycle` it is delivered again, preferably to another reader."""
 
 @final
 class Outbound:
@@ -230,43 +230,43 @@ class Server(Role):
     def __new__(cls, options: Mapping[str, Any], given: Mapping[str, Any]) -> Server: ...
     @property
     def told(self) -> Told:
-        """The notices, for those who tell them."""
+        """The notices, to be logged."""
 
     @property
     def asked(self) -> Told:
-        """The questions, for those who answer them."""
+        """The questions to be answered."""
 
     @property
     def listens(self) -> tuple[list[str], list[str]]:
-        """Where it listens for commands, and where for data."""
+        """The endpoints for commands, and those for data."""
 
     def challenge(self, token: int, challenge: bytes, state: bytes) -> None:
-        """A login goes on."""
+        """Answers a question: the login continues with this challenge."""
 
     def welcome(self, token: int, name: str, read: Sequence[str] | None, write: Sequence[str] | None) -> None:
-        """A login is done."""
+        """Answers a question: the login has succeeded."""
 
     def refuse(self, token: int, name: str | None) -> None:
-        """A login has failed."""
+        """Answers a question: the login has failed."""
 
     def reply(self, token: int, reply: Reply) -> None:
-        """A command of the user's own is replied to."""
+        """Answers a question: the reply to a custom command."""
 
     def fail(self, token: int) -> None:
-        """A question has no answer."""
+        """Answers a question: it could not be decided, or the handler failed."""
 
     def revoke(self, users: Sequence[str], *, leases: bool) -> None:
-        """Sessions of these users have to authenticate again; with `leases` their data connections end too."""
+        """Makes sessions of these users authenticate again; with `leases` their data connections end too."""
 
     def bar(self, users: Sequence[str]) -> None:
-        """Whoever has proved one of these names by a key is let in no more; they replace those of before."""
+        """Replaces the set of names, proved by keys, that are no longer admitted."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""
 
 @final
 class Client(Caller):
-    """A client's engine, as far as commands go."""
+    """A client's engine for commands."""
 
     def __new__(
         cls,
@@ -279,28 +279,28 @@ class Client(Caller):
     ) -> Client: ...
     @property
     def told(self) -> Told:
-        """The notices, for those who tell them."""
+        """The notices, to be logged."""
 
     @property
     def asked(self) -> Told:
-        """The questions, for those who answer them."""
+        """The questions to be answered."""
 
     @property
     def endpoint(self) -> str:
-        """The endpoint it is connected to, of those it was given."""
+        """Which of the given endpoints it is connected to."""
 
     @property
     def logs_in(self) -> bool:
-        """Whether the session that was begun last has come to a login."""
+        """Whether the current session has reached its login."""
 
     def call(self, name: str | None, body: Mapping[str, Any] | None, timeout_s: float | None) -> Outgoing:
-        """A call of a command; without a name, of a session."""
+        """A call that sends a command; without a name, one that opens a session."""
 
     def respond(self, token: int, mechanism: str, response: bytes, *, is_done: bool) -> None:
-        """A login goes on with this; whether the server may end it now."""
+        """Continues a login with this response; `is_done`: the server may end it now."""
 
     def give_up(self, token: int, reason: str) -> None:
-        """A login does not go on."""
+        """Gives up a login."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""
@@ -312,14 +312,14 @@ class Flow(Caller):
     def __new__(cls, options: Mapping[str, Any], given: Mapping[str, Any], client: Role) -> Flow: ...
     @property
     def told(self) -> Told:
-        """The notices, for those who tell them."""
+        """The notices, to be logged."""
 
     @property
     def asked(self) -> Told:
-        """The questions for another lease, for those who get one."""
+        """The questions for a new lease, to be answered."""
 
     def call(self, asked: Literal["open", "summon", "dismiss"], resource: str, timeout_s: float | None) -> Outgoing:
-        """A call that asks this of a resource."""
+        """A call that redeems the lease, or summons or dismisses a resource."""
 
     def outbound(self, body: _Frame, properties: Mapping[str, Any] | None, resource: str | None) -> Outbound:
         """A content to send."""
@@ -339,22 +339,22 @@ class Flow(Caller):
     def __iter__(self) -> Iterator[Content]: ...
     def __next__(self) -> Content: ...
     def confirm(self, content: Content, *, multiple: bool) -> None:
-        """Says that a content is safe, or that all up to it are."""
+        """Confirms a content, or all up to it."""
 
     def reject(self, content: Content, *, multiple: bool, recycle: bool) -> None:
-        """Says that a content is not wanted, or that none up to it is."""
+        """Rejects a content, or all up to it."""
 
     def granted(self, token: int, endpoint: str, lease: str) -> None:
-        """There is another lease."""
+        """Answers a question: a new lease was granted."""
 
     def denied(self, token: int, reason: str | None) -> None:
-        """There is no other lease: for good where a reason is given, else so far."""
+        """Answers a question: no new lease was granted; with a reason, none will be."""
 
     def times(self) -> list[float]:
-        """Seconds from when contents were given until they were settled: of the last ten thousand."""
+        """Seconds from sending a content until it was settled: those of the last ten thousand."""
 
     def rejects(self) -> list[int]:
-        """Which contents were rejected, by their order: the last hundred thousand."""
+        """The numbers of the rejected contents, in the order they were sent: the last hundred thousand."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""

@@ -1,4 +1,4 @@
-"""CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both announce it by events."""
+"""CDT: configurations of endpoints over NATS. Targets store them, sources pull, push and watch them; both announce changes by events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What roles of CDT need of a NATS, wherever it is: in another process, or in this one."""
+"""What roles of CDT need of a NATS, in another process or in this one."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Connection(Protocol):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where it is connected, without a word of who we are."""
+        """The servers it is connected to, without credentials."""
 
     async def open(self) -> None:
         """Connects.
 
         Raises:
-            PeerLostError: Nobody is there.
-            AuthenticationError: We are not let in.
+            PeerLostError: No server answers.
+            AuthenticationError: The server refuses the credentials.
         """
 
     async def subscribe(self, number: int, subject: str, queue: str) -> None:
@@ -66,7 +66,7 @@ class Connection(Protocol):
         """Waits until the server has everything that was sent.
 
         Raises:
-            PeerLostError: It does not say so in time.
+            PeerLostError: The server did not confirm in time.
         """
 
     async def close(self) -> None:

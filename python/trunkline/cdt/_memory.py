@@ -1,4 +1,4 @@
-"""A NATS in this process: subjects, wildcards, queue groups, and word of requests that nobody hears."""
+"""A NATS in this process: subjects, wildcards, queue groups, and replies to requests without listeners."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ _RECONNECT_S = 0.25
 # Whatever else it is, nats-py takes it for the name of a machine, and looks for that.
 _SERVER = re.compile(r"(nats|tls|wss?)://.+|[^/]+:\d+")
 
-_UNFIT = "it is larger than the server takes, or its subject is none"
+_UNFIT = "it is larger than the server accepts, or its subject is invalid"
 
 # What every credentials file has.
 _CREDENTIALS = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
 
 class Identity(TypedDict, total=False):
-    """Who we are to a server."""
+    """The credentials for a server."""
 
     credentials: str | None
     nkey_seed: str | None
@@ -78,19 +78,19 @@ def _logins(servers: Sequence[str]) -> tuple[list[str], Identity]:
 
 
 def _no_server(where: str) -> LocalProtocolError:
-    return LocalProtocolError(f"servers: {where!r} is no URL of a NATS server: it is nats://HOST:PORT")
+    return LocalProtocolError(f"servers: {where!r} is not a URL of a NATS server: use nats://HOST:PORT")
 
 
 def _need_credentials(path: str) -> None:
-    """Refuses what is no credentials file: it is read only if the server asks for any, and then without end."""
+    """Refuses other files: nats-py reads it only if the server asks for credentials, and retries without end."""
     content = Path(path).read_bytes()
     if not all(begin in content for begin in _CREDENTIALS):
-        message = f"credentials: {path} is no credentials file of NATS"
+        message = f"credentials: {path} is not a NATS credentials file"
         raise LocalProtocolError(message)
 
 
 def _is_final(error: BaseException) -> bool:
-    """Whether the two do not trust each other, which no other try will change."""
+    """Whether client and server do not trust each other, so that trying again is no use."""
     words = str(error).lower()
     is_refused = "authorization" in words or "authentication" in words
     return is_refused or words == UNENCRYPTED.lower() or isinstance(error, ssl.SSLCertVerificationError)
@@ -188,8 +188,8 @@ class NatsConnection:
         if isinstance(error, OSError | nats.errors.Error):
             raise self._why(self._refused or error) from error
         if error is not None:
-            # A seed that is none, alone or in a file of credentials; what nkeys says of it is of any type.
-            message = f"nkey_seed or credentials: they cannot be used: {error}"
+            # An invalid seed, alone or in a credentials file; nkeys raises errors of any type.
+            message = f"nkey_seed or credentials cannot be used: {error}"
             raise LocalProtocolError(message)
         self._was_open = True
 
@@ -203,8 +203,8 @@ class NatsConnection:
         if "connect url" in words:
             return _no_server(where)
         if isinstance(error, ssl.SSLCertVerificationError):
-            advice = "tls is a context that believes who has signed it (--tls-ca on the command line)"
-            return AuthenticationError(f"{where}: its certificate is not believed, {error.verify_message}: {advice}")
+            advice = "give tls= a context that trusts its issuer (--tls-ca on the command line)"
+            return AuthenticationError(f"{where}: its certificate is not trusted, {error.verify_message}: {advice}")
         if _is_final(error):
             return AuthenticationError(f"{where}: {words.removeprefix('nats: ')}")
         if isinstance(error, TimeoutError | ConnectionRefusedError) or "no servers" in words:
@@ -294,11 +294,11 @@ class NatsConnection:
             await self._end()
 
     async def _end(self) -> None:
-        """Ends it whatever the server does: nats-py would wait for one that reads nothing any more."""
+        """Ends it whatever the server does: nats-py would wait for a server that no longer reads."""
         try:
             await within(self._client.close(), _CLOSE_S)
         except Exception as error:  # noqa: BLE001 - there is nobody to tell, and what is left is ended below
-            logging.getLogger("trunkline.cdt").debug("a connection to NATS did not end by itself: %r", error)
+            logging.getLogger("trunkline.cdt").debug("a connection to NATS had to be aborted: %r", error)
         self._client.abort()
 
     async def _on_error(self, error: Exception) -> None:

@@ -69,7 +69,7 @@ def need_names(**names: object) -> None:
         if type(name) is not str or not name:
             need_text(argument, name)
             if not name:
-                message = f"{argument} is empty"
+                message = f"{argument} must not be empty"
                 raise LocalProtocolError(message)
         if not str(name).isascii():
             need_utf8(argument, name)
@@ -85,14 +85,14 @@ def need_utf8(argument: str, name: object) -> None:
 
 
 def need_name(argument: str, name: object) -> None:
-    """Refuses what cannot be one token of a subject (CDT-11)."""
+    """Refuses names that are not one token of a subject (CDT-11)."""
     need_text(argument, name)
     need_utf8(argument, name)
     if len(str(name).encode()) > _TOKEN_BYTES:
-        message = f"{argument} has at most {_TOKEN_BYTES} bytes: it is part of a NATS subject"
+        message = f"{argument} must be at most {_TOKEN_BYTES} bytes: it is part of a NATS subject"
         raise LocalProtocolError(message)
     if not is_token(str(name)):
-        message = f"{argument} is one token of a NATS subject, without dots, wildcards and spaces, not {name!r}"
+        message = f"{argument} must be one token of a NATS subject, without dots, wildcards and spaces, not {name!r}"
         raise LocalProtocolError(message)
 
 
@@ -103,7 +103,7 @@ def _checked(given: CdtOptions) -> CdtOptions:
         raise TypeError(message)
     chosen: CdtOptions = {**DEFAULTS, **given}
     if not named("servers", chosen["servers"]):
-        message = "servers is empty"
+        message = "servers must not be empty"
         raise LocalProtocolError(message)
     need_path("credentials", chosen["credentials"], may_be_none=True)
     for secret in ("nkey_seed", "user", "password", "token"):
@@ -136,7 +136,7 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
         from trunkline.cdt._memory import MemoryConnection
 
         if len(servers) > 1:
-            message = f"servers: {servers[0]} goes with no other"
+            message = f"servers: {servers[0]} cannot be combined with others"
             raise LocalProtocolError(message)
         return lambda deliver, happened: MemoryConnection(servers[0], deliver, happened)
     from trunkline.cdt._nats import Identity, NatsConnection
@@ -243,9 +243,9 @@ class Part(Role):
         return self._native is None or (self._native.closed if self._stopping is None else self._stopping.done())
 
     async def _stop(self, drain_s: float) -> None:
-        """Ends it, in a task of its own: nothing is left half done where this is cut off.
+        """Closes, in a task of its own, so that nothing is left half done if this is cancelled.
 
-        What it still waits for is given up then, or when it is closed again with less time.
+        Pending calls are given up then, or when it is closed again with less time.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._end(drain_s))
@@ -307,7 +307,7 @@ class Part(Role):
     def _need_room(
         self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None = None
     ) -> None:
-        """Refuses what no message could hold (CDT-31)."""
+        """Refuses content that does not fit into a message (CDT-31)."""
         most = self._chosen["max_content_bytes"]
         if most is not None and len(content) > most:
             message = f"{counted(len(content), 'byte')} of content, and {most:,} is the limit"
@@ -431,7 +431,7 @@ class AsyncPart(Part, AsyncRole):
         if self._native is None or not self._is_at_home:
             coroutine.close()
             self._opened()
-            message = f"{self!r} is bound to the loop it was opened in"
+            message = f"{self!r} is bound to the event loop it was opened in"
             raise LocalProtocolError(message)
         return coroutine
 

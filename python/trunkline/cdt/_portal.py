@@ -1,4 +1,4 @@
-"""A loop in a thread of its own, for those who have none."""
+"""An event loop in a thread of its own, for the blocking roles."""
 
 from __future__ import annotations
 
@@ -106,18 +106,22 @@ def call(
     """
     if _portal is not None and threading.current_thread() is _portal.thread:
         coroutine.close()
-        message = "a callback runs in the loop of its role: to wait there is to wait for oneself"
+        message = "a callback runs in the event loop of its role and cannot wait for it: wait in another thread"
         raise LocalProtocolError(message)
     is_ours = _portal is not None and _portal.loop is where
     if not (is_ours and where.is_running()):
         coroutine.close()
-        message = "its loop has ended" if is_ours else "the role is that of the process this one was forked from"
+        message = (
+            "the event loop of the role has ended"
+            if is_ours
+            else "the role belongs to the process this one was forked from"
+        )
         raise ClosedError(message)
     called = _Call(coroutine, give_back)
     try:
         return asyncio.run_coroutine_threadsafe(called.run(), where).result()
     except CancelledError:
-        message = "the role was closed meanwhile"
+        message = "the role was closed in the meantime"
         raise ClosedError(message) from None
     except BaseException:
         where.call_soon_threadsafe(called.give_up)

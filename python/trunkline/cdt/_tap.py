@@ -1,4 +1,4 @@
-"""What a role of CDT adds to its capture."""
+"""The capture of a role of CDT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
     """What says how a capture is written, as the writer takes it; refuses what says nothing of that."""
     unknown = set(given) - set(CAPTURE_OPTIONS)
     if unknown:
-        message = f"capture_options has no {unknown.pop()!r}: it takes {', '.join(sorted(CAPTURE_OPTIONS))}"
+        message = f"unknown capture option {unknown.pop()!r} (choose from {', '.join(sorted(CAPTURE_OPTIONS))})"
         raise TypeError(message)
     chosen = {**DEFAULTS, **{name: value for name, value in given.items() if value is not None}}
     need_capture_options(chosen)
@@ -60,20 +60,26 @@ class Tap:
         )
         if not is_kept:
             if self.lost == 0:
-                self._notices.log(logging.WARNING, "losing", f"rows of {self._directory} are lost: the disk is slow")
+                self._notices.log(
+                    logging.WARNING,
+                    "losing",
+                    f"{self._directory} cannot keep up: rows are lost, see stats.capture_lost",
+                )
             self.lost += 1
         if self._timer is None:
             self._look()
 
     def _look(self) -> None:
-        """Has the writer do what is due, and again when there is more."""
+        """Runs what the writer has due, and schedules the next time."""
         self._timer = None
         due_s = self._writer.idle()
         _, _, _, low_space, failure = self._writer.progress()
         if failure is not None:
             self._notices.log(logging.WARNING, "capture", failure)
         if low_space is not None and not self._is_low:
-            self._notices.log(logging.WARNING, "low_space", f"{self._directory}: {low_space:,} bytes are left")
+            self._notices.log(
+                logging.WARNING, "low_space", f"{self._directory}: the disk has only {low_space:,} bytes left"
+            )
         self._is_low = low_space is not None
         if due_s is not None:
             self._timer = asyncio.get_running_loop().call_later(due_s + 0.001, self._look)
@@ -91,7 +97,7 @@ class Tap:
         return recorded, durable, segments
 
     async def close(self) -> None:
-        """Makes all durable and visible, and ends it."""
+        """Makes everything durable and visible, and closes."""
         if self._timer is not None:
             self._timer.cancel()
         # Somebody may look while it ends.

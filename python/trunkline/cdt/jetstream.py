@@ -1,4 +1,4 @@
-"""Configurations in JetStream's key-value store, which the replicas of a target on many machines share."""
+"""The store in JetStream's key-value store, which replicas of a target on several machines share."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _key(*texts: str) -> str:
 
 
 def bucket_prefix(name: str) -> str:
-    """What the names of the buckets of a target begin with: those of another target are others."""
+    """The prefix of the names of the buckets of a target, so that each target has its own."""
     return f"cdt_{name if _BUCKET.fullmatch(name) else _token(name)}"
 
 
@@ -76,7 +76,7 @@ class JetStreamStore:
 
     Args:
         connect: Makes its connection.
-        prefix: What the names of its buckets begin with.
+        prefix: The prefix of the names of its buckets.
     """
 
     def __init__(self, connect: Callable[[Deliver, Happened], Connection], *, prefix: str = "cdt") -> None:
@@ -86,11 +86,11 @@ class JetStreamStore:
         self._cached_bytes = 0
 
     async def open(self) -> None:
-        """Connects, and makes the buckets where there are none.
+        """Connects, and creates missing buckets.
 
         Raises:
-            PeerLostError: There is no server, or one without JetStream.
-            LocalProtocolError: The server is one in this process, which has no JetStream.
+            PeerLostError: No server answers, or it has no JetStream.
+            LocalProtocolError: The server is in this process, and has no JetStream.
         """
         import nats.js.errors
 
@@ -106,9 +106,7 @@ class JetStreamStore:
             ]
         except (nats.js.errors.Error, nats.js.errors.APIError, nats.errors.Error) as error:
             await self._connection.close()
-            message = (
-                f"{', '.join(self._connection.endpoints)}: there is no JetStream to keep configurations in: {error}"
-            )
+            message = f"{', '.join(self._connection.endpoints)}: JetStream, which is to store the configurations, is not available: {error}"
             raise PeerLostError(message) from error
 
     async def put(
@@ -142,7 +140,7 @@ class JetStreamStore:
         return Stored(config, is_new)
 
     async def _look(self, app: str, endpoint: str) -> tuple[str | None, int]:
-        """What an endpoint is to have, and at which revision."""
+        """The assignment of an endpoint, and its revision."""
         from nats.js.errors import KeyNotFoundError
 
         try:
@@ -154,7 +152,7 @@ class JetStreamStore:
     async def _assign(
         self, app: str, endpoint: str, config: Config, revision: int | None, if_current: str | None
     ) -> None:
-        """Gives an endpoint a configuration; where a revision is given, only if that is still the last."""
+        """Assigns a configuration to an endpoint; if a revision is given, only if that is still the latest."""
         from nats.js.errors import KeyWrongLastSequenceError
 
         key = _key(app, endpoint)
@@ -272,7 +270,7 @@ class JetStreamStore:
 
 
 def _packed(config: Config) -> bytes:
-    """Type and content as one value: how long the type is, then both."""
+    """Type and content as one value: the length of the type, then both."""
     content_type = config.content_type.encode()
     return len(content_type).to_bytes(4, "big") + content_type + config.content
 
@@ -283,7 +281,7 @@ def _unpacked(config_id: str, value: bytes) -> Config:
 
 
 async def _all(bucket: KeyValue, pattern: str, *, history: bool = False) -> list[tuple[str, bytes]]:
-    """The keys that a pattern means, with their values as they are now, or with all that there were."""
+    """The keys that match a pattern, with their current values or all values they had."""
     watcher = await bucket.watch(pattern, include_history=history)
     found = []
     try:

@@ -1,4 +1,4 @@
-"""The options that all roles of CDT take."""
+"""The options of all roles of CDT."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class CdtOptions(TypedDict, total=False):
         strict: Refuse messages without a timeout, and content that is not declared as bytes. Default: True.
         protocol_token: The protocol's token in subjects. Default: "cmx2cdp".
         prefix: The prefix of all subjects. Default: "kaa.v1".
-        queue: Share the requests to a service among its replicas (CDT-05); else each receives all. Without effect for a source. Default: True.
-        queue_events: Share events among the replicas of a service, so that each hands out some. Watches and confirmations
+        queue: Share the requests to a service among its replicas (CDT-05); otherwise each replica receives all. Without effect for a source. Default: True.
+        queue_events: Share events among the replicas of a service, so that each receives some of them. Watches and confirmations
             still see all. Default: False.
-        include_own: Hand out this replica's own events too. Default: False.
+        include_own: Receive this replica's own events too. Default: False.
         include_content: Announce configurations with their content, if it fits into a message (CDT-45). Without effect for a
             source. Default: False.
         max_content_bytes: The largest content that a target stores, or a source pushes, in bytes; None: what fits into a
             message of the server. Default: none.
         clock_skew_ms: How long after its expiry a message is still accepted, in milliseconds, to allow for differing clocks. Default: 0.
-        queue_messages: The most events that may wait to be handed out; beyond it, the newest are dropped as ``queue_full``. 0: none
-            are handed out.
+        queue_messages: How many events may wait for `receive`; further ones are dropped as ``queue_full``. 0: no events are
+            received.
             Default: 100,000.
         on_drop: Called with a `trunkline.Dropped`, whose frames are the reply subject, the header block and the body, and whose peer
             is the subject; in the loop of the role. Default: none.

@@ -1,4 +1,4 @@
-"""The role that records a whole deployment."""
+"""The recorder of a whole deployment."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ class Recording(Part):
         need_path("directory", directory)
         need_number("limit", limit, may_be_none=True)
         if options.get("capture") is not None:
-            message = "a recorder records in one place: leave out capture="
+            message = "a recorder records into its directory: leave out capture="
             raise LocalProtocolError(message)
         self._set_up("recorder", name, options)
         self._directory, self._limit = directory, limit
         self._made()
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
-        message = "a recorder has no machine: it writes down what it hears"
+        message = "a recorder has no machine: it only records"
         raise LocalProtocolError(message)
 
     async def _start(self) -> None:
@@ -154,7 +154,7 @@ class Recording(Part):
         need_seconds("timeout_s", timeout_s, may_be_none=True)
         done = self._ear.done
         if not await until(done, done.is_set, timeout_s):
-            message = f"{self!r} still runs after {timeout_s} s"
+            message = f"{self!r} is still running after {timeout_s} s"
             raise TimeoutError(message)
         return "count"
 
@@ -180,7 +180,7 @@ class Recorder(Recording, BlockingPart):
     Raises:
         PeerLostError: No server answers within `connect_timeout_s`.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
-        LocalProtocolError: A server is no URL, or the file holds no credentials.
+        LocalProtocolError: A server is not a URL, or the credentials file is invalid.
         CaptureError: The capture cannot be written.
         OSError: The credentials cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Configurations in a file of SQLite."""
+"""The store in an SQLite file."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class SqliteStore:
 
     Args:
         path: The file; created if it does not exist.
-        read_only: Only read it, as beside a running target; the file must exist.
+        read_only: Only read the file, e.g. beside a running target; it must exist.
 
     Raises:
         LocalProtocolError: The file is not a store.
-        OSError: It cannot be opened.
+        OSError: The file cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._path = os.fspath(path)
         if read_only and not os.path.exists(self._path):  # noqa: PTH110 - a path as it was given
-            raise FileNotFoundError(2, "no store is there", self._path)
+            raise FileNotFoundError(2, "no such store", self._path)
         self._read_only = read_only
         self._cache: dict[tuple[str, str, str | None], Config | None] = {}
         self._cached_bytes = 0
@@ -81,7 +81,7 @@ class SqliteStore:
             self._prepare()
             self._reader = self._connect()
         except sqlite3.DatabaseError as error:
-            message = f"{self._path} is no store of configurations: {error}"
+            message = f"{self._path} is not a store of configurations: {error}"
             if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
                 raise OSError(2, "cannot be opened", self._path) from error
             raise LocalProtocolError(message) from error
@@ -114,10 +114,10 @@ class SqliteStore:
             "FROM pragma_application_id, pragma_user_version"
         ).fetchone()
         if tables and application != _APPLICATION_ID:
-            message = f"{self._path} is no store of configurations, but another database"
+            message = f"{self._path} is not a store of configurations, but another database"
             raise LocalProtocolError(message)
         if version > _VERSION:
-            message = f"{self._path} was written by a later version"
+            message = f"{self._path} was written by a newer trunkline"
             raise LocalProtocolError(message)
         return not tables
 

@@ -15,7 +15,7 @@ __all__ = ["Assignment", "Config", "MemoryStore", "Rollout", "Store", "Stored", 
 
 
 def content_id(content_type: str, content: bytes) -> str:
-    """The id of a configuration that is given none: 32 hexadecimal digits of a hash of its type and content."""
+    """The default id of a configuration: 32 hexadecimal digits of a hash of its type and content."""
     digest = hashlib.sha256(content_type.encode() + b"\0")
     digest.update(content)
     return digest.hexdigest()[:32]
@@ -113,7 +113,7 @@ class Store(Protocol):
         """
 
     def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
-        """Returns the configuration of an endpoint, the current one or one by its id; None if there is none."""
+        """Returns the configuration of an endpoint, the current one or one by its id; None if it has none."""
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> Config:
         """Assigns an earlier configuration to an endpoint again; its announcement is pending then.
@@ -129,8 +129,8 @@ class Store(Protocol):
         """Returns the state of each endpoint, ordered by name."""
 
     def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
-        """Endpoints have told that they have a configuration: version of the application, endpoint, configuration, and when, as
-        Unix time in milliseconds. One that nobody gave to that endpoint is not kept.
+        """Records reports of applied configurations: application version, endpoint, configuration, and Unix time in
+        milliseconds. A configuration that was never assigned to that endpoint is ignored.
         """
 
     def owed(self) -> Sequence[tuple[str, str, str]]:
@@ -143,21 +143,21 @@ class Store(Protocol):
         """Returns the number of configurations of all endpoints."""
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the store."""
 
 
 def conflict(config_id: str) -> ConfigError:
-    """What a store says of an id that another configuration has."""
+    """The error for an id that another configuration has."""
     return ConfigError(409, f"another configuration has the id {config_id}")
 
 
 def missing(config_id: str) -> ConfigError:
-    """What it says of one that the endpoint never had."""
+    """The error for a configuration that the endpoint never had."""
     return ConfigError(404, f"this endpoint never had {config_id}")
 
 
 def outdated(if_current: str, current: str | None) -> ConfigError:
-    """What it says where `if_current` is another one."""
+    """The error if `if_current` is not the current configuration."""
     return ConfigError(409, f"its configuration is {current or 'none'}, not {if_current}")
 
 

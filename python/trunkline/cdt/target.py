@@ -1,4 +1,4 @@
-"""The role that keeps configurations."""
+"""The target: stores configurations, and answers requests for them."""
 
 from __future__ import annotations
 
@@ -73,19 +73,17 @@ def _opened_store(store: Any) -> Any:
         return MemoryStore() if os.fspath(store) == ":memory:" else SqliteStore(store)
     if not isinstance(store, Store):
         missing = [name for name in ("put", "get", "rollback", "history", "rollout") if not hasattr(store, name)]
-        refuse(
-            "store", "a path, or an object with the methods of cdt.Store", store, f": it has no {', '.join(missing)}"
-        )
+        refuse("store", "a path, or an object with the methods of cdt.Store", store, f": it lacks {', '.join(missing)}")
     return store
 
 
 def _says_at_once(store: Any) -> bool:
-    """Whether a store may be asked here for what it has in memory: it is one of ours, whose `get` nobody has overridden."""
+    """Whether the store may be called in the loop for what it has in memory: one of this package, with its own `get`."""
     return type(store) in (MemoryStore, SqliteStore) and "get" not in vars(store)
 
 
 def _asked(method: Callable[..., Result], given: tuple[Any, ...], more: Mapping[str, Any]) -> Callable[[], Result]:
-    """What asks a store in a thread. No future takes a `StopIteration`: whoever waits for it would wait for ever."""
+    """Calls the store in a thread. A future cannot hold a `StopIteration`: its waiter would wait for ever."""
 
     def ask() -> Result:
         try:
@@ -185,7 +183,7 @@ class Offering(Part):
                 await asyncio.to_thread(self._store.close)
 
     async def _ask_store(self, method: Callable[..., Any], *given: Any, **more: Any) -> Any:
-        """What the store says: in a thread of ours, or here where it is written for loops."""
+        """Calls the store, in a thread of the target, or in the loop if the method is a coroutine function."""
         try:
             if inspect.iscoroutinefunction(method):
                 return await method(*given, **more)
@@ -332,7 +330,7 @@ class Offering(Part):
             self._do(self._note())
 
     async def _note(self) -> None:
-        """Tells the store what has gone out, and what endpoints have told."""
+        """Tells the store which announcements were sent, and what endpoints reported."""
         # Those of one burst are one transaction.
         await asyncio.sleep(0)
         announced, self._announced = self._announced, []
@@ -346,7 +344,7 @@ class Offering(Part):
             self._log.error("target: the store failed", exc_info=error)
 
     def _need_open(self) -> None:
-        """Refuses what is asked of a target whose store is no longer asked."""
+        """Refuses calls to a target that no longer uses its store."""
         if self._pump.closed:
             message = "the role is closed"
             raise ClosedError(message)
@@ -450,17 +448,17 @@ class Offering(Part):
 
     async def _wait(self, timeout_s: float | None) -> None:
         if not await self._pump.wait(timeout_s):
-            message = f"{self!r} still runs after {timeout_s} s"
+            message = f"{self!r} is still running after {timeout_s} s"
             raise TimeoutError(message)
 
 
 class Target(Offering, BlockingPart):
     """Stores configurations of endpoints, answers pulls, accepts pushes, and announces changes (CDT-38).
 
-    It runs by itself, in a thread that all blocking roles of CDT share, until it is closed. Requests go to any replica of the
+    It runs in a thread that all blocking roles of CDT share, until it is closed. Requests go to any replica of the
     service `name`, or to this one. Malformed requests are answered with 400, unknown configurations with 404, and failures of
-    the store with 500. Iterating over it gives the events of others: configurations of other targets, and those that endpoints
-    have applied.
+    the store with 500. Iterating over it returns the events of others: configurations that other targets
+    announce, and those that endpoints have applied.
 
     Args:
         name: The service it is a replica of, one token of a NATS subject.
@@ -473,7 +471,7 @@ class Target(Offering, BlockingPart):
     Raises:
         PeerLostError: No server answers within `connect_timeout_s`.
         AuthenticationError: The server refuses the credentials, or the permission to subscribe.
-        LocalProtocolError: A name cannot be part of a subject, a server is no URL, or a file is not a store or no credentials.
+        LocalProtocolError: A name cannot be part of a subject, a server is not a URL, or a file is not a store or credentials file.
         OSError: The store cannot be opened, or the credentials cannot be read.
 
     ```pycon
@@ -509,23 +507,23 @@ class Target(Offering, BlockingPart):
             Its id.
 
         Raises:
-            ConfigError: 409: another configuration has this id, or `if_current` is not what the endpoint is to have; 413: no message
-                could hold it; 503: another process writes to the store's file, and has not ended within a minute.
+            ConfigError: 409: another configuration has this id, or `if_current` is not the endpoint's current one; 413: it does not
+                fit into a message; 503: another process has been writing to the store's file for a minute.
             ClosedError: The target is closed.
         """
         return self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
 
     def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
-        """The configuration of an endpoint, the current one or one by its id.
+        """Returns the configuration of an endpoint, the current one or one by its id.
 
         Raises:
-            ConfigError: 404: there is none.
+            ConfigError: 404: no such configuration.
             ClosedError: The target is closed.
         """
         return self._run(self._get(app_version_name, endpoint_id, config_id))
 
     def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
-        """What an endpoint was to have, the oldest first: a row each time that it was something else.
+        """Returns the assignments of an endpoint, oldest first: one for each time it changed.
 
         Raises:
             ClosedError: The target is closed.
@@ -533,16 +531,16 @@ class Target(Offering, BlockingPart):
         return self._run(self._history(app_version_name, endpoint_id))
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
-        """Gives an endpoint a configuration that it had once, and announces it; its id.
+        """Assigns an earlier configuration to an endpoint again, announces it, and returns its id.
 
         Raises:
-            ConfigError: 404: it never had it.
+            ConfigError: 404: the endpoint never had it.
             ClosedError: The target is closed.
         """
         return self._run(self._rollback(app_version_name, endpoint_id, config_id))
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        """How far each endpoint of a version of an application is, by its name.
+        """Returns the state of each endpoint of an application version, ordered by name.
 
         Raises:
             ClosedError: The target is closed.
@@ -550,10 +548,10 @@ class Target(Offering, BlockingPart):
         return self._run(self._rollout(app_version_name))
 
     def wait(self, *, timeout_s: float | None = None) -> None:
-        """Waits until it is closed, by another thread: it needs nobody to run.
+        """Waits until the target is closed by another thread; it runs without this.
 
         Raises:
-            TimeoutError: It still runs.
+            TimeoutError: It is still running.
         """
         self._run(self._wait(timeout_s))
 
@@ -571,25 +569,25 @@ class AsyncTarget(Offering, AsyncPart):
         config_id: str | None = None,
         if_current: str | None = None,
     ) -> str:
-        """Gives an endpoint a configuration; see `Target.put`. Where it is cancelled, it is stored and announced all the same."""
+        """Assigns a configuration to an endpoint; see `Target.put`. If this is cancelled, it is stored and announced all the same."""
         return await self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
 
     async def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
-        """The configuration of an endpoint; see `Target.get`."""
+        """Returns the configuration of an endpoint; see `Target.get`."""
         return await self._run(self._get(app_version_name, endpoint_id, config_id))
 
     async def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
-        """What an endpoint was to have; see `Target.history`."""
+        """Returns the assignments of an endpoint; see `Target.history`."""
         return await self._run(self._history(app_version_name, endpoint_id))
 
     async def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
-        """Gives an endpoint a configuration that it had once; see `Target.rollback`."""
+        """Assigns an earlier configuration to an endpoint again; see `Target.rollback`."""
         return await self._run(self._rollback(app_version_name, endpoint_id, config_id))
 
     async def rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        """How far each endpoint of a version of an application is; see `Target.rollout`."""
+        """Returns the state of each endpoint; see `Target.rollout`."""
         return await self._run(self._rollout(app_version_name))
 
     async def wait(self, *, timeout_s: float | None = None) -> None:
-        """Waits until it is closed, by another task; see `Target.wait`."""
+        """Waits until the target is closed by another task; see `Target.wait`."""
         await self._run(self._wait(timeout_s))

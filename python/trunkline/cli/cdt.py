@@ -34,7 +34,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     cls=Family,
-    help="Configurations of endpoints over NATS: keep, push, pull and watch them.",
+    help="CDT: configurations of endpoints over NATS; a target stores them, sources pull, push and watch them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -54,15 +54,13 @@ def target(
         typer.Option(
             "--store",
             metavar="FILE",
-            help="Store them in this file, created if absent; or in jetstream.",
+            help="Store configurations in this file, created if absent; or jetstream: in the NATS server.",
             dir_okay=False,
         ),
     ],
     replica_id: Annotated[
         str | None,
-        typer.Option(
-            "--replica-id", metavar="R", help="Which replica this is. [default: a random one]", callback=encodable
-        ),
+        typer.Option("--replica-id", metavar="R", help="The id of this replica. [default: random]", callback=encodable),
     ] = None,
     capture: Annotated[
         Path | None,
@@ -74,7 +72,7 @@ def target(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Stores configurations, answers pulls, takes pushes, and announces changes."""
+    """Stores configurations, answers pulls, accepts pushes, and announces changes."""
     made = nats.keywords()
     from trunkline import cdt
 
@@ -85,7 +83,7 @@ def target(
             replica_id=replica_id,
             capture=capture,
             capture_options=segments.keywords(),
-            # Nobody asks it for any.
+            # Nothing reads its events.
             queue_messages=0,
             **made,
         )
@@ -99,7 +97,7 @@ def target(
             stopping,
             output,
             name="cdt.target",
-            doing=f"keeping configurations as {name} at",
+            doing=f"target {name} connected to",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
             capture=capture,

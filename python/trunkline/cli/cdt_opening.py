@@ -1,4 +1,4 @@
-"""Opening a role of CDT that runs on: its server may take its time, and a signal ends that."""
+"""Opens roles of CDT that keep running: connecting may take long, and a signal ends it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Opened = TypeVar("Opened", bound="BlockingPart")
 
 @contextmanager
 def opened(make: Callable[[], Opened], stopping: Stopping, output: Output) -> Iterator[Opened | None]:
-    """A role that is closed at the end; None if a signal came before it was there, which is told then.
+    """Opens a role, and closes it at the end; yields None if a signal came first, which is then reported.
 
     Args:
-        make: Makes it, in a thread of its own.
-        stopping: What signals do to it.
-        output: Where it is told.
+        make: Opens the role, in a thread of its own.
+        stopping: The signals that came.
+        output: Where to report.
     """
     from trunkline.cdt import _portal
 

@@ -1,4 +1,4 @@
-"""What the commands of CDT have in common."""
+"""Options that the commands of CDT share."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Confirm(StrEnum):
 
 @dataclass(frozen=True)
 class Nats:
-    """Where the NATS is, and who we are there."""
+    """The NATS servers, and the credentials for them."""
 
     nats: Annotated[
         list[str] | None,
         typer.Option(
             "--nats",
             metavar="URL",
-            help="The NATS server. Repeatable, for a cluster. [default: NATS_URL, or nats://127.0.0.1:4222]",
+            help="The NATS server. Repeatable, for a cluster. [default: $NATS_URL, or nats://127.0.0.1:4222]",
             callback=encodable,
         ),
     ] = None
@@ -58,7 +58,9 @@ class Nats:
     ] = None
     nkey: Annotated[
         Path | None,
-        typer.Option("--nkey", metavar="FILE", help="A file whose first line is the nkey seed.", dir_okay=False),
+        typer.Option(
+            "--nkey", metavar="FILE", help="Read the nkey seed from the first line of this file.", dir_okay=False
+        ),
     ] = None
     tls_ca: Annotated[
         Path | None,
@@ -69,13 +71,13 @@ class Nats:
     codec: Annotated[Codec, typer.Option("--codec", help="The encoding of bodies.")] = Codec.JSON
 
     def keywords(self) -> dict[str, Any]:
-        """As roles take them."""
+        """The arguments of roles."""
         tls = None
         if self.tls_ca is not None:
             try:
                 tls = ssl.create_default_context(cafile=os.fspath(self.tls_ca))
             except ssl.SSLError as error:
-                message = f"{self.tls_ca} holds no certificates: {error.reason or error}"
+                message = f"{self.tls_ca} contains no certificates: {error.reason or error}"
                 raise errors.LocalProtocolError(message) from None
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(self.tls_ca)) from None
@@ -92,8 +94,8 @@ class Nats:
 
 
 App = Annotated[str, typer.Argument(metavar="APP", help="The version of the application.", callback=encodable)]
-Endpoint = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint.", callback=encodable)]
-ConfigId = Annotated[str, typer.Argument(metavar="CONFIG_ID", help="The configuration.", callback=encodable)]
+Endpoint = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The id of the endpoint.", callback=encodable)]
+ConfigId = Annotated[str, typer.Argument(metavar="CONFIG_ID", help="The id of the configuration.", callback=encodable)]
 TargetName = Annotated[
     str, typer.Option("--target", metavar="NAME", help="The service that stores configurations.", callback=encodable)
 ]

@@ -1,4 +1,4 @@
-"""`trunkline cdt put`, `pull`, `applied`, `rollback` and `watch`: what a source does."""
+"""`trunkline cdt put`, `pull`, `applied`, `rollback` and `watch`: the commands of a source."""
 
 from __future__ import annotations
 
@@ -65,12 +65,15 @@ def put(
     *,
     target: TargetName,
     content_type: Annotated[
-        str, typer.Option("--content-type", metavar="T", help="Its type.", callback=encodable)
+        str, typer.Option("--content-type", metavar="T", help="The type of the content.", callback=encodable)
     ] = "application/json",
     config_id: Annotated[
         str | None,
         typer.Option(
-            "--config-id", metavar="ID", help="Its id. [default: a hash of type and content]", callback=encodable
+            "--config-id",
+            metavar="ID",
+            help="The id of the configuration. [default: a hash of type and content]",
+            callback=encodable,
         ),
     ] = None,
     confirm: Confirming = Confirm.STORED,
@@ -113,7 +116,7 @@ def _read(file: Path) -> bytes:
 def _tell_put(output: Output, confirm: Confirm, config_id: str) -> None:
     event = "sent" if confirm is Confirm.NONE else confirm.value
     if output.json:
-        # Nobody has said what id it has.
+        # Its id is only known once it is confirmed.
         output.event(event, **({} if confirm is Confirm.NONE else {"config_id": config_id}))
     else:
         output.note(event)
@@ -129,7 +132,10 @@ def pull(
     config_id: Annotated[
         str | None,
         typer.Option(
-            "--config-id", metavar="ID", help="Which configuration. [default: the latest]", callback=encodable
+            "--config-id",
+            metavar="ID",
+            help="The id of the configuration. [default: the current one]",
+            callback=encodable,
         ),
     ] = None,
     timeout: Timeout = 3.0,
@@ -177,7 +183,7 @@ def applied(
     nats: Nats,
     as_json: Json = False,
 ) -> None:
-    """Announces that an endpoint has applied a configuration."""
+    """Reports that an endpoint has applied a configuration."""
     made = nats.keywords()
     from trunkline import cdt
 
@@ -200,7 +206,7 @@ def rollback(
     nats: Nats,
     as_json: Json = False,
 ) -> None:
-    """Sets an endpoint back to an earlier configuration."""
+    """Returns an endpoint to an earlier configuration."""
     made = nats.keywords()
     from trunkline import cdt
 
@@ -219,10 +225,10 @@ def rollback(
 def watch(
     app_version_name: Annotated[
         str | None,
-        typer.Argument(metavar="APP", help="Only for this version of the application.", callback=encodable),
+        typer.Argument(metavar="APP", help="Only events of this application version.", callback=encodable),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Argument(metavar="ENDPOINT", help="Only for this endpoint.", callback=encodable)
+        str | None, typer.Argument(metavar="ENDPOINT", help="Only events of this endpoint.", callback=encodable)
     ] = None,
     *,
     count: Annotated[int | None, ending_after("printing this many events")] = None,
@@ -251,7 +257,7 @@ def watch(
                     return event
 
         printing = Printing(receive, functools.partial(_show_event, output), count)
-        output.ready("cdt.source", source.endpoints, "watching at")
+        output.ready("cdt.source", source.endpoints, "watching for events at")
         pace = Pace(stopping, lambda: output.stats(source.stats), stats_interval, idle)
         with watching(output, lambda: source.stats, doing="cdt.source", prints=True):
             reason = printing.run(pace)

@@ -1,4 +1,4 @@
-"""`trunkline cdt status` and `history`: what a store file says of a fleet."""
+"""`trunkline cdt status` and `history`: the state of a fleet, read from a store file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HISTORY = example("trunkline cdt history app-1 endpoint-7 --store configs.db")
 
 
 def status(app_version_name: App, *, store: StoreFile, as_json: Json = False) -> None:
-    """Shows which endpoint is to have which configuration, and which have applied it."""
+    """Lists endpoints, with the configuration assigned to each and the one it has applied."""
     rows = _looked_up(store, lambda opened: opened.rollout(app_version_name))
     _table(
         Output(json=as_json),
@@ -72,6 +72,6 @@ def _cell(name: str, value: Any) -> str:
         try:
             return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
         except (OverflowError, ValueError, OSError):
-            # What others say of their time may be anything.
+            # Reports of others may have any time.
             return f"{value} ms"
     return str(value)

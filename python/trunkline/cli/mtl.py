@@ -1,4 +1,4 @@
-"""`trunkline mtl`: a server, what its clients do, and its users."""
+"""`trunkline mtl`: a server, its clients, and its users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 users = typer.Typer(
     cls=Family,
-    help="Manages who may log in to a server, and what each may read and write. A running server reloads the file on SIGHUP.",
+    help="Manages the users of a server, and what each may read and write. A running server reloads the file on SIGHUP.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -33,7 +33,7 @@ app.command(epilog=mtl_client.CALL)(mtl_client.call)
 app.command(epilog=mtl_client.QUEUES)(mtl_client.queues)
 app.add_typer(users, name="users")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False, callback=encodable)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user name.", show_default=False, callback=encodable)]
 File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The users file.", dir_okay=False)]
 
 
@@ -45,7 +45,10 @@ def add(
     read: Annotated[
         list[str] | None,
         typer.Option(
-            "--read", metavar="PATTERN", help="What the user may read. Repeatable. [default: all]", callback=encodable
+            "--read",
+            metavar="PATTERN",
+            help="The resources the user may read. Repeatable. [default: all]",
+            callback=encodable,
         ),
     ] = None,
     write: Annotated[
@@ -53,21 +56,23 @@ def add(
         typer.Option(
             "--write",
             metavar="PATTERN",
-            help="What the user may write to. Repeatable. [default: all]",
+            help="The resources the user may write to. Repeatable. [default: all]",
             callback=encodable,
         ),
     ] = None,
 ) -> None:
-    """Adds a user, or changes the password of an existing one; permissions that are not given stay.
+    """Adds a user, or changes the password of an existing one; permissions not given stay unchanged.
 
-    The password is asked for, or read from the first line of standard input.
+    Prompts for the password, or reads it from the first line of standard input.
     """
     from trunkline.mtl.users import changing
 
     password = _password(name)
     with changing(file) as before:
         before.adding(name, password, read=read or None, write=write or None).write(file)
-    Output(json=False).note(f"{name} {'has another password' if name in before else 'is added'} in {file}")
+    Output(json=False).note(
+        f"changed the password of {name} in {file}" if name in before else f"added {name} to {file}"
+    )
 
 
 @users.command(epilog=example("trunkline mtl users remove ada --file users.toml"))
@@ -77,7 +82,7 @@ def remove(name: Name, *, file: File) -> None:
 
     with changing(file) as before:
         before.removing(name).write(file)
-    Output(json=False).note(f"{name} is removed from {file}")
+    Output(json=False).note(f"removed {name} from {file}")
 
 
 @users.command("list", epilog=example("trunkline mtl users list --file users.toml"))
@@ -91,7 +96,7 @@ def list_(*, file: File, as_json: Json = False) -> None:
 
 
 def _password(name: str) -> str:
-    """What is typed, twice, or the first line of what comes in."""
+    """The password, typed twice, or the first line of standard input."""
     if sys.stdin is None or not sys.stdin.isatty():
         line = sys.stdin.buffer.readline() if sys.stdin is not None else b""
         try:
@@ -102,7 +107,7 @@ def _password(name: str) -> str:
     from getpass import getpass
 
     password = getpass(f"Password of {name}: ")
-    if getpass("The same again: ") != password:
-        message = "the two are not the same: nothing is changed"
+    if getpass("Repeat the password: ") != password:
+        message = "the passwords differ: nothing was changed"
         raise LocalProtocolError(message)
     return password

@@ -1,4 +1,4 @@
-"""`trunkline mtl send`, `receive` and `call`: what a client does."""
+"""`trunkline mtl send`, `receive`, `queues` and `call`: the commands of a client."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ QUEUES = example("trunkline mtl queues --connect tcp://127.0.0.1:5975 --user ada
 # The largest window that a server counts to.
 _MOST_WINDOW = 100_000
 
-# How long a server may take to say that it sends no more.
+# How long a server may take to answer that it stops sending.
 _FAREWELL_S = 1.0
 
 CALL = example("""trunkline mtl call Queue.Info '{"name": "jobs"}' --connect tcp://127.0.0.1:5975 --user ada""")
@@ -52,7 +52,7 @@ CALL = example("""trunkline mtl call Queue.Info '{"name": "jobs"}' --connect tcp
 
 @dataclass(frozen=True)
 class Login:
-    """Where a client goes, and who it is there."""
+    """The server that a client connects to, and its login."""
 
     connect: Annotated[
         list[str],
@@ -71,7 +71,7 @@ class Login:
         typer.Option(
             "--password-file",
             metavar="FILE",
-            help="Its first line is the password. [default: TRUNKLINE_PASSWORD]",
+            help="Read the password from the first line of this file. [default: $TRUNKLINE_PASSWORD]",
             dir_okay=False,
         ),
     ] = None
@@ -86,7 +86,7 @@ class Login:
     ] = 5.0
 
     def keywords(self) -> dict[str, Any]:
-        """What a client takes."""
+        """The arguments of a client."""
         password = os.environ.get("TRUNKLINE_PASSWORD") if self.user is not None else None
         if self.password_file is not None:
             try:
@@ -107,7 +107,7 @@ class Login:
 
 ConfirmOption = Annotated[
     str | None,
-    typer.Option("--confirm", metavar="none|full", help="Whether contents are confirmed. [default: as the profile]"),
+    typer.Option("--confirm", metavar="none|full", help="Whether contents are confirmed. [default: as in the profile]"),
 ]
 
 
@@ -117,7 +117,7 @@ def _confirm(given: str | None) -> Confirm | None:
     if given == "full":
         return "full"
     if given is not None:
-        message = f"--confirm is none or full, not {given!r}."
+        message = f"--confirm must be none or full, not {given!r}."
         raise typer.BadParameter(message)
     return None
 
@@ -133,12 +133,12 @@ class _Sent:
 
 @grouped
 def send(
-    resource: Annotated[str, typer.Argument(metavar="RESOURCE", help="The resource.", callback=encodable)],
+    resource: Annotated[str, typer.Argument(metavar="RESOURCE", help="The resource to send to.", callback=encodable)],
     data: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="DATA",
-            help="One content each, @FILE for what is in a file; - alone is standard input, one content a line.",
+            help="One content per argument; @FILE is the content of a file; - alone is standard input, one content per line.",
             show_default=False,
         ),
     ] = None,
@@ -150,7 +150,7 @@ def send(
         typer.Option(
             "--property",
             metavar="K=V",
-            help="A property: V is JSON, or else text. Repeatable.",
+            help="A property; V is JSON, or else text. Repeatable.",
             callback=encodable,
         ),
     ] = None,
@@ -248,7 +248,7 @@ class _Sending:
                 self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
 
     def tell(self, reason: Reason) -> None:
-        """Says how it has ended, and what has come of it."""
+        """Reports why it ended, and the counts."""
         seconds = time.monotonic() - self._start
         stats = self._writer.stats
         latencies = Latency.of([each * 1000 for each in self._writer.times_s])
@@ -268,7 +268,9 @@ def _summary(sent: _Sent, *, is_confirmed: bool) -> str:
 def receive(
     resources: Annotated[
         list[str],
-        typer.Argument(metavar="RESOURCE", help="The resources.", show_default=False, callback=encodable),
+        typer.Argument(
+            metavar="RESOURCE", help="The resources to receive from.", show_default=False, callback=encodable
+        ),
     ],
     *,
     login: Login,
@@ -281,7 +283,7 @@ def receive(
     ] = 1000,
     count: Annotated[
         int | None,
-        typer.Option("--count", min=0, metavar="N", help="Take and print this many contents, and end."),
+        typer.Option("--count", min=0, metavar="N", help="End after printing this many contents."),
     ] = None,
     idle: Idle = None,
     content: Content,
@@ -337,24 +339,24 @@ def receive(
 
 
 def _window(window: int, count: int | None) -> int:
-    """How many contents may be unconfirmed: few where few are wanted."""
+    """How many contents may be unconfirmed: no more than are wanted."""
     # The last of them are confirmed at the end, and would be printed again after a crash before that.
     return window if count is None else min(window, max(1, count // 10))
 
 
 def _limit(count: int | None) -> int | None:
-    """After how many contents the server is to stop, where none is confirmed: it counts only so far."""
+    """After how many contents the server is to stop, where none is confirmed: it has a limit."""
     return count if count is not None and 0 < count <= _MOST_WINDOW else None
 
 
 class _Taking:
-    """Has the contents of resources sent, no more than are wanted.
+    """Summons resources, and dismisses them once enough contents were sent.
 
     Args:
-        reader: Who receives them.
+        reader: The reader.
         resources: The resources.
-        count: How many are wanted; None for no end.
-        window: How many may be unconfirmed; None where none is confirmed.
+        count: How many contents are wanted; None for no limit.
+        window: How many may be unconfirmed; None if contents are not confirmed.
     """
 
     def __init__(self, reader: Reader, resources: Sequence[str], count: int | None, window: int | None) -> None:
@@ -365,12 +367,12 @@ class _Taking:
         self._held: list[mtl.Content] = []
 
     def begin(self) -> None:
-        """Summons them."""
+        """Summons the resources."""
         for resource in self._resources:
             self._reader.summon(resource)
 
     def printed(self, content: mtl.Content) -> None:
-        """Confirms what is printed, or puts it off until nothing more is sent for it."""
+        """Confirms what was printed, or defers it if the server would send another content for it."""
         if self._free is None:
             content.confirm()
         elif self._free > 0:
@@ -380,7 +382,7 @@ class _Taking:
             self._held.append(content)
 
     def end(self) -> None:
-        """Has no more of them sent, and confirms what was put off."""
+        """Dismisses the resources, and confirms what was deferred."""
         if not self._held:
             return
         # Where it cannot be asked for less, what is printed is to be confirmed all the same.
@@ -408,7 +410,7 @@ def _show(printer: Printer, content: mtl.Content) -> None:
 
 
 def _no_number(name: str) -> NoReturn:
-    message = f"{name} is no number"
+    message = f"{name} is not a number in JSON"
     raise ValueError(message)
 
 
@@ -427,7 +429,7 @@ def queues(
     sockets: DialingSockets,
     as_json: Json = False,
 ) -> None:
-    """Asks a running server for its queues and their depths."""
+    """Lists the queues of a running server and their depths."""
     made, who = sockets.keywords(), login.keywords()
     from trunkline import mtl
 
@@ -459,10 +461,10 @@ def call(
     try:
         said = json.loads(body, parse_constant=_no_number, parse_float=_number)
     except ValueError as error:
-        message = f"{body!r} is no JSON: {error}."
+        message = f"{body!r} is not valid JSON: {error}."
         raise typer.BadParameter(message, param_hint="JSON") from None
     if not isinstance(said, dict):
-        message = f"{body!r} is no JSON object."
+        message = f"{body!r} is not a JSON object."
         raise typer.BadParameter(message, param_hint="JSON")
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
     recorded["capture_secrets"] = secrets.kept(capturing)

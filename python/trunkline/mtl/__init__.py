@@ -1,4 +1,4 @@
-"""MTL: commands in JSON, and contents under a lease (11/MTL)."""
+"""MTL: queues behind logins, with commands in JSON and contents sent and received under leases (11/MTL)."""
 
 from __future__ import annotations
 

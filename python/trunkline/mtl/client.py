@@ -1,4 +1,4 @@
-"""The role that asks, and opens data connections."""
+"""The client: it logs in, sends commands, and opens data connections."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WINDOW = 1000
 
 
 def confirmation(given: Confirm | None, profile: str) -> Confirm:
-    """Whether contents are confirmed: as given, or else as the profile has it."""
+    """Whether contents are confirmed: as given, or the default of the profile."""
     if given is None:
         # The case of its letters does not matter (MTL-21).
         return "full" if profile.lower() == "queue" else "none"
@@ -66,7 +66,7 @@ class ClientStats:
         rejected: Contents that were rejected.
         unconfirmed: Contents neither confirmed nor rejected yet.
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
-        reconnects: Connections made again.
+        reconnects: Connections re-established.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
@@ -105,10 +105,10 @@ class Asking(AttendedRole):
         **options: Unpack[RoleOptions],
     ) -> None:
         if options.get("bind"):
-            message = "a client dials its server: use connect="
+            message = "a client connects to its server: use connect="
             raise LocalProtocolError(message)
         if options.get("socket") is not None:
-            message = "a client has sockets of its own: leave out socket="
+            message = "a client opens its own sockets: leave out socket="
             raise LocalProtocolError(message)
         for name, value in (("user", user), ("password", password), ("mechanism", mechanism)):
             if not isinstance(value, str | None):
@@ -161,17 +161,17 @@ class Asking(AttendedRole):
         self._native = native
 
     def _enter(self, native: _Client) -> None:
-        """It is let in before anything else, or there is no client."""
+        """Opens the session, which everything else needs."""
         try:
             reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
         except TimeoutError:
             where = ", ".join(endpoints("connect", self._options.get("connect", ()))) or native.endpoint
-            text = f"no server at {where} let us in within {self._timeout_s:g} s"
+            text = f"no session with a server at {where} within {self._timeout_s:g} s"
             if native.logs_in:
-                text += ": the login has no answer; after several that failed, a wrong password is answered late"
+                text += ": the login was not answered; after several failed ones, a wrong password is answered late"
             raise TimeoutError(text) from None
         if reply is not None:
-            _checked("the session", reply)
+            _checked("the request for a session", reply)
 
     @property
     def _client(self) -> _Client:
@@ -193,7 +193,7 @@ class Asking(AttendedRole):
             self._flows.add(flow)
 
     def _left(self, flow: Flow) -> None:
-        """A data connection is closed: its counters are what they are."""
+        """A data connection is closed: its counters are final."""
         with self._counting:
             self._end(flow)
 
@@ -233,16 +233,16 @@ class Asking(AttendedRole):
         )
 
     def _leasing(self, body: Mapping[str, Any], *, reads: bool) -> Leasing:
-        """Begins to ask for a data connection (MTL-26)."""
+        """Requests a data connection (MTL-26)."""
         name = "Connection.Reader" if reads else "Connection.Writer"
         return Leasing(self._client, name, self._client.call(name, dict(body), None), self._timeout_s)
 
 
 class Leasing:
-    """Asks for an endpoint, and the lease to show there, in the thread that waits for them (MTL-26).
+    """A request for a lease and the endpoint to redeem it at, made in the thread that waits for it (MTL-26).
 
     Attributes:
-        max_message_bytes: The size of a frame above which the server ends the connection, if it has said so.
+        max_message_bytes: The largest frame that the server accepts, if it announced a limit.
     """
 
     def __init__(self, native: _Client, name: str, outgoing: Outgoing, timeout_s: float) -> None:
@@ -256,7 +256,7 @@ class Leasing:
         """The endpoint, and the lease.
 
         Raises:
-            LeaseRefusedError, RemoteProtocolError, AuthenticationError, TimeoutError, ClosedError: There is none.
+            LeaseRefusedError, RemoteProtocolError, AuthenticationError, TimeoutError, ClosedError: No lease was granted.
         """
         reply: Reply = self._native.request(self._outgoing, room_s=self._timeout_s, timeout_s=self._timeout_s)
         said = _checked(self._name, reply).body
@@ -267,11 +267,11 @@ class Leasing:
             has_port = host.startswith("tcp://") and isinstance(port, int) and 0 < port < 1 << 16
             endpoint = f"{host}:{port}" if has_port else None
         if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
-            message = "the server leases no data connection: its reply has no lease, or no port"
+            message = "invalid lease from the server: its reply has no lease, or no port"
             raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
         wrong = what_is_wrong("connect", endpoint)
         if wrong is not None:
-            message = f"the server leases a data connection at {endpoint!r}, which {wrong}"
+            message = f"invalid lease from the server: its endpoint {endpoint!r} {wrong}"
             raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
         most = said.get("max-message-bytes")
         if isinstance(most, int) and most > 0:
@@ -279,7 +279,7 @@ class Leasing:
         return endpoint, lease
 
     def close(self, _grace_s: float) -> None:
-        """Has the thread wait no longer."""
+        """Ends the wait of the thread."""
         self._native.cancel(self._outgoing.call)
 
 
@@ -297,11 +297,11 @@ def _sum(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
 
 
 def _checked(name: str, reply: Reply) -> Reply:
-    """The reply, unless it says that something is wrong (MTL-29)."""
+    """The reply, unless its status says that the command failed (MTL-29)."""
     if reply.status < 400:
         return reply
     said = reply.body
-    text = f"{name} is answered {reply.status} {said.get('status', '')}".rstrip()
+    text = f"{name} was answered with {reply.status} {said.get('status', '')}".rstrip()
     if reply.status == 403 and name in ("Connection.Reader", "Connection.Writer"):
         raise LeaseRefusedError(text, reply.status)
     raise RemoteProtocolError(text, status=reply.status, body=said)
@@ -309,7 +309,7 @@ def _checked(name: str, reply: Reply) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Credentials:
-    """Who we are, and how we show it."""
+    """What to log in with."""
 
     user: str | None
     password: str | None
@@ -339,7 +339,7 @@ class _Credentials:
 
 
 class Desk:
-    """Says how logins go on."""
+    """Answers the challenges of logins."""
 
     def __init__(self, native: _Client, credentials: _Credentials, notices: Notices) -> None:
         self._native = native
@@ -361,7 +361,7 @@ class Desk:
                 mechanism, response = self._mechanism, self._mechanism.step(challenge)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call that waits is to have it
             if not isinstance(error, AuthenticationError):
-                self._notices.log(logging.ERROR, "login", "a login could not go on", error)
+                self._notices.log(logging.ERROR, "login", "a login failed", error)
             self._native.give_up(token, str(error))
         else:
             self._native.respond(token, name, response, is_done=mechanism.is_done)
@@ -375,29 +375,29 @@ def _tell_all(told: Any, notices: Notices) -> None:
 class Client(Asking, BlockingRole):
     """Logs in to a server, sends commands, and opens data connections to write and read contents.
 
-    The login is complete when the constructor returns. Commands are sent one at a time (MTL-01); after a reply timed out, or
-    was no longer waited for, the next command uses a new connection (MTL-02). If the server asks for authentication again,
-    or has lost the session, the client logs in again by itself (MTL-15).
+    The login is complete when the constructor returns. Commands are sent one at a time (MTL-01); after one
+    that timed out or was cancelled, the next command uses a new connection (MTL-02). If the server asks for authentication
+    again, or has lost the session, the client logs in again by itself (MTL-15).
 
     Args:
         user: The user name; None if the server requires no login, or for a login by the key in ``curve``.
         password: The password; SCRAM-SHA-256 does not send it.
         profile: The profile (MTL-20).
         virtual_host: The virtual host (MTL-12).
-        mechanism: The SASL mechanism; None selects the strongest that is offered. PLAIN is only used on an unprotected
-            transport if it is named here.
+        mechanism: The SASL mechanism; None selects the strongest one offered. On an unprotected transport, PLAIN is only used
+            if it is named here.
         timeout_s: The timeout of a command.
         ping_interval_s: How long a data connection may be silent before a Ping is sent (MTL-57).
         liveness: The number of silent intervals after which the connection is considered lost (MTL-58).
         capture_secrets: Record credentials and leases in ``capture``; by default they are replaced by placeholders.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``.
         **options: Where the server listens, what is recorded, and more: ``connect``, ``curve``, ``capture``, each in
-            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. Of several endpoints each has its share of
-            `timeout_s`. A capture includes the data connections; it ends with the client.
+            `trunkline.RoleOptions`; a client has no ``bind`` and no ``socket``. If several endpoints are given, each is
+            tried for an equal share of `timeout_s`. A capture includes the data connections; it ends with the client.
 
     Raises:
         AuthenticationError: The login was refused; `.mechanisms` has the mechanisms offered.
-        RemoteProtocolError: There is no such profile, or virtual host.
+        RemoteProtocolError: The server has no such profile or virtual host.
         TimeoutError: The server did not answer.
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
@@ -419,7 +419,7 @@ class Client(Asking, BlockingRole):
             AuthenticationError: The server requires a new login, and refused it.
             TimeoutError: No reply arrived in time.
             PeerLostError: The connection was lost before the reply arrived.
-            LocalProtocolError: The name is not one of a command, or the body exceeds 1 MiB.
+            LocalProtocolError: `name` is not a command name, or the body exceeds 1 MiB.
             ClosedError: The client is closed.
         """
         native = self._client
@@ -433,13 +433,14 @@ class Client(Asking, BlockingRole):
         """Opens a data connection that sends contents (MTL-23).
 
         Args:
-            resources: One or more resources; none for any.
-            confirm: ``"full"``: each content is confirmed or rejected; ``"none"``: none is; None: the profile's default.
-            window: The most contents that may be unconfirmed.
+            resources: One or more resources; an empty sequence for any.
+            confirm: ``"full"``: the server confirms or rejects each content; ``"none"``: it confirms none; None: the profile's
+                default.
+            window: How many contents may be unconfirmed at a time.
 
         Raises:
-            LeaseRefusedError: The user has no permission.
-            RemoteProtocolError: There is no such resource, or the profile does not confirm contents.
+            LeaseRefusedError: The user lacks the permission.
+            RemoteProtocolError: The server has no such resource, or the profile does not confirm contents.
             TimeoutError: The server did not answer.
         """
         return Writer(self._terms(resources, confirm, window, reads=False))
@@ -450,11 +451,12 @@ class Client(Asking, BlockingRole):
         """Opens a data connection that receives the contents of the resources it summons (MTL-23).
 
         Args:
-            resources: One or more resources; none for any.
-            confirm: ``"full"``: each content has to be confirmed or rejected; ``"none"``: none; None: the profile's default.
-            window: The most contents that may be delivered and unconfirmed; None for 1000, or for no limit where none is
-                confirmed. With ``confirm="none"`` nothing is ever confirmed: the server stops after this many, until all
-                that is summoned has been dismissed.
+            resources: One or more resources; an empty sequence for any.
+            confirm: ``"full"``: each content must be confirmed or rejected; ``"none"``: contents are not confirmed; None: the
+                profile's default.
+            window: How many delivered contents may be unconfirmed at a time; None for 1000, or for no limit with
+                ``confirm="none"``. Since nothing is confirmed then, a server given a window stops after this many contents,
+                until all resources are dismissed.
 
         Raises:
             LeaseRefusedError, RemoteProtocolError, TimeoutError: As for `writer`.
@@ -462,8 +464,8 @@ class Client(Asking, BlockingRole):
         return Reader(self._terms(resources, confirm, window, reads=True))
 
     def close(self) -> None:
-        """Closes the client and its capture. Its data connections stay open until they are closed; what they exchange after this is
-        not recorded, and counted in their ``capture_lost``.
+        """Closes the client and its capture. Its data connections stay open until they are closed; messages they exchange after this
+        are not recorded, but counted in their ``capture_lost``.
         """
         self._finish(0.0)
 

@@ -1,4 +1,4 @@
-"""Data connections, which write and read contents (MTL-30 … MTL-61)."""
+"""Data connections, which send and receive contents (MTL-30 … MTL-61)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FlowStats:
         rejected: Contents rejected.
         unconfirmed: Contents neither confirmed nor rejected yet.
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
-        reconnects: Times the connection was lost and made again.
+        reconnects: How many times the connection was lost and re-established.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
@@ -87,11 +87,11 @@ class Terms:
 
     @property
     def who(self) -> str:
-        """What its user knows it as."""
+        """What it is called in logs."""
         return "reader" if self.reads else "writer"
 
     def leasing(self) -> Leasing:
-        """Begins to ask for an endpoint, and a lease to show there."""
+        """Requests a lease, and the endpoint to redeem it at."""
         body: dict[str, Any] = {"resources": list(self.resources), "confirm": "full" if self.is_confirmed else "none"}
         if self.reads and self.says_window:
             body["window"] = self.window
@@ -137,7 +137,7 @@ class Flowing(AttendedRole):
         ping_interval_s: float = 2.5,
         liveness: int = 3,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """How its machine is set up where somebody else has its sockets, and got the lease; and its endpoints."""
+        """The settings of its machine where the caller owns the sockets and has obtained the lease; and its endpoints."""
         terms = Terms(
             client=None,  # type: ignore[arg-type]  # the lease is there
             reads=issubclass(cls, Reader | AsyncReader),
@@ -178,7 +178,7 @@ class Flowing(AttendedRole):
         self._began(native)
 
     def _show(self, native: _Flow) -> None:
-        """The lease is taken, or there is no connection."""
+        """Redeems the lease; raises if the server refuses it."""
         native.request(native.call("open", "", None), room_s=None, timeout_s=self._terms.timeout_s)
 
     def _began(self, native: _Flow) -> None:
@@ -187,7 +187,7 @@ class Flowing(AttendedRole):
 
     def _settled(self, native: Any) -> None:
         super()._settled(native)
-        # Its counters are what they are now.
+        # Its counters are final now.
         self._terms.client._left(native)  # noqa: SLF001 - of one room
 
     def __del__(self) -> None:
@@ -211,7 +211,7 @@ class Flowing(AttendedRole):
         return FlowStats(**self._flow.stats())
 
     def _ended_by(self, error: ClosedError) -> TrunklineError:
-        """Why it is over: what kept it from another lease, if anything did."""
+        """Why it ended: what kept it from a new lease, if anything did."""
         return self._keeper.failure or error
 
     def _check_rejects(self) -> None:
@@ -226,23 +226,21 @@ class Flowing(AttendedRole):
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
         unsent = self.stats.unconfirmed
-        return TimeoutError(f"not settled within {timeout_s} s: {counted(unsent, 'content')}", unsent=unsent)
+        return TimeoutError(f"{counted(unsent, 'content')} not settled within {timeout_s} s", unsent=unsent)
 
     def _check_settled(self, drain_s: float) -> None:
-        """Raises for what a writer that is closed leaves behind."""
+        """Raises for contents that a closed writer leaves unsettled."""
         self._check_rejects()
         unsent = self.stats.unconfirmed
         if unsent and self._keeper.failure is not None:
-            message = (
-                f"not settled, as the connection is lost for good: {counted(unsent, 'content')}: {self._keeper.failure}"
-            )
+            message = f"{counted(unsent, 'content')} not settled, and the connection cannot be restored: {self._keeper.failure}"
             raise TimeoutError(message, unsent=unsent) from self._keeper.failure
         if unsent:
             raise self._not_flushed(drain_s)
 
 
 class _Keeper:
-    """Gets a data connection another lease when it has lost its own."""
+    """Obtains a new lease for a data connection that was lost."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -270,16 +268,20 @@ def _tell_all(told: Any, notices: Notices) -> None:
 
 
 def tell(notices: Notices, kind: str, *details: Any) -> None:
-    """Tells what the engine of a data connection has to say."""
+    """Logs a notice of the engine of a data connection."""
     if kind == "lost":
-        notices.log(logging.WARNING, kind, "the server is silent or gone: asks for another lease")
+        notices.log(logging.WARNING, kind, "the server is silent or disconnected: requesting a new lease")
     elif kind == "found":
-        notices.log(logging.INFO, kind, "has another lease")
+        notices.log(logging.INFO, kind, "reconnected with a new lease")
     elif kind == "lease_failed":
-        notices.log(logging.ERROR, kind, f"gets no other lease: {details[0]}")
+        notices.log(logging.ERROR, kind, f"cannot obtain a new lease: {details[0]}")
     elif kind == "summon_refused":
         resource, status = details
-        notices.log(logging.ERROR, kind, f"{resource!r} is not summoned any more: the server answers {status}")
+        notices.log(
+            logging.ERROR,
+            kind,
+            f"{resource!r} is no longer delivered: the server refused to summon it again, with status {status}",
+        )
     else:
         notices.tell(kind, *details)
 
@@ -292,15 +294,15 @@ class _Writing(Flowing):
 
     @property
     def times_s(self) -> list[float]:
-        """Seconds from when contents were given until they were confirmed or rejected: of the last ten thousand."""
+        """Seconds from sending a content until it was confirmed or rejected: those of the last ten thousand."""
         return self._flow.times()
 
 
 class Writer(_Writing, BlockingRole):
-    """Sends contents to resources; made by `Client.writer`.
+    """Sends contents to resources; created by `Client.writer`.
 
     With confirmation, contents that were unconfirmed when the connection was lost are sent again, with ``redelivered`` in
-    their properties: delivery is at least once.
+    their properties: they are delivered at least once.
     """
 
     def send(
@@ -311,18 +313,18 @@ class Writer(_Writing, BlockingRole):
         resource: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a content (MTL-45), as soon as the window has room.
+        """Sends a content (MTL-45); waits until the window has room.
 
         Args:
-            body: Any buffer.
+            body: The body, any bytes-like object.
             properties: A field table (MTL-60).
-            resource: The resource, if the lease is for several (MTL-46).
+            resource: The resource; needed if the lease is for several (MTL-46).
             timeout_s: How long to wait for room; None for no limit.
 
         Raises:
-            LocalProtocolError: The resource is missing or not leased, the properties cannot be encoded, or a frame would be larger
-                than `max_message_bytes`, here or, as the lease says, at the server.
-            TimeoutError: The window stayed full.
+            LocalProtocolError: The resource is missing or not leased, the properties cannot be encoded, or a frame would exceed
+                `max_message_bytes`, the client's own or the server's.
+            TimeoutError: The window was still full after `timeout_s`.
             ClosedError: The writer is closed.
         """
         flow = self._flow
@@ -339,9 +341,9 @@ class Writer(_Writing, BlockingRole):
             timeout_s: How long to wait; None for no limit.
 
         Raises:
-            RemoteProtocolError: Some were rejected since the last call; `.sequences` has their numbers, from 1 in the order of
-                sending.
-            TimeoutError: Some are not settled; `.unsent` is their number.
+            RemoteProtocolError: Contents were rejected since the last call; `.sequences` has their numbers, counted from 1 in
+                the order they were sent.
+            TimeoutError: Contents are not settled; `.unsent` is their number.
             ClosedError: The writer is closed.
         """
         flow = self._flow
@@ -357,9 +359,9 @@ class Writer(_Writing, BlockingRole):
         """Waits until every content is settled, for at most `drain_s` seconds, and closes.
 
         Raises:
-            RemoteProtocolError: Some were rejected, which was not raised yet.
-            TimeoutError: Some are not settled; `.unsent` is their number. Its cause is what ended the connection, if that has
-                ended by itself.
+            RemoteProtocolError: Contents were rejected since the last `flush`.
+            TimeoutError: Contents are not settled; `.unsent` is their number. If the connection was lost for good, the cause is
+                the error that ended it.
         """
         was_ended, self._is_ended = self._is_ended, True
         self._finish(drain_s)
@@ -417,10 +419,10 @@ class AsyncWriter(_Writing, AsyncRole):
 
 
 class Reader(Flowing, BlockingRole):
-    """Receives the contents of the resources it summons; made by `Client.reader`. Iterates over them until it is closed.
+    """Receives the contents of the resources it summons; created by `Client.reader`. Iterates over them until it is closed.
 
-    After a lost connection it obtains a new lease and summons its resources again by itself. Contents that were unconfirmed are
-    delivered again; confirming or rejecting their first delivery has no effect then.
+    If the connection is lost, it obtains a new lease and summons its resources again by itself. Contents that were unconfirmed
+    are delivered again; confirming or rejecting their first delivery then has no effect.
     """
 
     def _ask(self, what: Literal["summon", "dismiss"], resource: str, timeout_s: float | None) -> None:
@@ -439,15 +441,15 @@ class Reader(Flowing, BlockingRole):
             timeout_s: How long to wait for the answer; None for the client's `timeout_s`.
 
         Raises:
-            LocalProtocolError: It is not leased, or already summoned; nothing was sent.
-            RemoteProtocolError: The server refused it.
+            LocalProtocolError: The resource is not leased, or is already summoned; nothing was sent.
+            RemoteProtocolError: The server refused.
             TimeoutError: No answer arrived in time.
             ClosedError: The reader is closed.
         """
         self._ask("summon", resource, timeout_s)
 
     def dismiss(self, resource: str, *, timeout_s: float | None = None) -> None:
-        """Stops the delivery of a resource's contents (MTL-41); delivered ones may still be confirmed. Raises as `summon` does."""
+        """Stops the delivery of a resource's contents (MTL-41); delivered ones can still be confirmed. Raises as `summon` does."""
         self._ask("dismiss", resource, timeout_s)
 
     def receive(self, *, timeout_s: float | None = None) -> Content:
@@ -458,7 +460,7 @@ class Reader(Flowing, BlockingRole):
 
         Raises:
             TimeoutError: Nothing arrived in time.
-            AuthenticationError, LeaseRefusedError, RemoteProtocolError: The connection was lost, and could not be made again.
+            AuthenticationError, LeaseRefusedError, RemoteProtocolError: The connection was lost, and could not be restored.
             ClosedError: The reader is closed.
         """
         try:
@@ -467,7 +469,7 @@ class Reader(Flowing, BlockingRole):
             raise self._ended_by(error) from None
 
     def __iter__(self) -> Iterator[Content]:
-        """Every content until the reader is closed."""
+        """Iterates over the contents until the reader is closed."""
         yield from self._flow
         if self._keeper.failure is not None:
             raise self._keeper.failure
@@ -487,7 +489,7 @@ class Reader(Flowing, BlockingRole):
         Args:
             content: A content that this reader received.
             multiple: Reject all earlier ones too.
-            recycle: Have it delivered again (MTL-54).
+            recycle: Return it to its queue, to be delivered again (MTL-54).
         """
         self._flow.reject(content, multiple=multiple, recycle=recycle)
 

@@ -1,4 +1,4 @@
-"""Logins, the client's side (RFC 4422): which mechanism to take of those on offer, and what to say in it."""
+"""The client's side of logins (RFC 4422): the choice of a mechanism, and its responses."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ class Mechanism(Protocol):
     """One login by one mechanism."""
 
     name: str
-    """As the registry writes it."""
+    """The registered name of the mechanism."""
 
     @property
     def is_done(self) -> bool:
-        """Whether a server that says the login is done may be believed: before, it has not proved what it has to."""
+        """Whether the server may end the login now: it has proved what the mechanism asks of it."""
 
     def step(self, challenge: bytes | None) -> bytes:
         """The response to a challenge; None asks for the first one.
 
         Raises:
-            AuthenticationError: The server has not proved that it knows the user.
-            RemoteProtocolError: It said what the mechanism does not allow.
+            AuthenticationError: The server could not prove that it knows the password.
+            RemoteProtocolError: The challenge is not valid for the mechanism.
         """
 
 
 class ScramSha256:
     """SCRAM-SHA-256 (RFC 7677): the password does not leave the client, and the server proves that it knows it.
 
-    A server may have the password hashed 4,096 times at least, and a million times at most: half a second's work.
+    The server may ask for 4,096 to 1,000,000 iterations; the most take about half a second.
 
     Args:
-        user: The name.
+        user: The user name.
         password: The password.
         nonce: The client's part of the nonce; for tests.
 
     Raises:
-        ValueError: The name or the password holds what none may.
+        ValueError: The name or the password has characters that are not allowed.
     """
 
     name = SCRAM
@@ -61,23 +61,23 @@ class ScramSha256:
         """The response to a challenge; None asks for the first one."""
         if not challenge:
             if self._proven is not None or self.is_done:
-                self._refuse("it has nothing to say")
+                self._refuse("the server sent an empty challenge")
             return f"n,,{self._first}".encode()
         try:
             message = challenge.decode()
             return self._final(message) if self._proven is None else self._check(message, self._proven)
         except ValueError:
-            self._refuse("its challenge is none of SCRAM-SHA-256")
+            self._refuse("the challenge of the server is not valid in SCRAM-SHA-256")
 
     def _final(self, server: str) -> bytes:
         nonce, salt, count = scram.attributes(server, "rsi")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            self._refuse("its nonce does not go on from ours")
+            self._refuse("the nonce of the server does not begin with that of the client")
         if not (count.isascii() and count.isdigit() and len(count) < 10):
             raise scram.MalformedError
         if not scram.LEAST_ITERATIONS <= int(count) <= scram.MOST_ITERATIONS:
             self._refuse(
-                f"it wants the password hashed {count} times: {scram.LEAST_ITERATIONS} to {scram.MOST_ITERATIONS} are taken"
+                f"the server asks for {count} iterations, not {scram.LEAST_ITERATIONS} to {scram.MOST_ITERATIONS}"
             )
         key = scram.salted(self._password, scram.unbase64(salt), int(count))
         without = f"c={base64.b64encode(b'n,,').decode()},r={nonce}"
@@ -89,21 +89,21 @@ class ScramSha256:
 
     def _check(self, server: str, proven: bytes) -> bytes:
         if self.is_done:
-            self._refuse("it goes on after its end")
+            self._refuse("the server sent a challenge after the end of the exchange")
         (told,) = scram.attributes(server, "v")
         if not hmac.compare_digest(scram.unbase64(told), proven):
-            message = "the server does not know the password, and may be another than it says"
+            message = "the server could not prove that it knows the password: it may be an impostor"
             raise AuthenticationError(message)
         self.is_done = True
         return b""
 
     def _refuse(self, why: str) -> NoReturn:
-        message = f"the login cannot go on: of the server, {why}"
+        message = f"login failed: {why}"
         raise RemoteProtocolError(message, "MTL-17")
 
 
 class _Single:
-    """A mechanism of one response, in which the server has nothing to prove."""
+    """A mechanism of one response, in which the server proves nothing."""
 
     name: str
     is_done = True
@@ -112,22 +112,22 @@ class _Single:
         self._response = response.encode()
 
     def step(self, challenge: bytes | None) -> bytes:
-        """The response; a challenge of nothing asks for it as None does."""
+        """The response; an empty challenge asks for it as None does."""
         if challenge:
-            message = f"the login cannot go on: {self.name} has no challenges, and the server sent one"
+            message = f"login failed: the server sent a challenge, which {self.name} does not have"
             raise RemoteProtocolError(message, "MTL-17")
         return self._response
 
 
 class Plain(_Single):
-    """PLAIN (RFC 4616): the password as it is, for transports that nobody reads.
+    """PLAIN (RFC 4616): the password in the clear, for transports that are private.
 
     Args:
-        user: The name.
+        user: The user name.
         password: The password.
 
     Raises:
-        ValueError: The name or the password holds what none may.
+        ValueError: The name or the password has characters that are not allowed.
     """
 
     name = PLAIN
@@ -137,7 +137,7 @@ class Plain(_Single):
 
 
 class External(_Single):
-    """EXTERNAL (RFC 4422): the transport knows who it is, by the key."""
+    """EXTERNAL (RFC 4422): the transport identifies the client by its key."""
 
     name = EXTERNAL
 
@@ -146,10 +146,10 @@ class External(_Single):
 
 
 class Anonymous(_Single):
-    """ANONYMOUS (RFC 4505): nobody in particular.
+    """ANONYMOUS (RFC 4505): a login without a name.
 
     Args:
-        trace: What to be told by in the server's log.
+        trace: What identifies the client in the log of the server.
     """
 
     name = ANONYMOUS
@@ -167,19 +167,19 @@ def choose(
     is_private: bool,
     has_key: bool,
 ) -> str:
-    """The mechanism to log in by: the strongest on offer for which we have what it takes.
+    """The mechanism to log in with: the strongest one offered that the credentials fit.
 
     Args:
-        offered: What the server offers, in letters of either case.
-        user: The name, if there is one.
-        password: The password, if there is one.
-        mechanism: The one to take, and no other.
-        is_private: Whether nobody else can read along: over CURVE, ipc and inproc. PLAIN is taken elsewhere only where
-            `mechanism` says so.
-        has_key: Whether the transport has proved a key of ours.
+        offered: The mechanisms the server offers; case does not matter.
+        user: The user name, if any.
+        password: The password, if any.
+        mechanism: The only mechanism to use; None for any.
+        is_private: Whether nobody can eavesdrop on the transport: CURVE, ipc and inproc. On others, PLAIN is only used if
+            `mechanism` names it.
+        has_key: Whether the client has proved its key to the transport.
 
     Raises:
-        AuthenticationError: None fits; says what would be needed.
+        AuthenticationError: None fits; the message says what is needed.
     """
     names = tuple(offered)
     has_password = user is not None and password is not None
@@ -193,18 +193,18 @@ def choose(
     for name, is_met in needs.items():
         if is_met and name in known and mechanism in (None, name):
             return name
-    message = f"the server offers {', '.join(names) or 'no way to log in'}: {_advice(known, mechanism, needs)}"
+    message = f"the server offers {', '.join(names) or 'no mechanism'}: {_advice(known, mechanism, needs)}"
     raise AuthenticationError(message, names)
 
 
 def _advice(offered: set[str], mechanism: str | None, needs: dict[str, bool]) -> str:
-    """What to do where nothing fits."""
+    """What to do if no mechanism fits."""
     if mechanism is not None and mechanism not in offered:
         return f"{mechanism} is not among them"
     if PLAIN in offered and SCRAM not in offered and not needs[PLAIN] and needs[SCRAM]:
-        return 'passwords would go over the network in the clear; use CURVE, or say mechanism="PLAIN"'
+        return 'the password would be sent unencrypted; use CURVE, or give mechanism="PLAIN"'
     if {SCRAM, PLAIN} & offered and not needs[SCRAM]:
         return "give user= and password="
     if EXTERNAL in offered:
-        return "give curve= with a key that it knows, and no password"
-    return "none of them can be used with what was given"
+        return "give curve= with a key that the server knows, and no password"
+    return "none of them fits the credentials given"

@@ -1,4 +1,4 @@
-"""Profiles: how contents are routed, and which commands there are (MTL-22)."""
+"""Profiles: how contents are routed, and which commands a server understands (MTL-22)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Routing: TypeAlias = Literal["queue", "fanout"]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The session that a command is from.
+    """The session that a command was sent in.
 
     Attributes:
         user: The user; None if no login was required.
@@ -43,7 +43,7 @@ class Profile:
 
     Attributes:
         name: Its name; case does not matter (MTL-21).
-        routing: ``"queue"``: each content goes to one reader, and waits until there is one; ``"fanout"``: each goes to all
+        routing: ``"queue"``: each content goes to one reader, and waits until one is ready; ``"fanout"``: each goes to all
             current readers, and is never confirmed.
         commands: Handlers by command name, e.g. ``"Bank.Transfer"``. A handler is called with the `Session` and the body, in a
             thread of the server, and returns a `Reply`, or a dict for a reply with status 200. An exception is logged, and
@@ -59,34 +59,34 @@ class Profile:
         need_choice("routing", self.routing, ("queue", "fanout"))
         for name, handler in self.commands.items():
             if not all(name.partition(".")):
-                message = f"{name!r} is no name of a command: Class.Method is"
+                message = f"{name!r} is not a command name: use Class.Method"
                 raise LocalProtocolError(message)
             need_callable(f"commands[{name!r}]", handler)
 
 
 def need_leasable(resources: Sequence[str]) -> None:
-    """Refuses names of resources that no lease can be for (MTL-59).
+    """Refuses invalid names of resources (MTL-59).
 
     Raises:
-        LocalProtocolError: One is empty, too long, or not printable.
+        LocalProtocolError: A name is empty, too long, or not printable.
     """
     for name in resources:
         size = len(name.encode(errors="surrogatepass"))
         if not 0 < size <= _NAME_BYTES or re.search("[\x00-\x1f\x7f\ud800-\udfff]", name):
-            message = f"{name!r} is no name of a resource: it is printable, of 1 to {_NAME_BYTES} bytes"
+            message = f"{name!r} is not a resource name: use printable text of 1 to {_NAME_BYTES} bytes"
             raise LocalProtocolError(message)
 
 
 def known(
     profiles: Sequence[str | Profile], resources: Sequence[str]
 ) -> list[tuple[str, str, list[str], bool, list[str]]]:
-    """The profiles as the engine takes them: name, routing, resources, whether clients make queues, commands.
+    """The profiles as the engine takes them: name, routing, resources, whether clients may create queues, commands.
 
     Raises:
-        LocalProtocolError: There are none, one is not known, or two have one name.
+        LocalProtocolError: No profile is given, one is unknown, or two have the same name.
     """
     if not profiles:
-        message = "profiles is empty: a server has at least one"
+        message = "profiles is empty: a server needs at least one"
         raise LocalProtocolError(message)
     made: dict[str, tuple[str, str, list[str], bool, list[str]]] = {}
     for profile in profiles:
@@ -98,9 +98,9 @@ def known(
         elif profile == "queue":
             one = "queue", "queue", list(resources), True, []
         else:
-            message = f"{profile!r} is no profile: 'test' and 'queue' are, and what you make with mtl.Profile"
+            message = f"unknown profile {profile!r}: use 'test', 'queue' or an mtl.Profile"
             raise LocalProtocolError(message)
         if made.setdefault(one[0].lower(), one) is not one:
-            message = f"there are two profiles of the name {one[0]!r}"
+            message = f"two profiles are named {one[0]!r}"
             raise LocalProtocolError(message)
     return list(made.values())

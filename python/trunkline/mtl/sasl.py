@@ -1,4 +1,4 @@
-"""Logins, the server's side (RFC 4422): which mechanisms are on offer, and what becomes of a client's responses."""
+"""The server's side of logins (RFC 4422): which mechanisms it offers, and how it judges responses."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MOST_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The login goes on (MTL-17).
+    """The login continues (MTL-17).
 
     Attributes:
-        challenge: What to say to the client.
-        state: What to bring along with its next response.
+        challenge: The challenge to send to the client.
+        state: What to pass with its next response.
     """
 
     challenge: bytes
@@ -46,10 +46,10 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The login is done.
+    """The login has succeeded.
 
     Attributes:
-        user: Who it is.
+        user: The user name.
         read: Patterns of the resources the user may read; None for all.
         write: Patterns of the resources the user may write to; None for all.
     """
@@ -61,10 +61,10 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The login has failed (MTL-19): a wrong password, an unknown user or nonsense, which the client cannot tell apart.
+    """The login has failed (MTL-19): a wrong password, an unknown user or an invalid response, which the client cannot tell apart.
 
     Attributes:
-        user: The name that was tried; None where it did not get as far.
+        user: The name that was tried; None if the client had not sent one yet.
     """
 
     user: str | None
@@ -84,15 +84,14 @@ class _RefusedError(Exception):
 class Authenticator:
     """Who may log in, and how (MTL-14, MTL-16 … MTL-19).
 
-    It keeps nothing between the steps of a login and may be used by any number of threads. `users` may be exchanged at any
-    time: logins that are under way go on with the new ones.
+    It keeps no state between the steps of a login, and may be used by any number of threads. `users` may be replaced at any
+    time: logins in progress continue with the new ones.
 
     Args:
-        users: The users. None: whoever has proved a key is let in by it, under the name that the allow-list gives to it.
-        anonymous: Whether clients may log in without a name, as the user `anonymous`. What that one may read and write is
-            limited where `users` says so.
-        secret: What the salts of unknown users are derived from, so that they stay the same; made anew where it is not given.
-        nonce: Makes the server's part of a nonce; for tests.
+        users: The users. None: each client that has proved a key is admitted, under the name that the allow-list gives the key.
+        anonymous: Whether clients may log in without a name, as the user `anonymous`, whose permissions `users` may limit.
+        secret: What the salts of unknown users are derived from, so that they stay the same; random by default.
+        nonce: Returns the server's part of a nonce; for tests.
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class Authenticator:
         """The mechanisms for a client, the strongest first.
 
         Args:
-            is_private: Whether nobody else can read along: over CURVE, ipc and inproc. Without, PLAIN is never on offer.
-            user_id: The name the client has proved by its key.
+            is_private: Whether nobody can eavesdrop on the transport: CURVE, ipc and inproc. On others, PLAIN is never offered.
+            user_id: The name that the client has proved by its key.
         """
         # Whether any user has one may change while the server runs; what it offers does not.
         has_passwords = self.users is not None
@@ -126,12 +125,12 @@ class Authenticator:
         return [name for name, is_on in offers if is_on]
 
     def step(self, mechanism: str, response: bytes, state: bytes, *, is_private: bool, user_id: str | None) -> Answer:
-        """What becomes of a response. Nothing a client may say raises anything.
+        """Judges a response; never raises, whatever the client sent.
 
         Args:
-            mechanism: The mechanism, in letters of either case.
-            response: What the client says; up to 4 KiB, beyond that it is refused.
-            state: What the answer to its response before asked for; empty for its first one.
+            mechanism: The mechanism; case does not matter.
+            response: The response of the client; refused if longer than 4 KiB.
+            state: The state returned with the previous challenge; empty for the first response.
             is_private: As for `offers`.
             user_id: As for `offers`.
         """
@@ -189,7 +188,7 @@ class Authenticator:
             raise _RefusedError(said["user"]) from None
 
     def _first(self, message: str) -> Answer:
-        """Answers the client's name with what its password is to be hashed with."""
+        """Answers the name of the client with the salt and the iterations."""
         binding, other, bare = message.split(",", 2)
         # A client that could bind the channel, and thinks that we cannot, is right.
         if binding not in ("n", "y") or not (other == "" or other.startswith("a=")):
@@ -205,7 +204,7 @@ class Authenticator:
         return Challenge(server.encode(), json.dumps(kept).encode())
 
     def _final(self, message: str, header: str, client: str, server: str, name: str) -> Answer:
-        """Checks the client's proof, and gives it the server's."""
+        """Checks the proof of the client, and returns that of the server."""
         without, _, proof_text = message.rpartition(",p=")
         channel, nonce = scram.attributes(without, "cr")
         proof = scram.unbase64(proof_text)
@@ -223,7 +222,7 @@ class Authenticator:
         return Challenge(b"v=" + proven, json.dumps({"proven": name}).encode())
 
     def _verifier(self, name: str) -> Verifier:
-        """That of a user; for anybody who has none one that no password fits, with the same salt each time."""
+        """The verifier of a user; for one without, a verifier that no password fits, with the same salt each time."""
         salt = scram.signature(self._secret, name.encode())[:16]
         nobody = Verifier(scram.DEFAULT_ITERATIONS, salt, secrets.token_bytes(32), secrets.token_bytes(32))
         user = None if self.users is None else self.users.get(name)

@@ -1,4 +1,4 @@
-"""Names and passwords as they are compared (RFC 4013)."""
+"""The normalization of names and passwords (RFC 4013)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PROHIBITED = (
 
 
 def saslprep(text: str, *, stored: bool = False) -> str:
-    """A name or password as it is compared: two that look alike become one.
+    """Normalizes a name or password, so that equivalent ones compare equal.
 
     Args:
-        text: What was typed, or came in.
-        stored: Whether it is to be kept: then it may have no characters that Unicode 3.2 does not know, since it is open
-            what they will be compared as.
+        text: The text as it was typed, or received.
+        stored: Whether it is to be stored: then characters that are not in Unicode 3.2 are refused, as their normalization is
+            not defined.
 
     Raises:
-        ValueError: It holds what no name or password may.
+        ValueError: It has characters that are not allowed.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -38,14 +38,14 @@ def saslprep(text: str, *, stored: bool = False) -> str:
     prepared = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
     for character in prepared:
         if any(is_in(character) for is_in in _PROHIBITED):
-            message = f"U+{ord(character):04X} is not allowed in it"
+            message = f"U+{ord(character):04X} is not allowed"
             raise ValueError(message)
         if stored and stringprep.in_table_a1(character):
-            message = f"U+{ord(character):04X} is not known to Unicode 3.2, and so not allowed in it"
+            message = f"U+{ord(character):04X} is not in Unicode 3.2, and not allowed"
             raise ValueError(message)
     if any(map(stringprep.in_table_d1, prepared)):
         is_right_to_left = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])
         if not is_right_to_left or any(map(stringprep.in_table_d2, prepared)):
-            message = "what is written from right to left in it is mixed with what is not"
+            message = "right-to-left text must not be mixed with other text"
             raise ValueError(message)
     return prepared

@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): what client and server have in common."""
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677): what client and server share."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _NONCE = re.compile(r"[!-+\--~]+")
 
 
 class MalformedError(ValueError):
-    """What came in is no message of the exchange."""
+    """A message that is not valid in the exchange."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verifier:
-    """What a server keeps of a password: enough to recognise it, not enough to log in with.
+    """What a server stores of a password: enough to check it, not enough to log in with.
 
     Attributes:
-        iterations: How often it was hashed.
-        salt: What it was hashed with.
-        stored_key: Tells the client's proof.
-        server_key: Proves the server to the client.
+        iterations: How many times it was hashed.
+        salt: The salt it was hashed with.
+        stored_key: Checks the proof of the client.
+        server_key: Makes the proof of the server.
     """
 
     iterations: int
@@ -65,10 +65,10 @@ class Verifier:
 
     @classmethod
     def of(cls, password: str, *, iterations: int = DEFAULT_ITERATIONS, salt: bytes | None = None) -> Self:
-        """That of a password.
+        """The verifier of a password.
 
         Raises:
-            ValueError: It is empty, or holds what no password may.
+            ValueError: The password is empty, or has characters that are not allowed.
         """
         prepared = saslprep(password, stored=True)
         if not prepared:
@@ -80,21 +80,21 @@ class Verifier:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """One as `str` writes it: ``iterations$salt$stored$server``, the last three in BASE64.
+        """Reads a verifier as `str` writes it: ``iterations$salt$stored$server``, the last three in BASE64.
 
         Raises:
-            ValueError: It is none; says why.
+            ValueError: It is not a verifier; the message says why.
         """
         parts = text.split("$")
         if len(parts) != 4:
-            message = "it is iterations$salt$stored$server"
+            message = "expected iterations$salt$stored$server"
             raise ValueError(message)
         if not re.fullmatch("[1-9][0-9]{0,8}", parts[0]) or not LEAST_ITERATIONS <= int(parts[0]) <= MOST_ITERATIONS:
-            message = f"its iterations are a number from {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
+            message = f"iterations must be a number from {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
             raise ValueError(message)
         salt, stored_key, server_key = map(unbase64, parts[1:])
         if not salt or len(stored_key) != _KEY_BYTES or len(server_key) != _KEY_BYTES:
-            message = f"it has a salt, and two keys of {_KEY_BYTES} bytes"
+            message = f"expected a salt, and two keys of {_KEY_BYTES} bytes"
             raise ValueError(message)
         return cls(int(parts[0]), salt, stored_key, server_key)
 
@@ -108,7 +108,7 @@ class Verifier:
 
 
 def salted(password: str, salt: bytes, iterations: int) -> bytes:
-    """What both keys of a password are made from."""
+    """The salted password, which both keys are derived from."""
     return hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
 
 
@@ -123,20 +123,20 @@ def signature(key: bytes, data: bytes) -> bytes:
 
 
 def xor(left: bytes, right: bytes) -> bytes:
-    """The exclusive or of two that are equally long."""
+    """The exclusive or of two byte strings of equal length."""
     return bytes(a ^ b for a, b in zip(left, right, strict=True))
 
 
 def new_nonce() -> str:
-    """What nobody can foresee, and nobody has used before."""
+    """A random nonce."""
     return secrets.token_urlsafe(_NONCE_BYTES)
 
 
 def attributes(message: str, letters: str) -> list[str]:
-    """The values of a message whose attributes begin with these letters; it may have more, which are passed over.
+    """The values of the attributes with these letters, which a message must begin with; further ones are ignored.
 
     Raises:
-        MalformedError: It has others, as one that has to be understood, which comes first.
+        MalformedError: The message begins with others, e.g. a mandatory extension.
     """
     values = []
     parts = message.split(",")
@@ -155,15 +155,15 @@ def attributes(message: str, letters: str) -> list[str]:
 
 
 def escaped(name: str) -> str:
-    """A name as a message has it."""
+    """A name as messages write it."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def unescaped(name: str) -> str:
-    """The name that a message has.
+    """A name as it was before it was escaped.
 
     Raises:
-        MalformedError: An equals sign in it means nothing.
+        MalformedError: It has an invalid escape.
     """
     if re.search("=(?!2C|3D)", name):
         raise MalformedError
@@ -171,17 +171,17 @@ def unescaped(name: str) -> str:
 
 
 def unbase64(text: str) -> bytes:
-    """The bytes of a text in BASE64, which can be written in one way only.
+    """Decodes canonical BASE64.
 
     Raises:
-        MalformedError: It is not.
+        MalformedError: It is not canonical BASE64.
     """
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError as error:
-        message = "it is not BASE64"
+        message = "not valid BASE64"
         raise MalformedError(message) from error
     if base64.b64encode(data).decode() != text:
-        message = "it is not BASE64"
+        message = "not valid BASE64"
         raise MalformedError(message)
     return data

@@ -1,4 +1,4 @@
-"""The role that lets in, and passes contents on."""
+"""The server: logins, leases, and the delivery of contents."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MOST = 2**32 - 1
 _THREADS = 4
 
 _ENDS = {
-    "silent": "answers no ping: its lease ends",
-    "gone": "is gone: its lease ends",
-    "revoked": "has no right any more: its lease ends",
-    "unread": "reads none of its answers: its lease ends",
+    "silent": "does not answer pings: its lease has ended",
+    "gone": "disconnected: its lease has ended",
+    "revoked": "had its lease revoked",
+    "unread": "does not read its answers: its lease has ended",
 }
 
 
@@ -137,7 +137,7 @@ class Serving(AttendedRole):
         **options: Unpack[RoleOptions],
     ) -> None:
         if options.get("connect"):
-            message = "a server listens: use bind="
+            message = "a server listens and does not connect: use bind="
             raise LocalProtocolError(message)
         if not isinstance(users, str | os.PathLike | Mapping | None):
             refuse("users", "a path, or a mapping of names to passwords", users)
@@ -205,7 +205,7 @@ class Serving(AttendedRole):
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
         if self._options.get("socket") is not None:
-            message = "a server has sockets of its own: leave out socket="
+            message = "a server opens its own sockets: leave out socket="
             raise LocalProtocolError(message)
         curve = self._options.get("curve")
         if curve is not None:
@@ -247,11 +247,11 @@ class Serving(AttendedRole):
         """Reads the users and the allow-list again.
 
         Users that were removed, changed their password or lost rights have to authenticate again with their next command; data
-        connections of users that were removed or lost rights are closed (MTL-15). Sessions and data connections of names that
-        are no longer in the allow-list end, and their connections are of no more use.
+        connections of users that were removed or lost rights are closed (MTL-15). Sessions and data connections of clients
+        that are no longer in the allow-list end, and their connections can no longer be used.
 
         Raises:
-            LocalProtocolError: One of the two is invalid or cannot be read; both stay as they were.
+            LocalProtocolError: One of the two is invalid or cannot be read; neither is replaced.
             ClosedError: The server is closed.
         """
         native, curve = self._server, self._options.get("curve")
@@ -277,7 +277,7 @@ class Serving(AttendedRole):
 
 
 class Desk:
-    """Answers what a server cannot decide by itself: logins, and commands of the user's own."""
+    """Answers what the engine cannot: logins, and commands of custom profiles."""
 
     def __init__(
         self,
@@ -343,24 +343,26 @@ def _tell_all(told: Any, notices: Notices) -> None:
 
 
 def tell(notices: Notices, kind: str, *details: Any) -> None:
-    """Tells what a server's engine has to say."""
+    """Logs a notice of the engine."""
     if kind == "logged_in":
         peer, user = details
-        notices.log(logging.INFO, kind, f"client {peer.hex()} has logged in{f' as {user}' if user else ''}")
+        notices.log(logging.INFO, kind, f"client {peer.hex()} logged in{f' as {user}' if user else ''}")
     elif kind == "login_refused":
         peer, user = details
-        notices.log(logging.WARNING, kind, f"client {peer.hex()} is not let in{f' as {user}' if user else ''}")
+        notices.log(logging.WARNING, kind, f"refused the login of client {peer.hex()}{f' as {user}' if user else ''}")
     elif kind == "leased":
         peer, reads = details
-        notices.log(logging.INFO, kind, f"data connection {peer.hex()} {'reads' if reads else 'writes'}")
+        notices.log(logging.INFO, kind, f"data connection {peer.hex()} opened for {'reading' if reads else 'writing'}")
     elif kind == "lease_ended":
         peer, why = details
         notices.log(logging.INFO, f"{kind} {why}", f"data connection {peer.hex()} {_ENDS[why]}")
     elif kind == "given_up":
-        told = f"a content of {details[0]} is dropped: it was delivered too often, and its dead-letter resource has no place for it"
+        told = (
+            f"dropped a content of {details[0]}: it was recycled too often, and its dead-letter resource cannot take it"
+        )
         notices.log(logging.WARNING, f"{kind} {details[0]}", told)
     elif kind == "store_failed":
-        notices.log(logging.ERROR, kind, f"what is to be durable cannot be stored, and is not confirmed: {details[0]}")
+        notices.log(logging.ERROR, kind, f"contents cannot be stored, and are not confirmed: {details[0]}")
     else:
         notices.tell(kind, *details)
 
@@ -382,14 +384,14 @@ class Server(Serving, BlockingService):
         resources: Queues to create at the start, in every virtual host.
         durable: A directory in which to store the contents of queues; a content is confirmed once it would survive a power
             failure.
-        max_queue: The most contents in a queue; further ones are rejected.
-        max_queue_bytes: The most bytes in a queue; a single larger content is accepted.
+        max_queue: How many contents a queue may hold; further ones are rejected.
+        max_queue_bytes: How many bytes a queue may hold; a single larger content is accepted.
         queue_ttl_s: How long a content may wait, in seconds; None for no limit.
         max_recycle: How many times a content may be recycled before it becomes a dead letter (MTL-54).
         ping_interval_s: How long a data connection may be silent before a Ping is sent (MTL-57).
         liveness: The number of silent intervals after which it is closed (MTL-58).
         session_idle_s: How long a session without a data connection is kept.
-        lease_idle_s: How long a lease may wait to be used (MTL-26).
+        lease_idle_s: How long a lease may stay unused (MTL-26).
         capture_secrets: Record credentials and leases in ``capture``; by default they are replaced by placeholders.
         on_drop: Called with a `trunkline.Dropped`, in the thread ``trunkline-notices``; for contents that do
             not fit into a queue, once per burst.

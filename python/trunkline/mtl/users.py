@@ -27,7 +27,7 @@ class User:
 
     Attributes:
         name: The name.
-        verifier: The verifier of the password; None if the user has none, and logs in by a key.
+        verifier: The verifier of the password; None if the user has no password and logs in by a key.
         read: Patterns of the resources the user may read; None for all.
         write: Patterns of the resources the user may write to; None for all.
     """
@@ -38,14 +38,14 @@ class User:
     write: tuple[str, ...] | None = None
 
     def is_within(self, other: User) -> bool:
-        """Whether the other one may do all that this one may."""
+        """Whether the other user has all permissions of this one."""
         return _covers(other.read, self.read) and _covers(other.write, self.write)
 
 
 class Users:
     """The users by name; immutable.
 
-    The file has a table for each, ``[users.NAME]``, with ``scram-sha-256`` (the verifier of the password), and ``read`` and
+    A users file has a table for each, ``[users.NAME]``, with ``scram-sha-256`` (the verifier of the password), and ``read`` and
     ``write`` (lists of the resources they may use, where ``*`` matches any characters and ``?`` any one; all resources if
     omitted). Passwords are not stored.
     """
@@ -58,7 +58,7 @@ class Users:
         """The users of a file, or of a mapping from names to passwords.
 
         Raises:
-            LocalProtocolError: It says something that means nothing; names the file, the user and the key.
+            LocalProtocolError: The file is invalid; the message names the file, the user and the key.
             OSError: The file cannot be read.
         """
         if isinstance(source, Mapping):
@@ -67,22 +67,22 @@ class Users:
         try:
             parsed = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            _refuse(path, f"it is no TOML: {error}")
+            _refuse(path, f"not valid TOML: {error}")
         for key in parsed:
             if key != "users":
-                _refuse(path, f"{key!r} means nothing here: users are [users.NAME]")
+                _refuse(path, f"unknown key {key!r}: users are [users.NAME]")
         tables = parsed.get("users", {})
         if not isinstance(tables, dict):
-            _refuse(path, "users are tables, as [users.NAME]")
+            _refuse(path, "users must be tables: [users.NAME]")
         return cls(_user(path, name, table) for name, table in tables.items())
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes them to a file, for its owner alone (mode 0600): all of it is there afterwards, or what was there before.
+        """Writes the users to a file with mode 0600, atomically.
 
-        The comment that a file begins with stays; others do not.
+        A comment at the beginning of the file is kept; others are not.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         # Where a link points to, so that it stays one.
         target = Path(os.path.realpath(path))
@@ -96,16 +96,16 @@ class Users:
         _replace(target, "\n".join(filter(None, [head, *tables])).encode(), owner)
 
     def get(self, name: str) -> User | None:
-        """The user of a name; None where there is none."""
+        """The user of this name; None if unknown."""
         return self._users.get(name)
 
     def adding(
         self, name: str, password: str, *, read: Iterable[str] | None = None, write: Iterable[str] | None = None
     ) -> Users:
-        """These, and one more, or one with another password, who keeps the limits that are not given.
+        """These users with one added, or with a new password for an existing one, who keeps the permissions that are not given.
 
         Raises:
-            LocalProtocolError: The name or the password is empty, or holds what none may.
+            LocalProtocolError: The name or the password is empty, or has characters that are not allowed.
         """
         user = self._users.get(name) or User(_checked(name))
         added = replace(
@@ -117,18 +117,18 @@ class Users:
         return Users((self._users | {name: added}).values())
 
     def removing(self, name: str) -> Users:
-        """These without one.
+        """These users without one.
 
         Raises:
-            LocalProtocolError: There is no such user.
+            LocalProtocolError: No such user.
         """
         if name not in self._users:
-            message = f"there is no user {name!r}"
+            message = f"no user {name!r}"
             raise LocalProtocolError(message)
         return Users(user for user in self._users.values() if user.name != name)
 
     def changed(self, other: Users) -> frozenset[str]:
-        """Those of these who are not among the others any more, or may do less there; passwords do not count."""
+        """The names of users who are missing in `other`, or have fewer permissions there; passwords do not matter."""
 
         def may_less(user: User) -> bool:
             then = other.get(user.name)
@@ -157,7 +157,7 @@ class Users:
 
 @contextmanager
 def changing(path: str | os.PathLike[str]) -> Iterator[Users]:
-    """The users of a file, or none where it is not there yet, while nobody else who asks so changes it."""
+    """The users of a file, empty if it does not exist yet, while a lock keeps others from changing it."""
     import fcntl
 
     directory = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -173,7 +173,7 @@ def changing(path: str | os.PathLike[str]) -> Iterator[Users]:
 
 
 def _covers(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> bool:
-    """Whether all that some patterns match is matched by others: sure where it says yes."""
+    """Whether patterns match everything that others do; False if in doubt."""
     if wider is None or narrower is None:
         return wider is None
     # Any letters are not any one: only the star of a wider pattern takes a star in.
@@ -181,7 +181,7 @@ def _covers(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> 
 
 
 def _takes_in(pattern: str, text: str) -> bool:
-    """Whether a pattern matches a text, in which a star is any letters: a question mark takes in none of it."""
+    """Whether a pattern matches all that another one does, whose star only a star matches."""
     star = None
     at = place = began = 0
     while place < len(text):
@@ -209,18 +209,18 @@ def _user(path: str, name: str, table: object) -> User:
     except LocalProtocolError as error:
         _refuse(path, str(error))
     if not isinstance(table, dict):
-        _refuse(path, f"{where} is a table, as [users.NAME]")
+        _refuse(path, f"{where} must be a table: [users.NAME]")
     for key in table:
         if key not in (_VERIFIER, *_LIMITS):
-            _refuse(path, f"{where}: {key!r} means nothing here: there are {_VERIFIER}, read and write")
+            _refuse(path, f"{where}: unknown key {key!r}: a user has {_VERIFIER}, read and write")
     verifier = table.get(_VERIFIER)
     if verifier is not None:
         if not isinstance(verifier, str):
-            _refuse(path, f"{where}: {_VERIFIER} is text, as `trunkline mtl users add` writes it")
+            _refuse(path, f"{where}: {_VERIFIER} must be text, as written by `trunkline mtl users add`")
         try:
             verifier = Verifier.parse(verifier)
         except ValueError as error:
-            _refuse(path, f"{where}: {_VERIFIER} is none: {error}")
+            _refuse(path, f"{where}: invalid {_VERIFIER}: {error}")
     return User(name, verifier, *(_patterns(path, where, key, table.get(key)) for key in _LIMITS))
 
 
@@ -228,20 +228,20 @@ def _patterns(path: str, where: str, key: str, given: Any) -> tuple[str, ...] | 
     if given is None:
         return None
     if not isinstance(given, list) or not all(isinstance(pattern, str) for pattern in given):
-        _refuse(path, f'{where}: {key} is a list of names or patterns, as ["jobs*"]')
+        _refuse(path, f'{where}: {key} must be a list of names or patterns, e.g. ["jobs*"]')
     return tuple(given)
 
 
 def _checked(name: str) -> str:
-    """Refuses what nobody could log in as."""
+    """Refuses names that nobody could log in with."""
     try:
         prepared = saslprep(name, stored=True)
     except ValueError as error:
-        message = f"{name!r} is no name of a user: {error}"
+        message = f"{name!r} is not a user name: {error}"
         raise LocalProtocolError(message) from None
     if not prepared or prepared != name:
         advice = f"write it as {prepared!r}" if prepared else "it is empty"
-        message = f"{name!r} is no name of a user: {advice}"
+        message = f"{name!r} is not a user name: {advice}"
         raise LocalProtocolError(message)
     return name
 
@@ -250,7 +250,7 @@ def _verifier(name: str, password: str) -> Verifier:
     try:
         return Verifier.of(password)
     except ValueError as error:
-        message = f"user {name!r}: the password cannot be used: {error}"
+        message = f"user {name!r}: invalid password: {error}"
         raise LocalProtocolError(message) from None
 
 
@@ -260,7 +260,7 @@ def _refuse(path: str, why: str) -> NoReturn:
 
 
 def _table(user: User) -> str:
-    """A user as the file has it."""
+    """The table of a user in the file."""
     name = user.name if re.fullmatch("[A-Za-z0-9_-]+", user.name) else _quoted(user.name)
     lines = [f"[users.{name}]"]
     if user.verifier is not None:
@@ -272,13 +272,13 @@ def _table(user: User) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML."""
+    """A TOML basic string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub("[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found.group()):04X}", escaped) + '"'
 
 
 def _replace(target: Path, text: bytes, owner: os.stat_result | None) -> None:
-    """Puts a file in the place of another, for good."""
+    """Replaces a file atomically and durably."""
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
         scratch.unlink()
@@ -286,7 +286,7 @@ def _replace(target: Path, text: bytes, owner: os.stat_result | None) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             if owner is not None and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
-                # A server that runs as somebody else is to read it still.
+                # A server that runs as another user must still be able to read it.
                 os.fchown(descriptor, owner.st_uid, owner.st_gid)
             file.write(text)
             file.flush()

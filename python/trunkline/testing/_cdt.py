@@ -70,7 +70,7 @@ class _Hearing(Member, Part):
         self._event_bytes = 0
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
-        """Moves the clock until an event comes; see `receive` of the role that is simulated."""
+        """Advances the clock until an event arrives; see `receive` of the simulated role."""
         return self._hand_out(self._world.take(self._events, self._native, timeout_s, "no event came"))
 
     def __iter__(self) -> Iterator[Event]:
@@ -149,7 +149,7 @@ class Target(_Hearing, _target.Offering):
         config_id: str | None = None,
         if_current: str | None = None,
     ) -> str:
-        """Gives an endpoint a configuration without advancing the clock; see `trunkline.cdt.Target.put`."""
+        """Assigns a configuration to an endpoint without advancing the clock; see `trunkline.cdt.Target.put`."""
         self._need_put(app_version_name, endpoint_id, content, content_type, config_id, if_current)
         self._need_open()
         content_type = content_type or CONTENT_TYPE
@@ -167,14 +167,14 @@ class Target(_Hearing, _target.Offering):
         return config.config_id
 
     def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
-        """The configuration of an endpoint; see `trunkline.cdt.Target.get`."""
+        """Returns the configuration of an endpoint; see `trunkline.cdt.Target.get`."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         self._need_open()
         config: Config | None = self._store.get(app_version_name, endpoint_id, config_id or None)
         return _target.found(config, app_version_name, endpoint_id, config_id)
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
-        """Gives an endpoint a configuration that it had once; see `trunkline.cdt.Target.rollback`."""
+        """Assigns an earlier configuration to an endpoint again; see `trunkline.cdt.Target.rollback`."""
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
         self._need_open()
         config: Config = self._store.rollback(app_version_name, endpoint_id, config_id)
@@ -182,13 +182,13 @@ class Target(_Hearing, _target.Offering):
         return config.config_id
 
     def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
-        """The configurations given to an endpoint; see `trunkline.cdt.Target.history`."""
+        """Returns the assignments of an endpoint; see `trunkline.cdt.Target.history`."""
         self._need_open()
         rows: Sequence[Assignment] = self._store.history(app_version_name, endpoint_id)
         return rows
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        """How far each endpoint is; see `trunkline.cdt.Target.rollout`."""
+        """Returns the state of each endpoint; see `trunkline.cdt.Target.rollout`."""
         self._need_open()
         rows: Sequence[Rollout] = self._store.rollout(app_version_name)
         return rows
@@ -220,11 +220,11 @@ class Watch:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the watch has ended."""
         return self._is_over or bool(self._engine.closed)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
         if not self.closed:
             self._engine.ask("cancel", call=self._number)
         self._is_over = True
@@ -356,7 +356,7 @@ class Source(_Hearing, _source.Pulling):
         confirm: Confirm | None = "stored",
         timeout_s: float | None = 3.0,
     ) -> str:
-        """Moves the clock until it is confirmed; see `trunkline.cdt.Source.rollback`."""
+        """Advances the clock until it is confirmed; see `trunkline.cdt.Source.rollback`."""
         need_names(config_id=config_id)
         return self._assign(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s)
 

@@ -74,7 +74,7 @@ class QueueServer(Member, _server.Serving):
     def __init__(self, world: World, /, **settings: Any) -> None:
         self._world = world
         if settings.get("durable") is not None or settings.get("data_bind"):
-            message = "a simulation has neither disks nor sockets: leave out durable= and data_bind="
+            message = "a simulation has no disks and no sockets: leave out durable= and data_bind="
             raise LocalProtocolError(message)
         super().__init__(**settings)
 
@@ -124,7 +124,7 @@ class _ClientEngine(_CallingEngine):
 
     def call(self, name: str | None, body: Any, timeout_s: float | None) -> dict[str, Any]:
         if name is not None and "." not in name:
-            message = f"{name!r} is no name of a command: Class.Method is"
+            message = f"{name!r} is not a command name: use Class.Method"
             raise LocalProtocolError(message)
         return {"name": name, "body": body, "timeout_s": timeout_s}
 
@@ -139,13 +139,13 @@ class _ClientEngine(_CallingEngine):
             self._answer(kind, *details)
         elif kind == "unauthenticated":
             call, offered = details
-            text = "the server does not let this user in, or not with this password"
+            text = "the server refused the login: unknown user, or wrong password or key"
             self._calls.complete("refused", call, AuthenticationError(text, tuple(offered)))
         elif kind == "no_login":
             call, reason, offered = details
             self._calls.complete("refused", call, AuthenticationError(reason, tuple(offered)))
         elif kind == "call_lost":
-            error = PeerLostError("the connection was lost before the reply came")
+            error = PeerLostError("the connection was lost before the reply arrived")
             self._calls.complete("refused", details[0], error)
         elif kind in ("entered", "reply", "garbled", "timed_out", "unanswered"):
             self._calls.complete(kind, *details)
@@ -217,10 +217,10 @@ class _FlowEngine(_CallingEngine):
     def outbound(self, body: Any, properties: Any, resource: str | None) -> dict[str, Any]:
         leased = self._terms.resources
         if not resource and len(leased) > 1:
-            message = "the lease is for several resources: say which with resource="
+            message = "the lease is for several resources: choose one with resource="
             raise LocalProtocolError(message)
         if resource and leased and resource not in leased:
-            message = f"the lease is not for {resource!r}"
+            message = f"the resource {resource!r} is not leased"
             raise LocalProtocolError(message)
         return {"body": body, "properties": properties, "resource": resource}
 

@@ -60,7 +60,7 @@ impl Parts {
         let is_looked_into =
             |name: &str| inputs.iter().any(|input| input.name == name && !matches!(input.need, Need::For(_)));
         if let Some((name, _)) = frames.iter().find(|(name, column)| column.is_none() && is_looked_into(name)) {
-            return Err(ColumnError::Input(format!("there is no column {name}")));
+            return Err(ColumnError::Input(format!("no column {name}")));
         }
         let beside = [("n_frames", n_frames), ("n_bytes", n_bytes), ("topic", topic)];
         let mut lengths =

@@ -678,7 +678,7 @@ fn columns_that_cannot_be_are_refused() {
         (Parts { n_frames: good.header.clone(), ..good.clone() }, "n_frames is Binary"),
         (Parts { payload: Some(Arc::clone(&numbers)), ..good.clone() }, "payload is Int32"),
         (Parts { n_bytes: Some(numbers.slice(0, 0)), ..good.clone() }, "n_bytes has 0 rows"),
-        (Parts { header: None, ..good.clone() }, "there is no column header"),
+        (Parts { header: None, ..good.clone() }, "no column header"),
     ] {
         let error = decode_rows(&Options::default(), &input).unwrap_err();
         assert!(error.to_string().starts_with(reason), "{error}");

@@ -234,7 +234,7 @@ fn columns_that_cannot_be_are_refused() {
         (Parts { header: Some(Arc::clone(&numbers)), ..good.clone() }, "header is Int32"),
         (Parts { envelope: good.header.clone(), ..good.clone() }, "envelope is Binary"),
         (Parts { payload: Some(Arc::clone(&numbers)), ..good.clone() }, "payload is Int32"),
-        (Parts { payload: None, ..good.clone() }, "there is no column payload"),
+        (Parts { payload: None, ..good.clone() }, "no column payload"),
         (Parts { n_frames: good.header.clone(), ..good.clone() }, "n_frames is Binary"),
         (
             Parts { envelope: good.envelope.as_ref().map(|column| column.slice(0, 0)), ..good.clone() },

@@ -61,7 +61,7 @@ impl StoreError {
         }
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy) => Self::InUse { path },
-            Some(ErrorCode::NotADatabase) => Self::foreign(&path, "is no database of SQLite"),
+            Some(ErrorCode::NotADatabase) => Self::foreign(&path, "is not an SQLite database"),
             Some(ErrorCode::DatabaseCorrupt) => Self::Foreign { path, what: format!("is damaged: {what}") },
             Some(ErrorCode::DiskFull) => Self::Full { path, what },
             Some(ErrorCode::ConstraintViolation) => Self::NoQueue,
@@ -86,7 +86,7 @@ impl fmt::Display for StoreError {
             Self::Foreign { path, what } => write!(f, "{} {what}", path.display()),
             Self::Full { path, what } => write!(f, "{} cannot grow: {what}", path.display()),
             Self::Failed { path, what } => write!(f, "{} cannot be used: {what}", path.display()),
-            Self::NoQueue => f.write_str("there is no such queue"),
+            Self::NoQueue => f.write_str("no such queue"),
         }
     }
 }

@@ -38,7 +38,7 @@ impl Place {
         for beside in ["-wal", "-journal"] {
             let beside = directory.join(format!("{FILE}{beside}"));
             if fs::symlink_metadata(&beside).is_ok_and(|found| !found.is_file()) {
-                return Err(StoreError::foreign(&beside, "is no regular file"));
+                return Err(StoreError::foreign(&beside, "is not a regular file"));
             }
         }
         sync_directory(&directory).map_err(failed(&directory))?;
@@ -74,8 +74,10 @@ fn open_private(path: &Path) -> Result<File, StoreError> {
     });
     match opened {
         Ok(Some(file)) => Ok(file),
-        Ok(None) => Err(StoreError::foreign(path, "is no regular file")),
-        Err(error) if is_other(&error) => Err(StoreError::foreign(path, "is a link or no file, and is not followed")),
+        Ok(None) => Err(StoreError::foreign(path, "is not a regular file")),
+        Err(error) if is_other(&error) => {
+            Err(StoreError::foreign(path, "is a link or not a regular file, and is not opened"))
+        }
         Err(error) => Err(StoreError::of_system(path, &error)),
     }
 }

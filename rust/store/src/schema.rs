@@ -53,12 +53,12 @@ pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), St
     if is_new {
         connection.execute_batch(NEW).map_err(failed)?;
     } else if application != APPLICATION {
-        return Err(StoreError::foreign(path, "is a database of something else"));
+        return Err(StoreError::foreign(path, "is a database of another program"));
     } else if version != VERSION {
-        let what = format!("is of version {version}, of which this one, for {VERSION}, knows nothing");
+        let what = format!("has version {version}, but this release supports only {VERSION}");
         return Err(StoreError::foreign(path, what));
     } else if found != TABLES {
-        return Err(StoreError::foreign(path, "has other tables than it should"));
+        return Err(StoreError::foreign(path, "has unexpected tables"));
     }
     connection.execute_batch(WRITING).map_err(failed)?;
     if is_new { create(connection).map_err(failed) } else { Ok(()) }

@@ -139,12 +139,12 @@ fn files_of_others_are_refused_and_stay_as_they_are() {
         assert_eq!(fs::read(&file).unwrap(), text);
     }
     for (statement, what) in [
-        ("PRAGMA user_version = 2", "is of version 2"),
-        ("PRAGMA application_id = 7", "is a database of something else"),
-        ("CREATE TABLE more (x)", "has other tables"),
-        ("CREATE TRIGGER t AFTER INSERT ON content BEGIN DELETE FROM queue; END", "has other tables"),
-        ("CREATE VIEW v AS SELECT 1", "has other tables"),
-        ("DROP TABLE ending; CREATE TABLE ending (was_clean)", "has other tables"),
+        ("PRAGMA user_version = 2", "has version 2"),
+        ("PRAGMA application_id = 7", "is a database of another program"),
+        ("CREATE TABLE more (x)", "has unexpected tables"),
+        ("CREATE TRIGGER t AFTER INSERT ON content BEGIN DELETE FROM queue; END", "has unexpected tables"),
+        ("CREATE VIEW v AS SELECT 1", "has unexpected tables"),
+        ("DROP TABLE ending; CREATE TABLE ending (was_clean)", "has unexpected tables"),
     ] {
         let directory = altered(|connection| connection.execute_batch(statement).unwrap());
         let file = directory.path().join("queues.sqlite");

@@ -237,7 +237,7 @@ class MtlSection(Section):
             figure(
                 "depths",
                 "Waiting contents",
-                "Contents in each resource, including those in hand",
+                "Contents in each resource, including those delivered but unconfirmed",
                 depths,
                 legend(names),
                 _NONE_WAITED,

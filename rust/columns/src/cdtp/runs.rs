@@ -269,7 +269,7 @@ fn numbered(types: &StringArray, record: i32, row: usize) -> Option<MessageType>
 }
 
 fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<ArrayRef, ColumnError> {
-    let column = batch.column_by_name(name).ok_or_else(|| ColumnError::Input(format!("there is no column {name}")))?;
+    let column = batch.column_by_name(name).ok_or_else(|| ColumnError::Input(format!("no column {name}")))?;
     Ok(cast(column, data_type)?)
 }
 

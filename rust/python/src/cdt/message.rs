@@ -49,7 +49,7 @@ fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
             "config_id" => text(&mut message.config_id)?,
             "content_type" if kind.has_content() => text(&mut message.content_type)?,
             "status_code" if kind.has_status() => {
-                message.status_code = value.extract().map_err(|_| wrong(&name, "a status of HTTP", &value))?;
+                message.status_code = value.extract().map_err(|_| wrong(&name, "an HTTP status", &value))?;
             }
             "reason_phrase" if kind.has_status() => text(&mut message.reason_phrase)?,
             "originator_replica_id" if is_event => text(&mut message.originator_replica_id)?,
@@ -76,7 +76,7 @@ fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
 
 fn wrong(name: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
     let given = value.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
-    PyTypeError::new_err(format!("{name} is {expected}, not {given}"))
+    PyTypeError::new_err(format!("{name} must be {expected}, not {given}"))
 }
 
 /// A field as Python names it.
@@ -145,19 +145,19 @@ macro_rules! messages {
                     built(Kind::$kind, fields).map(Self)
                 }
 
-                /// What those who trace messages go by; an answer has that of its request (CDT-12, CDT-21).
+                /// The id for tracing messages; an answer has that of its request (CDT-12, CDT-21).
                 #[getter]
                 fn correlation_id(&self) -> &str {
                     &self.0.message().correlation_id
                 }
 
-                /// When it was made: Unix time in milliseconds (CDT-13).
+                /// When the message was made: Unix time in milliseconds (CDT-13).
                 #[getter]
                 fn timestamp_ms(&self) -> i64 {
                     self.0.message().timestamp_ms
                 }
 
-                /// How long it holds from then on, in milliseconds; -1 is for ever (CDT-14, CDT-33).
+                /// How long it is valid from then on, in milliseconds; -1 means indefinitely (CDT-14, CDT-33).
                 #[getter]
                 fn timeout_ms(&self) -> i64 {
                     self.0.message().timeout_ms
@@ -169,7 +169,7 @@ macro_rules! messages {
                     &self.0.message().app_version_name
                 }
 
-                /// The endpoint (CDT-17).
+                /// The id of the endpoint (CDT-17).
                 #[getter]
                 fn endpoint_id(&self) -> &str {
                     &self.0.message().endpoint_id
@@ -220,66 +220,66 @@ macro_rules! messages {
                     return Ok(said.get().0.encoded(message.py(), settings));
                 }
             )*
-            Err(PyTypeError::new_err(format!("message is one of CDT's, not {}", message.get_type().name()?)))
+            Err(PyTypeError::new_err(format!("message must be a message of CDT, not {}", message.get_type().name()?)))
         }
     };
 }
 
 messages! {
     PyConfigRequest ConfigRequest "ConfigRequest" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id=None, app_version_name, endpoint_id, config_id=None)" {
-        /// What the endpoint asked with (CDT-15).
+        /// The id of the endpoint's own message (CDT-15).
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
-        /// The configuration; None is the latest (CDT-18).
+        /// The id of the configuration; None for the current one (CDT-18).
         config_id(message) -> Option<&str> = optional(&message.config_id);
     }
     PyConfigResponse ConfigResponse "ConfigResponse" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id='', app_version_name='', endpoint_id='', config_id='', content_type='', status_code=200, reason_phrase=None, content=None)" {
-        /// What the endpoint asked with (CDT-23).
+        /// The id of the endpoint's own message (CDT-23).
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
-        /// The configuration; that of the request, or empty, where there is none (CDT-25).
+        /// The id of the configuration; on failure that of the request, or empty (CDT-25).
         config_id(message) -> &str = &message.config_id;
         /// The type of the content (CDT-24).
         content_type(message) -> &str = &message.content_type;
-        /// What HTTP would say (CDT-26).
+        /// An HTTP status (CDT-26).
         status_code(message) -> i32 = message.status_code;
-        /// The same in words; None where there are none (CDT-27).
+        /// The reason for the status; None if not given (CDT-27).
         reason_phrase(message) -> Option<&str> = optional(&message.reason_phrase);
-        /// The configuration itself; None where there is none (CDT-28).
+        /// The configuration itself; None if absent (CDT-28).
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
     }
     PyConfigPush ConfigPush "ConfigPush" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id=None, app_version_name, endpoint_id, config_id=None, content_type='', content=None)" {
-        /// What the endpoint asked with.
+        /// The id of the endpoint's own message.
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
-        /// The configuration; None is the name of its content.
+        /// The id of the configuration; None: the target derives it from the content.
         config_id(message) -> Option<&str> = optional(&message.config_id);
         /// The type of the content.
         content_type(message) -> &str = &message.content_type;
-        /// The configuration itself; None goes back to one that the target has.
+        /// The configuration itself; None to return to an earlier one.
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
     }
     PyConfigPushResponse ConfigPushResponse "ConfigPushResponse" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id='', app_version_name='', endpoint_id='', config_id='', status_code=200, reason_phrase=None)" {
-        /// What the endpoint asked with.
+        /// The id of the endpoint's own message.
         endpoint_message_id(message) -> &str = &message.endpoint_message_id;
-        /// The configuration, as the target names it.
+        /// The id of the configuration at the target.
         config_id(message) -> &str = &message.config_id;
-        /// What HTTP would say.
+        /// An HTTP status.
         status_code(message) -> i32 = message.status_code;
-        /// The same in words; None where there are none.
+        /// The reason for the status; None if not given.
         reason_phrase(message) -> Option<&str> = optional(&message.reason_phrase);
     }
     PyConfigNewAvailable ConfigNewAvailable "ConfigNewAvailable" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, app_version_name, endpoint_id, config_id, originator_replica_id=None, content_type=None, content=None)" {
-        /// The configuration (CDT-41).
+        /// The id of the configuration (CDT-41).
         config_id(message) -> &str = &message.config_id;
-        /// Which replica tells it; None where it does not say (CDT-44).
+        /// The replica that sent it; None if not given (CDT-44).
         originator_replica_id(message) -> Option<&str> = optional(&message.originator_replica_id);
-        /// The type of the content; None where there is none (CDT-45).
+        /// The type of the content; None if absent (CDT-45).
         content_type(message) -> Option<&str> = optional(&message.content_type);
-        /// The configuration itself; None where it is to be pulled (CDT-45).
+        /// The configuration itself; None if it must be pulled (CDT-45).
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
     }
     PyConfigUpdated ConfigUpdated "ConfigUpdated" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, app_version_name, endpoint_id, config_id, originator_replica_id=None)" {
-        /// The configuration (CDT-41).
+        /// The id of the configuration (CDT-41).
         config_id(message) -> &str = &message.config_id;
-        /// Which replica tells it; None where it does not say (CDT-44).
+        /// The replica that sent it; None if not given (CDT-44).
         originator_replica_id(message) -> Option<&str> = optional(&message.originator_replica_id);
     }
 }
@@ -306,7 +306,7 @@ pub(super) fn codec(name: &str) -> PyResult<Codec> {
     match name {
         "json" => Ok(Codec::Json),
         "avro" => Ok(Codec::Avro),
-        other => Err(PyValueError::new_err(format!("codec is 'json' or 'avro', not {other:?}"))),
+        other => Err(PyValueError::new_err(format!("codec must be 'json' or 'avro', not {other:?}"))),
     }
 }
 
@@ -314,18 +314,18 @@ pub(super) fn bytes_encoding(name: &str) -> PyResult<BytesEncoding> {
     match name {
         "base64" => Ok(BytesEncoding::Base64),
         "latin1" => Ok(BytesEncoding::Latin1),
-        other => Err(PyValueError::new_err(format!("bytes_encoding is 'base64' or 'latin1', not {other:?}"))),
+        other => Err(PyValueError::new_err(format!("bytes_encoding must be 'base64' or 'latin1', not {other:?}"))),
     }
 }
 
 fn kind_of(name: &str) -> PyResult<Kind> {
     Kind::named(name).ok_or_else(|| {
         let known: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-        PyValueError::new_err(format!("message_type is one of {}, not {name:?}", known.join(", ")))
+        PyValueError::new_err(format!("message_type must be one of {}, not {name:?}", known.join(", ")))
     })
 }
 
-/// The message in a body.
+/// Decodes a message from a body.
 #[pyfunction]
 #[pyo3(signature = (body, message_type, *, codec = "json", bytes_encoding = "base64", strict = true))]
 pub(crate) fn decode<'py>(
@@ -342,7 +342,7 @@ pub(crate) fn decode<'py>(
     object(body.py(), held.map_err(|fault| decode_error("cdt", fault.in_frame(0)))?)
 }
 
-/// The body of a message; of a decoded one bit for bit, where it is wanted as it was.
+/// Encodes the body of a message; that of a decoded one bit for bit, in the codec it was decoded from.
 #[pyfunction]
 #[pyo3(signature = (message, *, codec = "json", bytes_encoding = "base64"))]
 pub(crate) fn encode<'py>(
@@ -355,7 +355,7 @@ pub(crate) fn encode<'py>(
     encoded(message, settings)
 }
 
-/// The message in recorded frames, where its subject says what it is.
+/// Decodes a message from recorded frames, if its subject gives its type.
 pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let mut held = frames::held("frames", frames)?;
     let told = topic.map(cdt::subject::told).unwrap_or_default();
@@ -373,7 +373,7 @@ pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> 
     Ok(vec![object(frames.py(), held)?])
 }
 
-/// A pickled message.
+/// Restores a pickled message.
 #[pyfunction]
 #[pyo3(name = "_restore")]
 pub(crate) fn restore<'py>(py: Python<'py>, kind: &str, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {

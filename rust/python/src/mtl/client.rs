@@ -19,7 +19,7 @@ use crate::errors::{AuthenticationError, LocalProtocolError, PeerLostError, deco
 use crate::role::{RoleOptions, connection, seconds, start};
 use crate::told::PyTold;
 
-/// A client's engine, as far as commands go.
+/// A client's engine for commands.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Client")]
 pub(crate) struct PyClient {
     handle: Arc<Handle<Client>>,
@@ -33,13 +33,13 @@ impl Called for Client {
             Outcome::Entered => Reply::Given(py.None()),
             Outcome::Reply(reply) => Reply::Given(PyReply::of(reply).into_py_any(py)?),
             Outcome::Unauthenticated(mechanisms) => {
-                let text = "the server does not let this user in, or not with this password";
+                let text = "the server refused the login: unknown user, or wrong password or key";
                 Reply::Failed(unauthenticated(py, text, mechanisms)?)
             }
             Outcome::NoLogin(reason, offered) => Reply::Failed(unauthenticated(py, &reason, offered)?),
             Outcome::Garbled(error) => Reply::Failed(decode_error("mtl", error)),
             Outcome::TimedOut => Reply::TimedOut,
-            Outcome::Lost => Reply::Failed(PeerLostError::new_err("the connection was lost before the reply came")),
+            Outcome::Lost => Reply::Failed(PeerLostError::new_err("the connection was lost before the reply arrived")),
             Outcome::Unanswered => Reply::Unanswered,
         })
     }
@@ -89,19 +89,19 @@ impl PyClient {
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(client))
     }
 
-    /// The notices, for those who tell them.
+    /// The notices, to be logged.
     #[getter]
     fn told(&self, py: Python<'_>) -> Py<PyTold> {
         self.told.clone_ref(py)
     }
 
-    /// The questions, for those who answer them.
+    /// The questions to be answered.
     #[getter]
     fn asked(&self, py: Python<'_>) -> Py<PyTold> {
         self.asked.clone_ref(py)
     }
 
-    /// A call of a command; without a name, of a session.
+    /// A call that sends a command; without a name, one that opens a session.
     #[pyo3(signature = (name, body, timeout_s))]
     fn call(
         slf: &Bound<'_, Self>,
@@ -114,36 +114,36 @@ impl PyClient {
         if let Some(command) = &command
             && command.parts().is_none()
         {
-            let text = format!("{:?} is no name of a command: Class.Method is", command.name);
+            let text = format!("{:?} is not a command name: use Class.Method", command.name);
             return Err(LocalProtocolError::new_err(text));
         }
         if command.as_ref().is_some_and(|command| command.frames()[1].len() > COMMAND_BYTES) {
-            let text = format!("body is up to {COMMAND_BYTES} bytes of JSON");
+            let text = format!("body must be at most {COMMAND_BYTES} bytes of JSON");
             return Err(LocalProtocolError::new_err(text));
         }
         let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
         Ok(slf.as_super().get().outgoing(|call| ClientVerb::Call { call, command, timeout }, 0))
     }
 
-    /// A login goes on with this; whether the server may end it now.
+    /// Continues a login with this response; `is_done`: the server may end it now.
     #[pyo3(signature = (token, mechanism, response, *, is_done))]
     fn respond(&self, token: u64, mechanism: String, response: Vec<u8>, is_done: bool) {
         let answer = ClientAnswer::Respond { mechanism, response: response.into(), is_done };
         self.handle.ask(ClientVerb::Answer(Token(token), answer));
     }
 
-    /// A login does not go on.
+    /// Gives up a login.
     fn give_up(&self, token: u64, reason: String) {
         self.handle.ask(ClientVerb::Answer(Token(token), ClientAnswer::GiveUp(reason)));
     }
 
-    /// The endpoint it is connected to, of those it was given.
+    /// Which of the given endpoints it is connected to.
     #[getter]
     fn endpoint(&self, py: Python<'_>) -> String {
         py.detach(|| self.handle.stats()).machine.endpoint
     }
 
-    /// Whether the session that was begun last has come to a login.
+    /// Whether the current session has reached its login.
     #[getter]
     fn logs_in(&self, py: Python<'_>) -> bool {
         py.detach(|| self.handle.stats()).machine.logs_in

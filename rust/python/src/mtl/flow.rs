@@ -52,10 +52,10 @@ impl Called for Flow {
         Ok(match outcome {
             FlowOutcome::Done => Reply::Given(py.None()),
             FlowOutcome::Refused(403) => {
-                Reply::Failed(LeaseRefusedError::new_err(("the server does not take the lease", 403)))
+                Reply::Failed(LeaseRefusedError::new_err(("the server refused the lease", 403)))
             }
             FlowOutcome::Refused(status) => {
-                let text = format!("the server answers {status}");
+                let text = format!("the server answered with {status}");
                 let error = RemoteProtocolError::new_err(text);
                 error.value(py).setattr(intern!(py, "status"), status)?;
                 Reply::Failed(error)
@@ -72,7 +72,7 @@ impl Called for Flow {
     }
 }
 
-/// A content that came.
+/// A content delivered to a reader.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Content")]
 pub(crate) struct PyContent {
     reader: Arc<dyn Settles>,
@@ -108,25 +108,25 @@ impl Settles for Desk {
 
 #[pymethods]
 impl PyContent {
-    /// The resource it is from.
+    /// The resource it was delivered from.
     #[getter]
     fn resource<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         name(py, self.source())
     }
 
-    /// Its properties (MTL-60), `redelivered` among them where it may have been delivered before.
+    /// The properties (MTL-60), including `redelivered` if it may have been delivered before.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         table::to_python(py, &self.frames[0][self.layout.table.clone()])
     }
 
-    /// Its body.
+    /// The body.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.frames[1])
     }
 
-    /// Its number on the connection it came on (MTL-47).
+    /// Its number on the connection that delivered it (MTL-47).
     #[getter]
     fn sequence(&self) -> u64 {
         self.layout.sequence
@@ -140,12 +140,12 @@ impl PyContent {
         Ok(flag.is_some_and(|flag| flag.is(PyBool::new(py, true))))
     }
 
-    /// Says that it is safe (MTL-51); nothing comes of it once the connection that it came on is lost.
+    /// Confirms it (MTL-51); has no effect once the connection that delivered it is lost.
     fn confirm(&self) -> PyResult<()> {
         self.settle(true, false, false)
     }
 
-    /// Says that it is not wanted (MTL-53); with `recycle` it is sent again, to somebody else first.
+    /// Rejects it (MTL-53); with `recycle` it is delivered again, preferably to another reader.
     #[pyo3(signature = (*, recycle = false))]
     fn reject(&self, recycle: bool) -> PyResult<()> {
         self.settle(false, false, recycle)
@@ -172,7 +172,11 @@ impl PyContent {
         } else {
             FlowVerb::Reject { connection, sequence, multiple, recycle }
         });
-        if is_taken { Ok(()) } else { Err(ClosedError::new_err("the reader is closed: its contents were given back")) }
+        if is_taken {
+            Ok(())
+        } else {
+            Err(ClosedError::new_err("the reader is closed: its contents were returned to the server"))
+        }
     }
 }
 
@@ -266,19 +270,19 @@ impl PyFlow {
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(flow))
     }
 
-    /// The notices, for those who tell them.
+    /// The notices, to be logged.
     #[getter]
     fn told(&self, py: Python<'_>) -> Py<PyTold> {
         self.told.clone_ref(py)
     }
 
-    /// The questions for another lease, for those who get one.
+    /// The questions for a new lease, to be answered.
     #[getter]
     fn asked(&self, py: Python<'_>) -> Py<PyTold> {
         self.asked.clone_ref(py)
     }
 
-    /// A call: "open", "summon" or "dismiss".
+    /// A call that redeems the lease ("open"), or summons or dismisses a resource.
     fn call(slf: &Bound<'_, Self>, asked: &str, resource: String, timeout_s: Option<f64>) -> PyResult<Outgoing> {
         let asked = self::asked(asked)?;
         need_short("resource", &resource)?;
@@ -296,10 +300,10 @@ impl PyFlow {
         let resource = resource.unwrap_or_default();
         let is_leased = self.resources.is_empty() || self.resources.contains(&resource);
         if resource.is_empty() && self.resources.len() > 1 {
-            return Err(LocalProtocolError::new_err("the lease is for several resources: say which with resource="));
+            return Err(LocalProtocolError::new_err("the lease is for several resources: choose one with resource="));
         }
         if !resource.is_empty() && !is_leased {
-            return Err(LocalProtocolError::new_err(format!("the lease is not for {resource:?}")));
+            return Err(LocalProtocolError::new_err(format!("the resource {resource:?} is not leased")));
         }
         need_short("resource", &resource)?;
         let (verb, bytes) = sending(resource, properties, body)?;
@@ -342,13 +346,13 @@ impl PyFlow {
         slf.as_super().as_super().get().iterated(slf.py(), Self::receive(slf, None))
     }
 
-    /// Says that a content is safe, or that all up to it are.
+    /// Confirms a content, or all up to it.
     #[pyo3(signature = (content, *, multiple))]
     fn confirm(&self, content: &PyContent, multiple: bool) -> PyResult<()> {
         self.mine(content)?.settle(true, multiple, false)
     }
 
-    /// Says that a content is not wanted, or that none up to it is.
+    /// Rejects a content, or all up to it.
     #[pyo3(signature = (content, *, multiple, recycle))]
     fn reject(&self, content: &PyContent, multiple: bool, recycle: bool) -> PyResult<()> {
         self.mine(content)?.settle(false, multiple, recycle)
@@ -364,12 +368,12 @@ impl PyFlow {
         slf.as_super().as_super().get().close(grace_s)
     }
 
-    /// There is another lease.
+    /// Answers a question: a new lease was granted.
     fn granted(&self, token: u64, endpoint: String, lease: String) {
         self.reader.handle.ask(FlowVerb::Granted(Token(token), Grant { endpoint, lease }));
     }
 
-    /// There is no other lease: for good where a reason is given, else so far.
+    /// Answers a question: no new lease was granted; with a reason, none will be.
     #[pyo3(signature = (token, reason))]
     fn denied(&self, token: u64, reason: Option<String>) {
         let denial = reason.map_or(Denial::Later, Denial::Never);
@@ -384,12 +388,12 @@ impl PyFlow {
         Ok(stats)
     }
 
-    /// Seconds from when contents were given until they were settled: of the last ten thousand.
+    /// Seconds from sending a content until it was settled: those of the last ten thousand.
     fn times(&self, py: Python<'_>) -> Vec<f64> {
         py.detach(|| self.reader.handle.stats()).machine.times.iter().map(std::time::Duration::as_secs_f64).collect()
     }
 
-    /// Which contents were rejected, by their order: the last hundred thousand.
+    /// The numbers of the rejected contents, in the order they were sent: the last hundred thousand.
     fn rejects(&self, py: Python<'_>) -> Vec<u64> {
         py.detach(|| self.reader.handle.stats()).machine.rejects.iter().copied().collect()
     }
@@ -416,7 +420,7 @@ impl PyFlow {
         if ptr::addr_eq(Arc::as_ptr(&content.reader), Arc::as_ptr(&self.reader.handle)) {
             Ok(content)
         } else {
-            Err(LocalProtocolError::new_err("this content came to another reader"))
+            Err(LocalProtocolError::new_err("this content was received by another reader"))
         }
     }
 }

@@ -41,18 +41,18 @@ fn value_to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, P
 /// A JSON object from a dictionary; `argument` is what Python calls it.
 pub(super) fn from_python(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Json> {
     let dict = object.cast::<PyDict>();
-    let dict = dict.map_err(|_| PyTypeError::new_err(format!("{argument} takes a dict, not {}", kind(object))))?;
+    let dict = dict.map_err(|_| PyTypeError::new_err(format!("{argument} must be a dict, not {}", kind(object))))?;
     object_from_python(argument, dict, DEPTH)
 }
 
 fn object_from_python(argument: &str, dict: &Bound<'_, PyDict>, depth: usize) -> PyResult<Json> {
     let depth = depth.checked_sub(1).ok_or_else(|| {
-        PyValueError::new_err(format!("{argument} has at most {DEPTH} objects and arrays inside each other"))
+        PyValueError::new_err(format!("{argument} must not nest objects and arrays more than {DEPTH} deep"))
     })?;
     let mut json = Json::with_capacity(dict.len());
     for (key, value) in dict {
         let key = key.cast::<PyString>();
-        let key = key.map_err(|error| PyTypeError::new_err(format!("{argument} has names that are str: {error}")))?;
+        let key = key.map_err(|error| PyTypeError::new_err(format!("the names in {argument} must be str: {error}")))?;
         json.insert(key.to_str()?.to_owned(), value_from_python(argument, &value, depth)?);
     }
     Ok(json)
@@ -67,15 +67,15 @@ fn value_from_python(argument: &str, value: &Bound<'_, PyAny>, depth: usize) -> 
     }
     if value.is_instance_of::<PyInt>() {
         let number = value.extract::<i64>().map(Number::from).or_else(|_| value.extract::<u64>().map(Number::from));
-        return number.map(Value::Number).map_err(|_| {
-            PyValueError::new_err(format!("{argument} has numbers of up to 64 bits, and {value} has more"))
-        });
+        return number
+            .map(Value::Number)
+            .map_err(|_| PyValueError::new_err(format!("{argument}: the number {value} does not fit in 64 bits")));
     }
     if value.is_instance_of::<PyFloat>() {
         let number = Number::from_f64(value.extract()?);
-        return number
-            .map(Value::Number)
-            .ok_or_else(|| PyValueError::new_err(format!("{argument} has no {value}: JSON knows none")));
+        return number.map(Value::Number).ok_or_else(|| {
+            PyValueError::new_err(format!("{argument} must not contain {value}: JSON has no such number"))
+        });
     }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Value::String(text.to_str()?.to_owned()));
@@ -85,12 +85,12 @@ fn value_from_python(argument: &str, value: &Bound<'_, PyAny>, depth: usize) -> 
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
         let depth = depth.checked_sub(1).ok_or_else(|| {
-            PyValueError::new_err(format!("{argument} has at most {DEPTH} objects and arrays inside each other"))
+            PyValueError::new_err(format!("{argument} must not nest objects and arrays more than {DEPTH} deep"))
         })?;
         let values = value.try_iter()?.map(|value| value_from_python(argument, &value?, depth));
         return Ok(Value::Array(values.collect::<PyResult<_>>()?));
     }
-    Err(PyTypeError::new_err(format!("{argument} has what JSON has, and no {}", kind(value))))
+    Err(PyTypeError::new_err(format!("{argument} must contain JSON values only, not {}", kind(value))))
 }
 
 fn kind(object: &Bound<'_, PyAny>) -> String {

@@ -71,18 +71,18 @@ impl PyCommand {
         let body = body.map(|body| json::from_python("body", body)).transpose()?.unwrap_or_default();
         let command = Command { name: name.to_owned(), body };
         if command.parts().is_none() || !name.bytes().all(|byte| byte >= b' ' && byte != 0x7f) {
-            return Err(LocalProtocolError::new_err(format!("{name:?} is no name of a command: Class.Method is")));
+            return Err(LocalProtocolError::new_err(format!("{name:?} is not a command name: use Class.Method")));
         }
         Ok(Self(command, None))
     }
 
-    /// The class and the method, as they are written (MTL-07).
+    /// Class and method, as written (MTL-07).
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What it says.
+    /// The arguments.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         json::to_python(py, &self.0.body)
@@ -121,19 +121,19 @@ impl PyReply {
     #[pyo3(signature = (status, body = None), text_signature = "(status, body=None)")]
     fn new(status: u16, body: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         if !(200..=599).contains(&status) {
-            return Err(LocalProtocolError::new_err(format!("a status is from 200 to 599, not {status}")));
+            return Err(LocalProtocolError::new_err(format!("status must be from 200 to 599, not {status}")));
         }
         let body = body.map(|body| json::from_python("body", body)).transpose()?.unwrap_or_default();
         Ok(Self(Reply { status, body }, None))
     }
 
-    /// 200 … 599 (MTL-08).
+    /// The status, from 200 to 599 (MTL-08).
     #[getter]
     fn status(&self) -> u16 {
         self.0.status
     }
 
-    /// What it says.
+    /// The results.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         json::to_python(py, &self.0.body)
@@ -208,7 +208,7 @@ impl PyMessage {
         let found = Kind::ALL.iter().copied().find(|known| known.name() == kind);
         let found = found.ok_or_else(|| {
             let all: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-            LocalProtocolError::new_err(format!("{kind:?} is no type: {} are", all.join(", ")))
+            LocalProtocolError::new_err(format!("type must be one of {}, not {kind:?}", all.join(", ")))
         })?;
         let given: [(&str, bool, &[Kind]); 8] = [
             ("sequence", sequence.is_some(), &NUMBERED),
@@ -225,13 +225,13 @@ impl PyMessage {
                 return Err(LocalProtocolError::new_err(format!("a {kind} has no {argument}")));
             }
         }
-        let need = |argument: &str| LocalProtocolError::new_err(format!("a {kind} has a {argument}"));
+        let need = |argument: &str| LocalProtocolError::new_err(format!("a {kind} needs {argument}="));
         let sequence = sequence.unwrap_or_default();
         for (argument, text) in [("lease", lease), ("resource", resource)] {
             text.map_or(Ok(()), |text| need_short(argument, text))?;
         }
         if let Some(status) = status.filter(|status| !(200..=599).contains(status)) {
-            return Err(LocalProtocolError::new_err(format!("status is from 200 to 599, not {status}")));
+            return Err(LocalProtocolError::new_err(format!("status must be from 200 to 599, not {status}")));
         }
         let frames = match found {
             Kind::Lease => data::lease(sequence, lease.ok_or_else(|| need("lease"))?),
@@ -254,55 +254,55 @@ impl PyMessage {
         Self::made(&frames)
     }
 
-    /// "lease", "response", "summon", "dismiss", "content", "confirm", "reject", "ping" or "pong" (MTL-33).
+    /// The message type: "lease", "response", "summon", "dismiss", "content", "confirm", "reject", "ping" or "pong" (MTL-33).
     #[getter(r#type)]
     fn kind(&self) -> &'static str {
         self.layout.kind.name()
     }
 
-    /// The number of the command or content; None where there is none.
+    /// The number of the command or content; None for "ping" and "pong".
     #[getter]
     fn sequence(&self) -> Option<u64> {
         self.has(&NUMBERED).then_some(self.layout.sequence)
     }
 
-    /// The lease of a lease (MTL-34); None for the others.
+    /// The lease that a "lease" redeems (MTL-34); None for the others.
     #[getter]
     fn lease<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
         self.has(&[Kind::Lease]).then(|| self.name(py))
     }
 
-    /// The resource of a summon, a dismiss or a content, where it may be empty; None for the others.
+    /// The resource of a "summon", a "dismiss" or a "content", where it may be empty; None for the others.
     #[getter]
     fn resource<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
         self.has(&[Kind::Summon, Kind::Dismiss, Kind::Content]).then(|| self.name(py))
     }
 
-    /// The field table of a content (MTL-60); None for the others.
+    /// The field table of a "content" (MTL-60); None for the others.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.has(&[Kind::Content]).then(|| table::to_python(py, &self.header[self.layout.table.clone()])).transpose()
     }
 
-    /// Whether a confirm or a reject is about all contents up to its sequence (MTL-51); None for the others.
+    /// Whether a "confirm" or "reject" covers all contents up to its sequence (MTL-51); None for the others.
     #[getter]
     fn multiple(&self) -> Option<bool> {
         self.has(&[Kind::Confirm, Kind::Reject]).then_some(self.layout.multiple)
     }
 
-    /// Whether what a reject is about is to be sent again (MTL-54); None for the others.
+    /// Whether the contents of a "reject" are to be delivered again (MTL-54); None for the others.
     #[getter]
     fn recycle(&self) -> Option<bool> {
         self.has(&[Kind::Reject]).then_some(self.layout.recycle)
     }
 
-    /// What a response says, 200 … 599 (MTL-35); None for the others.
+    /// The status of a "response", from 200 to 599 (MTL-35); None for the others.
     #[getter]
     fn status(&self) -> Option<u16> {
         self.has(&[Kind::Response]).then_some(self.layout.status)
     }
 
-    /// The body of a content; None for the others.
+    /// The body of a "content"; None for the others.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.has(&[Kind::Content]).then(|| PyBytes::new(py, &self.body))
@@ -348,15 +348,15 @@ impl PyMessage {
     }
 }
 
-/// Refuses a text that the data flow has no room or no letters for (MTL-59).
+/// Refuses a text that is too long or not printable (MTL-59).
 pub(super) fn need_short(argument: &str, text: &str) -> PyResult<()> {
     if text.len() > 255 {
         let length = text.len();
-        return Err(LocalProtocolError::new_err(format!("{argument} has up to 255 bytes, not {length}")));
+        return Err(LocalProtocolError::new_err(format!("{argument} must be at most 255 bytes, not {length}")));
     }
     match text.chars().find(|letter| *letter < ' ' || *letter == '\x7f') {
         Some(letter) => {
-            Err(LocalProtocolError::new_err(format!("{argument} is to be printable, and has {letter:?} in it")))
+            Err(LocalProtocolError::new_err(format!("{argument} must be printable, but contains {letter:?}")))
         }
         None => Ok(()),
     }
@@ -374,7 +374,7 @@ fn spoken<'py>(py: Python<'py>, frames: &[Frame], spoken: Spoken) -> PyResult<Bo
     }
 }
 
-/// The message in these frames, of either flow.
+/// Decodes a message of either flow from its frames.
 #[pyfunction]
 pub(crate) fn decode<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let held = frames::held("frames", frames)?;
@@ -382,14 +382,14 @@ pub(crate) fn decode<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
     spoken(frames.py(), &held, read)
 }
 
-/// The message in recorded frames, which may have an envelope.
+/// Decodes a message from recorded frames, which may have an envelope.
 pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let held = frames::held("frames", frames)?;
     let read = Mtl::decode(&held, &()).map_err(|error| decode_error(Mtl::NAME, error))?;
     Ok(vec![spoken(frames.py(), &held, read)?])
 }
 
-/// The frames of a message, without an envelope; of a decoded one, bit for bit.
+/// Encodes a message as frames, without an envelope; a decoded one of the data flow bit for bit.
 #[pyfunction]
 pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let py = message.py();
@@ -405,7 +405,7 @@ pub(crate) fn encode<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     }
 }
 
-/// A pickled message.
+/// Restores a pickled message.
 #[pyfunction]
 #[pyo3(name = "_restore")]
 pub(crate) fn restore<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

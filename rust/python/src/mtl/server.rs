@@ -64,7 +64,7 @@ impl Given {
                 "queue" => Routing::Queue,
                 "fanout" => Routing::Fanout,
                 other => {
-                    return Err(PyValueError::new_err(format!("routing is 'queue' or 'fanout', not {other:?}")));
+                    return Err(PyValueError::new_err(format!("routing must be 'queue' or 'fanout', not {other:?}")));
                 }
             };
             let commands = commands.into_iter().map(|name| name.to_ascii_lowercase()).collect();
@@ -100,7 +100,7 @@ impl Given {
 pub(super) fn pings(interval_s: f64, liveness: u32) -> PyResult<Pings> {
     let interval = seconds("ping_interval_s", interval_s)?;
     if interval < Duration::from_millis(1) || liveness < 2 {
-        return Err(PyValueError::new_err("ping_interval_s is at least 0.001, and liveness at least 2"));
+        return Err(PyValueError::new_err("ping_interval_s must be at least 0.001, and liveness at least 2"));
     }
     Ok(Pings { interval, liveness })
 }
@@ -198,56 +198,56 @@ impl PyServer {
         Ok(PyClassInitializer::from(role).add_subclass(server))
     }
 
-    /// The notices, for those who tell them.
+    /// The notices, to be logged.
     #[getter]
     fn told(&self, py: Python<'_>) -> Py<PyTold> {
         self.told.clone_ref(py)
     }
 
-    /// The questions, for those who answer them.
+    /// The questions to be answered.
     #[getter]
     fn asked(&self, py: Python<'_>) -> Py<PyTold> {
         self.asked.clone_ref(py)
     }
 
-    /// A login goes on.
+    /// Answers a question: the login continues with this challenge.
     fn challenge(&self, token: u64, challenge: Vec<u8>, state: Vec<u8>) {
         self.answer(token, Answer::Challenge { challenge: challenge.into(), state: state.into() });
     }
 
-    /// A login is done.
+    /// Answers a question: the login has succeeded.
     fn welcome(&self, token: u64, name: String, read: Option<Vec<String>>, write: Option<Vec<String>>) {
         self.answer(token, Answer::Welcome(User { name, read, write }));
     }
 
-    /// A login has failed.
+    /// Answers a question: the login has failed.
     #[pyo3(signature = (token, name))]
     fn refuse(&self, token: u64, name: Option<String>) {
         self.answer(token, Answer::Refused(name));
     }
 
-    /// A command of the user's own is replied to.
+    /// Answers a question: the reply to a custom command.
     fn reply(&self, token: u64, reply: &PyReply) {
         self.answer(token, Answer::Reply(reply.reply().clone()));
     }
 
-    /// A question has no answer.
+    /// Answers a question: it could not be decided, or the handler failed.
     fn fail(&self, token: u64) {
         self.answer(token, Answer::Failed);
     }
 
-    /// Sessions of these users have to authenticate again; with `leases` their data connections end too.
+    /// Makes sessions of these users authenticate again; with `leases` their data connections end too.
     #[pyo3(signature = (users, *, leases))]
     fn revoke(&self, users: Vec<String>, leases: bool) {
         self.handle.ask(ServerVerb::Revoke { users, leases });
     }
 
-    /// Whoever has proved one of these names by a key is let in no more; they replace those of before.
+    /// Replaces the set of names, proved by keys, that are no longer admitted.
     fn bar(&self, users: Vec<String>) {
         self.handle.ask(ServerVerb::Bar(users));
     }
 
-    /// Where it listens for commands, and where for data.
+    /// The endpoints for commands, and those for data.
     #[getter]
     fn listens(&self, py: Python<'_>) -> (Vec<String>, Vec<String>) {
         let stats = py.detach(|| self.handle.stats()).machine;

@@ -150,13 +150,13 @@ pub(super) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'p
     })
 }
 
-/// The dictionary in a field table.
+/// Decodes a field table.
 #[pyfunction]
 pub(crate) fn decode_table<'py>(table: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     to_python(table.py(), &frames::Frame::of("table", table)?)
 }
 
-/// A field table of a dictionary.
+/// Encodes a field table.
 #[pyfunction]
 pub(crate) fn encode_table<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let argument = "fields";
@@ -182,18 +182,19 @@ fn written(argument: &str, fields: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
 
 fn unwritable(argument: &str, error: Unwritable) -> PyErr {
     LocalProtocolError::new_err(match error {
-        Unwritable::LongName => format!("{argument}: a name has up to 128 bytes of UTF-8"),
-        Unwritable::TooDeep => format!("{argument}: at most 16 tables and arrays are inside each other"),
-        Unwritable::TooLong => format!("{argument}: a field table has less than 4 GiB"),
+        Unwritable::LongName => format!("{argument}: a name must be at most 128 bytes of UTF-8"),
+        Unwritable::TooDeep => format!("{argument}: tables and arrays must not be nested more than 16 deep"),
+        Unwritable::TooLong => format!("{argument}: a field table must be smaller than 4 GiB"),
     })
 }
 
 fn write_fields(argument: &str, writer: &mut Writer, fields: &Bound<'_, PyAny>) -> PyResult<()> {
     let fields = fields.cast::<PyDict>();
-    let fields = fields.map_err(|error| PyTypeError::new_err(format!("{argument} takes a dict: {error}")))?;
+    let fields = fields.map_err(|error| PyTypeError::new_err(format!("{argument} must be a dict: {error}")))?;
     for (name, value) in fields {
         let name = name.cast::<PyString>();
-        let name = name.map_err(|error| PyTypeError::new_err(format!("{argument} has names that are str: {error}")))?;
+        let name =
+            name.map_err(|error| PyTypeError::new_err(format!("the names in {argument} must be str: {error}")))?;
         writer.name(name.to_str()?).map_err(|error| unwritable(argument, error))?;
         write_value(argument, writer, &value)?;
     }
@@ -210,7 +211,7 @@ fn write_value(argument: &str, writer: &mut Writer, value: &Bound<'_, PyAny>) ->
         writer.boolean(value.is_true());
     } else if value.is_instance_of::<PyInt>() {
         let number = value.extract().map_err(|_: PyErr| {
-            PyOverflowError::new_err(format!("{argument}: a number has 64 bits with its sign, and {value} has more"))
+            PyOverflowError::new_err(format!("{argument}: the number {value} does not fit in 64 bits with its sign"))
         })?;
         writer.int(number);
     } else if value.is_instance_of::<PyFloat>() {
@@ -233,13 +234,13 @@ fn write_value(argument: &str, writer: &mut Writer, value: &Bound<'_, PyAny>) ->
         writer.bytes(&value.to_vec()).map_err(refuse)?;
     } else if value.is_instance_of::<PyDateTime>() {
         if value.getattr(intern!(py, "tzinfo"))?.is_none() {
-            return Err(PyValueError::new_err(format!("{argument}: a datetime has a tzinfo, and {value} has none")));
+            return Err(PyValueError::new_err(format!("{argument}: the datetime {value} has no tzinfo: give it one")));
         }
         let since = value.sub(epoch(py)?)?;
         let days: i64 = since.getattr(intern!(py, "days"))?.extract()?;
         let seconds: i64 = since.getattr(intern!(py, "seconds"))?.extract()?;
         let seconds = u64::try_from(days * 86_400 + seconds)
-            .map_err(|_| PyValueError::new_err(format!("{argument}: a time is not before 1970, as {value} is")))?;
+            .map_err(|_| PyValueError::new_err(format!("{argument}: the time {value} is before 1970")))?;
         writer.time(seconds);
     } else if value.is_instance(decimal(py)?)? {
         let (places, digits) = scaled(argument, value)?;
@@ -247,7 +248,7 @@ fn write_value(argument: &str, writer: &mut Writer, value: &Bound<'_, PyAny>) ->
     } else {
         let kind = value.get_type().qualname()?;
         return Err(PyTypeError::new_err(format!(
-            "{argument} has bool, int, float, str, bytes, datetime, Decimal, None, list and dict, and no {kind}"
+            "{argument} takes bool, int, float, str, bytes, datetime, Decimal, None, list and dict, not {kind}"
         )));
     }
     Ok(())
@@ -258,7 +259,7 @@ fn scaled(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<(u8, i32)> {
     let text = value.str()?;
     parsed(text.to_str()?).ok_or_else(|| {
         PyOverflowError::new_err(format!(
-            "{argument}: a Decimal has 32 bits of digits and up to 255 places, not {value}"
+            "{argument}: a Decimal must fit in 32 bits with at most 255 decimal places, unlike {value}"
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! CDT as captures hold it.
+//! CDT in captures.
 
 use super::{Message, Settings, decode};
 use crate::{DecodeError, ErrorKind, Protocol, Split};

@@ -1,4 +1,4 @@
-//! What the messages of CDT hold, and what of it each kind must have.
+//! The messages of CDT, and the fields that each kind must have.
 
 use std::borrow::Cow;
 
@@ -8,21 +8,21 @@ use super::fields::Field;
 use super::{Content, Settings};
 use crate::Fault;
 
-/// The kinds of messages, named as the last token of their subjects is (CDT-01, CDT-02, CDT-07).
+/// The kinds of messages, named like the last token of their subjects (CDT-01, CDT-02, CDT-07).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A source asks for a configuration.
+    /// A request of a source for a configuration.
     #[default]
     ConfigRequest,
     /// The answer to it.
     ConfigResponse,
-    /// A source hands a configuration to a target: an extension of ours.
+    /// The push of a configuration from a source to a target, an extension of this package.
     ConfigPush,
     /// The answer to it.
     ConfigPushResponse,
-    /// A target has a new configuration.
+    /// A target's announcement of a new configuration.
     ConfigNewAvailable,
-    /// An endpoint has taken a configuration on.
+    /// A source's report that an endpoint has applied a configuration.
     ConfigUpdated,
 }
 
@@ -54,12 +54,12 @@ impl Kind {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// Whether it is told to all.
+    /// Whether it is an event.
     pub const fn is_event(self) -> bool {
         matches!(self, Self::ConfigNewAvailable | Self::ConfigUpdated)
     }
 
-    /// What answers a message of this kind.
+    /// The kind of the answer to a message of this kind.
     pub(super) const fn answered_with(self) -> Self {
         if matches!(self, Self::ConfigPush) { Self::ConfigPushResponse } else { Self::ConfigResponse }
     }
@@ -69,38 +69,38 @@ impl Kind {
         matches!(self, Self::ConfigResponse | Self::ConfigPushResponse)
     }
 
-    /// Whether messages of this kind may hold a configuration.
+    /// Whether messages of this kind may contain a configuration.
     pub const fn has_content(self) -> bool {
         matches!(self, Self::ConfigResponse | Self::ConfigPush | Self::ConfigNewAvailable)
     }
 }
 
-/// A message of any kind. What its kind does not have, or it leaves out, is empty.
+/// A message of any kind. Fields that its kind does not have, or that are not given, are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What those who trace messages go by, and what an answer has of its request (CDT-12, CDT-21).
+    /// The id for tracing messages; an answer has that of its request (CDT-12, CDT-21).
     pub correlation_id: Cow<'a, str>,
-    /// When it was made: Unix time in milliseconds (CDT-13).
+    /// When the message was made: Unix time in milliseconds (CDT-13).
     pub timestamp_ms: i64,
-    /// How long it holds from then on; -1 and 0 are for ever (CDT-14, CDT-33).
+    /// How long it is valid from then on, in milliseconds; -1 and 0 mean indefinitely (CDT-14, CDT-33).
     pub timeout_ms: i64,
-    /// What the endpoint asked with (CDT-15).
+    /// The id of the endpoint's own message (CDT-15).
     pub endpoint_message_id: Cow<'a, str>,
     /// The version of the application (CDT-16).
     pub app_version_name: Cow<'a, str>,
-    /// The endpoint (CDT-17).
+    /// The id of the endpoint (CDT-17).
     pub endpoint_id: Cow<'a, str>,
-    /// The configuration (CDT-18, CDT-25).
+    /// The id of the configuration (CDT-18, CDT-25).
     pub config_id: Cow<'a, str>,
-    /// Of what type the content is (CDT-24).
+    /// The type of the content (CDT-24).
     pub content_type: Cow<'a, str>,
-    /// What HTTP would say (CDT-26).
+    /// An HTTP status (CDT-26).
     pub status_code: i32,
-    /// The same in words (CDT-27).
+    /// The reason for the status (CDT-27).
     pub reason_phrase: Cow<'a, str>,
-    /// Which replica tells an event (CDT-44).
+    /// The replica that sent an event (CDT-44).
     pub originator_replica_id: Cow<'a, str>,
     /// The configuration itself (CDT-28).
     pub content: Option<Content<'a>>,
@@ -111,7 +111,7 @@ fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
 }
 
 impl Message<'_> {
-    /// The same, for as long as one likes.
+    /// The same message, owning its fields.
     pub fn into_owned(self) -> Message<'static> {
         Message {
             kind: self.kind,
@@ -130,12 +130,12 @@ impl Message<'_> {
         }
     }
 
-    /// Whether its time is over (CDT-32).
+    /// Whether it has expired (CDT-32).
     pub fn is_expired(&self, unix_ms: i64, skew_ms: i64) -> bool {
         self.timeout_ms > 0 && unix_ms.saturating_sub(skew_ms) > self.timestamp_ms.saturating_add(self.timeout_ms)
     }
 
-    /// Whom it is about: the version of the application, and the endpoint.
+    /// The application version and the endpoint that it is about.
     pub(super) fn endpoint(&self) -> (String, String) {
         (self.app_version_name.to_string(), self.endpoint_id.to_string())
     }
@@ -174,24 +174,24 @@ impl Message<'_> {
     }
 }
 
-/// A message as it came in.
+/// A message as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What it says.
+    /// The message.
     pub message: Message<'static>,
     /// Its body, bit for bit.
     pub body: Bytes,
-    /// How that is written.
+    /// The encoding of the body.
     pub settings: Settings,
 }
 
-/// What is wrong with a body, and what could be read of it all the same.
+/// The fault of a body, and the fields that could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected<'a> {
-    /// What, and where.
+    /// The fault, and where it is.
     pub fault: Fault,
-    /// The field it is about, if it is one.
+    /// The field at fault, if any.
     pub field: Option<&'static str>,
-    /// The texts that are there (CDT-31: who sent it is to recognise the answer).
+    /// The texts that could be read (CDT-31: the sender must be able to recognise the answer).
     pub remains: Box<Message<'a>>,
 }

@@ -1,4 +1,4 @@
-//! CDT: the configuration of endpoints over NATS. Sources pull it from a target and push it there; both tell of it by events.
+//! CDT: configurations of endpoints over NATS. Targets store them, sources pull and push them; both announce changes by events.
 
 mod avro;
 mod content;
@@ -27,36 +27,36 @@ pub use settings::{Part, SourceStats, TargetStats};
 pub use source::{Confirm, Ended, Hearing, Pull, Push, Source, SourceEvent, SourceSettings, SourceVerb};
 pub use target::{Answer, Config, Listening, Target, TargetEvent, TargetSettings, TargetVerb};
 
-/// How the bodies of messages are written; each deployment has one, and nobody guesses it.
+/// The encoding of bodies: one for each deployment, and never guessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// As the examples of the specification are.
+    /// JSON, as in the examples of the specification.
     #[default]
     Json,
     /// Binary Avro.
     Avro,
 }
 
-/// What stands for bytes in JSON. The two cannot be told apart.
+/// The encoding of bytes in JSON. The two cannot be told apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BytesEncoding {
-    /// Base64, as the examples of the specification have it.
+    /// Base64, as in the examples of the specification.
     #[default]
     Base64,
-    /// A character a byte, as the JSON of Avro has it.
+    /// One character per byte, as in the JSON encoding of Avro.
     Latin1,
 }
 
-/// How bodies are read and written.
+/// How bodies are decoded and encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The codec.
     pub codec: Codec,
-    /// What stands for bytes in JSON.
+    /// The encoding of bytes in JSON.
     pub bytes_encoding: BytesEncoding,
-    /// Whether a timeout must be there, and content must say that it is bytes.
+    /// Whether messages without a timeout, and content that is not declared as bytes, are refused.
     pub strict: bool,
-    /// The kind of all messages, where their subjects are not known.
+    /// The kind of all messages, if their subjects are not known.
     pub kind: Option<Kind>,
 }
 
@@ -66,10 +66,10 @@ impl Default for Settings {
     }
 }
 
-/// Reads the body of a message of a kind.
+/// Decodes the body of a message of a kind.
 ///
 /// # Errors
-/// When it is none, with what could be read of it.
+/// If it is not one, with the fields that could be read.
 pub fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Message<'a>, Rejected<'a>> {
     match settings.codec {
         Codec::Json => json::decode(body, kind, *settings),
@@ -77,7 +77,7 @@ pub fn decode<'a>(body: &'a [u8], kind: Kind, settings: &Settings) -> Result<Mes
     }
 }
 
-/// The same of a body that may be kept: so is content that is a part of it.
+/// The same for a body that may be kept: content borrows from it.
 ///
 /// # Errors
 /// As those of [`decode`].
@@ -89,7 +89,7 @@ pub fn decode_shared<'a>(body: &'a Bytes, kind: Kind, settings: &Settings) -> Re
     Ok(message)
 }
 
-/// Writes the body of a message.
+/// Encodes the body of a message.
 pub fn encode(message: &Message<'_>, settings: &Settings) -> Vec<u8> {
     match settings.codec {
         Codec::Json => json::encode(message, settings.bytes_encoding),

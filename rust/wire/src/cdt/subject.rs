@@ -1,22 +1,22 @@
-//! Subjects of NATS: where the messages of CDT go.
+//! The NATS subjects of CDT messages.
 
 use super::Kind;
 
-/// Whether a text is one token of a subject: not empty, no dot, no wildcard, nothing that ends a line or a word (CDT-11).
+/// Whether a text is one token of a subject: not empty, without dots, wildcards, white space and control characters (CDT-11).
 pub fn is_token(text: &str) -> bool {
     !text.is_empty()
         && !text.chars().any(|char| matches!(char, '.' | '*' | '>') || char.is_whitespace() || char.is_control())
 }
 
-/// Whether a text can be sent to: tokens and dots, without wildcards.
+/// Whether a text is a subject to send to: tokens and dots, without wildcards.
 pub fn is_subject(text: &str) -> bool {
     text.split('.').all(is_token)
 }
 
-/// How the subjects of a deployment are made.
+/// The parts common to the subjects of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subjects {
-    /// What all begin with, `kaa.v1`.
+    /// The prefix of all, `kaa.v1`.
     pub prefix: String,
     /// The protocol's token in those of requests and answers, `cmx2cdp`.
     pub protocol: String,
@@ -44,26 +44,26 @@ impl Subjects {
         format!("{}.events.{originator}.endpoint.config.{}", self.prefix, kind.name())
     }
 
-    /// All events of configurations, whoever tells them (CDT-09).
+    /// All events of configurations, of any originator (CDT-09).
     pub fn events(&self) -> String {
         format!("{}.events.*.endpoint.config.*", self.prefix)
     }
 }
 
-/// What a subject says of its message.
+/// What a subject tells about its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told<'a> {
-    /// What the message is, if it is one of ours.
+    /// The kind of the message, if it is one of CDT.
     pub kind: Option<Kind>,
     /// The service it is for.
     pub instance: Option<&'a str>,
     /// The replica it is for.
     pub replica: Option<&'a str>,
-    /// Who tells an event.
+    /// The originator of an event.
     pub originator: Option<&'a str>,
 }
 
-/// What a subject says, whatever its prefix and its token for the protocol.
+/// What a subject tells, whatever its prefix and its protocol token.
 pub fn told(subject: &str) -> Told<'_> {
     let mut tokens = subject.rsplit('.');
     let kind = tokens.next().and_then(Kind::named);
@@ -95,7 +95,7 @@ pub fn answered_by(reply_to: &str, kind: Kind) -> String {
     }
 }
 
-/// Whether a subject is one of those that a pattern means: `*` is one token, `>` at the end one or more.
+/// Whether a subject matches a pattern: `*` is one token, `>` at the end one or more.
 pub fn matches(pattern: &str, subject: &str) -> bool {
     let (mut wanted, mut given) = (pattern.split('.'), subject.split('.'));
     loop {

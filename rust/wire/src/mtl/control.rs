@@ -7,35 +7,35 @@ use serde_json::{Map, Value};
 use super::{printable, status};
 use crate::{DecodeError, ErrorKind, Frames};
 
-/// The most bytes of JSON that a server reads of a command: in memory it may take thirty times as much, and anybody may
+/// The most bytes of JSON that a server parses of a command: in memory it may take thirty times as much, and anybody may
 /// send one.
 pub const COMMAND_BYTES: usize = 1 << 20;
 
-/// A JSON object; members are in their order, of several with one name the last counts.
+/// A JSON object; members keep their order, and of several with one name the last one counts.
 pub type Json = Map<String, Value>;
 
-/// A command (MTL-07): any name is one here, whoever serves it says which there are.
+/// A command (MTL-07). Any name is valid here; the server decides which commands it has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
-    /// Its name, as it was written.
+    /// The name, as it was written.
     pub name: String,
-    /// What it says.
+    /// The arguments.
     pub body: Json,
 }
 
 /// A reply (MTL-08).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// 200 … 599.
+    /// The status, from 200 to 599.
     pub status: u16,
-    /// What it says.
+    /// The results.
     pub body: Json,
 }
 
 /// Reads a command from its two frames, of which the first is `at` in the message.
 ///
 /// # Errors
-/// When they are none: `bad_command`, `bad_json`.
+/// If they are not a command: `bad_command`, `bad_json`.
 pub fn command(name: &[u8], body: &[u8], at: usize) -> Result<Command, DecodeError> {
     let bad = |offset| DecodeError { kind: ErrorKind::BadCommand, frame: at, offset };
     let name = printable(name).map_err(bad)?;
@@ -48,14 +48,14 @@ pub fn command(name: &[u8], body: &[u8], at: usize) -> Result<Command, DecodeErr
 /// Reads a reply from its two frames, of which the first is `at` in the message.
 ///
 /// # Errors
-/// When they are none: `bad_status`, `bad_json`.
+/// If they are not a reply: `bad_status`, `bad_json`.
 pub fn reply(code: &[u8], body: &[u8], at: usize) -> Result<Reply, DecodeError> {
     let bad = DecodeError { kind: ErrorKind::BadStatus, frame: at, offset: 0 };
     Ok(Reply { status: status(code).ok_or(bad)?, body: json(body, at + 1)? })
 }
 
 impl Command {
-    /// The class and the method it is of, if its name says both.
+    /// The class and the method, if the name has both.
     pub fn parts(&self) -> Option<(&str, &str)> {
         self.name.split_once('.').filter(|(class, method)| !class.is_empty() && !method.is_empty())
     }

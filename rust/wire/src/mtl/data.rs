@@ -8,27 +8,27 @@ use smallvec::smallvec;
 use super::{printable, status, table};
 use crate::{DecodeError, ErrorKind, Fault, Frames};
 
-/// What a data command is for; the number is its first byte.
+/// The type of a data message; the number is its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A client shows its lease (MTL-34).
+    /// A client redeems its lease (MTL-34).
     Lease = 1,
-    /// A server answers (MTL-35).
+    /// The answer of a server (MTL-35).
     Response = 2,
-    /// A client wants the contents of a resource (MTL-37).
+    /// A client requests the contents of a resource (MTL-37).
     Summon = 3,
-    /// A client wants them no more (MTL-41).
+    /// A client requests no more of them (MTL-41).
     Dismiss = 4,
-    /// Something for a resource, or from it (MTL-45, MTL-47).
+    /// A content for a resource, or from it (MTL-45, MTL-47).
     Content = 5,
-    /// Contents are safe (MTL-51).
+    /// Contents are confirmed (MTL-51).
     Confirm = 6,
-    /// Contents are not wanted (MTL-53).
+    /// Contents are rejected (MTL-53).
     Reject = 7,
-    /// Is anybody there (MTL-56)?
+    /// A sign of life is requested (MTL-56).
     Ping = 8,
-    /// Somebody is.
+    /// The sign of life.
     Pong = 9,
 }
 
@@ -51,7 +51,7 @@ impl Kind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The name users know it by.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lease => "lease",
@@ -67,10 +67,10 @@ impl Kind {
     }
 }
 
-/// A good data command. Places are in the header; what a kind does not have is empty, zero or false.
+/// A valid data message. Ranges are within the header; fields that a type does not have are empty, zero or false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What it is for.
+    /// The type.
     pub kind: Kind,
     /// The number of the command or content.
     pub sequence: u64,
@@ -78,18 +78,18 @@ pub struct Layout {
     pub name: Range<usize>,
     /// The properties, with their length.
     pub table: Range<usize>,
-    /// Whether all up to the sequence are meant.
+    /// Whether it covers all contents up to the sequence.
     pub multiple: bool,
-    /// Whether what is rejected is to be sent again.
+    /// Whether rejected contents are to be delivered again.
     pub recycle: bool,
-    /// What a response says, 200 … 599.
+    /// The status of a response, from 200 to 599.
     pub status: u16,
 }
 
-/// Reads a data command.
+/// Reads a data message.
 ///
 /// # Errors
-/// When the frames are none.
+/// If the frames are not one.
 #[inline]
 pub fn decode(frames: &[impl AsRef<[u8]>]) -> Result<Layout, DecodeError> {
     let [header, body] = frames else {

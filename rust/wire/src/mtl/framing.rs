@@ -5,12 +5,12 @@ use crate::{DecodeError, ErrorKind, Protocol, Split};
 
 const NAME: &str = "mtl";
 
-/// A good message of either flow.
+/// A valid message of either flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spoken {
-    /// What is asked.
+    /// A command.
     Command(Command),
-    /// What is answered.
+    /// A reply.
     Reply(Reply),
     /// The header of data.
     Data(Layout),
@@ -19,7 +19,7 @@ pub enum Spoken {
 /// Reads a message of either flow, without its envelope.
 ///
 /// # Errors
-/// When the frames are none.
+/// If the frames are not a message.
 pub fn decode(frames: &[impl AsRef<[u8]>]) -> Result<Spoken, DecodeError> {
     if is_data(frames) { data::decode(frames).map(Spoken::Data) } else { control(frames, 0) }
 }
@@ -109,7 +109,7 @@ impl Protocol for Data {
     }
 }
 
-/// Both flows, for those who read what was recorded of them: it has one name, and an envelope or none.
+/// Both flows as one framing, as captures have them, with an envelope or without.
 #[derive(Clone, Copy, Debug)]
 pub struct Mtl;
 

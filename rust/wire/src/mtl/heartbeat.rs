@@ -1,15 +1,15 @@
-//! Whether the other end of a data connection is there (MTL-56 … MTL-58).
+//! Heartbeats: whether the other end of a data connection is alive (MTL-56 … MTL-58).
 
 use std::time::Duration;
 
 use crate::Nanos;
 
-/// How often to ask, and how often in vain.
+/// The settings of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pings {
-    /// What is silent for so long says a Ping.
+    /// The silence after which a Ping is sent.
     pub interval: Duration,
-    /// After so many intervals of silence the other end is gone: the first is the one before the Ping.
+    /// The number of silent intervals after which the other end is considered gone; the first is the one before the Ping.
     pub liveness: u32,
 }
 
@@ -23,9 +23,9 @@ impl Default for Pings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beat {
     Nothing,
-    /// We have said nothing for an interval.
+    /// Send a Ping: nothing was sent for an interval.
     Ping,
-    /// Nothing came since the first of our Pings.
+    /// The other end is gone: nothing arrived since the first Ping.
     Dead,
 }
 

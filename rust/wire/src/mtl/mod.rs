@@ -1,4 +1,4 @@
-//! MTL: commands that are asked and answered, and a leased flow of data (MTL-01 … MTL-62).
+//! MTL: commands with replies, and a data flow under leases (MTL-01 … MTL-62).
 
 pub mod client;
 pub mod control;
@@ -16,10 +16,10 @@ pub use heartbeat::Pings;
 pub use secrets::lease_hash;
 pub(crate) use secrets::redacted;
 
-/// What a content says that may have been delivered before.
+/// The property of a content that may have been delivered before.
 pub(crate) const REDELIVERED: &str = "redelivered";
 
-/// What the first byte of a header of data is below; those of names and statuses are not.
+/// The first byte of a data header is below this; that of a name or status is not.
 pub(crate) const FIRST_OF_CONTROL: u8 = 0x20;
 
 /// Text without control characters (MTL-59), or the place of the first byte that keeps it from being that.

@@ -1,4 +1,4 @@
-//! What a recording does not keep: passwords, what logins say, and leases.
+//! What captures do not contain: passwords, login data, and leases.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::Value;
@@ -9,26 +9,26 @@ use super::data::Kind;
 use super::{FIRST_OF_CONTROL, status};
 use crate::Frames;
 
-/// Stands for what is not kept.
+/// Replaces what is not kept.
 const HIDDEN: &str = "…";
 
-/// Members of commands and replies that nobody else is to know.
+/// Secret members of commands and replies.
 const SECRET: [&str; 4] = ["response", "challenge", "lease", "password"];
 
-/// The one member of a login that everybody may know; a client that misspells the others has said its password all the same.
+/// The only member of a login that is not secret: a client that misspells the others has sent its password all the same.
 const OPEN: &str = "mechanism";
 
 /// Bytes of a header before the lease: the type, the sequence, the length.
 const BEFORE_LEASE: usize = 10;
 
-/// What stands for a lease: nobody can use it, and two that are the same stay the same.
+/// The replacement of a lease: it cannot be used, and equal leases have equal ones.
 #[must_use]
 pub fn lease_hash(lease: &str) -> String {
     let digest = Sha256::digest(lease.as_bytes());
     digest[..8].iter().fold(HIDDEN.to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// A message as a recording keeps it, where that is not as it is: good or not, of either flow, in an envelope or without.
+/// A message as a capture keeps it, if that differs: valid or not, of either flow, with an envelope or without.
 pub(crate) fn redacted(frames: &[Bytes]) -> Option<Frames> {
     if let [header, rest @ ..] = frames
         && header.first().is_some_and(|first| *first < FIRST_OF_CONTROL)

@@ -249,7 +249,7 @@ impl Client {
                 (201, _) => {
                     self.phase = Phase::Fresh;
                     self.fail(Outcome::NoLogin(
-                        "the server does not prove that it knows the password".to_owned(),
+                        "the server did not prove that it knows the password".to_owned(),
                         vec![],
                     ));
                 }

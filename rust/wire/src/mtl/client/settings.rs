@@ -1,4 +1,4 @@
-//! How a client is set up, what it is asked for, what it tells and what it counts.
+//! The settings, verbs, events and counters of a client.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::mtl::control::{Command, Reply};
 use crate::question::Token;
 use crate::{CallId, Connection, DecodeError, DropCounts, Dropped, SocketOptions};
 
-/// How a client is set up.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Where the server listens; another endpoint is tried when one does not answer.
     pub connect: Vec<String>,
-    /// What is set on the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
     /// The virtual host.
     pub virtual_host: String,
     /// The profile.
     pub profile: String,
-    /// How long a command may take, where a call does not say.
+    /// The default timeout of a command.
     pub timeout: Duration,
-    /// Whether a recording has passwords and leases in it.
+    /// Whether a capture contains passwords and leases.
     pub shows_secrets: bool,
 }
 
@@ -43,79 +43,79 @@ impl Default for ClientSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientSocket(pub u32);
 
-/// What the user of a client may ask for.
+/// What the user of a client may request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientVerb {
-    /// Say a command, in a session that comes about where it is none.
+    /// Send a command, in a session that is opened if there is none.
     Call {
         /// The number of the call.
         call: CallId,
-        /// The command; nothing where the session is all that is wanted.
+        /// The command; `None` to open a session only.
         command: Option<Command>,
         /// How long it may take.
         timeout: Option<Duration>,
     },
-    /// Wait for a call no more.
+    /// Stop waiting for a call.
     Cancel(CallId),
-    /// What to say in a login.
+    /// The answer to a question about a login.
     Answer(Token, ClientAnswer),
 }
 
-/// What a login is to go on with.
+/// A question about a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginStep {
-    /// Any of these mechanisms (MTL-14).
+    /// Begin it with one of these mechanisms (MTL-14).
     Begin {
         /// Their names.
         mechanisms: Vec<String>,
     },
-    /// An answer to this (MTL-17).
+    /// Answer this challenge (MTL-17).
     Challenge {
-        /// The mechanism it is of.
+        /// The mechanism.
         mechanism: String,
-        /// What the server says.
+        /// The challenge of the server.
         challenge: Bytes,
     },
 }
 
-/// How a login goes on.
+/// The answer to a question about a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientAnswer {
-    /// With this.
+    /// Continue with a response.
     Respond {
         /// The mechanism.
         mechanism: String,
-        /// What to say.
+        /// The response.
         response: Bytes,
-        /// Whether the server may end the login now: it has proved all that it has to.
+        /// Whether the server may end the login now: it has proved what the mechanism asks of it.
         is_done: bool,
     },
-    /// Not at all, for this reason.
+    /// Give up, for this reason.
     GiveUp(String),
 }
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// There is a session, as was wanted.
+    /// The session is open, as requested.
     Entered,
     /// With a reply, of whatever status.
     Reply(Reply),
-    /// The server lets us in by none of these.
+    /// The server refused the login; it offers these mechanisms.
     Unauthenticated(Vec<String>),
-    /// We do not log in, for this reason, by any of these.
+    /// The client gave up the login for this reason; the server offers these mechanisms.
     NoLogin(String, Vec<String>),
-    /// The reply is none.
+    /// The reply is invalid.
     Garbled(DecodeError),
     /// There was no reply in time.
     TimedOut,
-    /// The connection went before the reply came.
+    /// The connection was lost before the reply arrived.
     Lost,
-    /// The client closed before the reply came.
+    /// The client was closed before the reply arrived.
     Unanswered,
 }
 
-/// What a client tells its user.
+/// The events of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientEvent {
     /// A call has ended.
@@ -124,12 +124,12 @@ pub enum ClientEvent {
     Asked {
         /// The number of the question.
         token: Token,
-        /// What the login has come to.
+        /// The step of the login.
         step: LoginStep,
-        /// Whether nobody else can read along.
+        /// Whether nobody can eavesdrop.
         is_private: bool,
     },
-    /// Bytes that are no reply.
+    /// An invalid reply.
     Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
@@ -138,20 +138,20 @@ pub enum ClientEvent {
 /// Counters of a client's control connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClientStats {
-    /// Replies off the socket, and what was none.
+    /// Messages received, valid or not.
     pub received: u64,
     /// Commands sent.
     pub sent: u64,
-    /// Messages that came to nothing, by kind.
+    /// Dropped messages, by kind.
     pub dropped: DropCounts,
     /// Bytes of all frames received.
     pub bytes: u64,
-    /// Connections begun anew.
+    /// Connections re-established.
     pub reconnects: u64,
     /// The endpoint it is connected to.
     #[serde(skip)]
     pub endpoint: String,
-    /// Whether the session that was begun last has come to a login.
+    /// Whether the current session has reached its login.
     #[serde(skip)]
     pub logs_in: bool,
 }

@@ -338,15 +338,17 @@ impl Flow {
 
     fn ask(&mut self, now: Nanos, call: CallId, asked: Asked, resource: &str, timeout: Option<Duration>) {
         if let Link::Failed = self.link {
-            let lost = FlowOutcome::Lost("there is no lease any more".to_owned());
+            let lost = FlowOutcome::Lost("the lease has ended, and no new one was granted".to_owned());
             return self.events.push_back(FlowEvent::Ended(call, lost));
         }
         let is_summoned = self.summoned.contains_key(resource);
         let forbidden = match asked {
-            Asked::Summon | Asked::Dismiss if !self.settings.reads => Some("a writer summons nothing"),
-            Asked::Summon | Asked::Dismiss if !self.covers(resource) => Some("the lease is not for this resource"),
-            Asked::Summon if is_summoned => Some("it is summoned already"),
-            Asked::Dismiss if !is_summoned => Some("it is not summoned"),
+            Asked::Summon | Asked::Dismiss if !self.settings.reads => {
+                Some("a writer cannot summon or dismiss resources")
+            }
+            Asked::Summon | Asked::Dismiss if !self.covers(resource) => Some("the resource is not leased"),
+            Asked::Summon if is_summoned => Some("the resource is already summoned"),
+            Asked::Dismiss if !is_summoned => Some("the resource is not summoned"),
             Asked::Open | Asked::Summon | Asked::Dismiss => None,
         };
         if let Some(reason) = forbidden {

@@ -1,4 +1,4 @@
-//! How a client's data connection is set up, what it is asked for, what it tells and what it counts.
+//! The settings, verbs, events and counters of a client's data connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::mtl::data::Layout;
 use crate::question::Token;
 use crate::{CallId, Connection, DropCounts, Dropped, Event, Frames, SocketOptions, Weight, cost};
 
-/// A lease, and where to show it (MTL-26).
+/// A lease, and where to redeem it (MTL-26).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Where the server listens for data.
     pub endpoint: String,
-    /// What opens it.
+    /// The lease.
     pub lease: String,
 }
 
-/// How a data connection is set up.
+/// The settings of a data connection.
 #[derive(Clone, Debug)]
 pub struct FlowSettings {
     /// Whether it reads; else it writes.
@@ -30,17 +30,17 @@ pub struct FlowSettings {
     pub resources: Vec<String>,
     /// Whether contents are confirmed (MTL-50).
     pub is_confirmed: bool,
-    /// Contents that may be neither confirmed nor rejected.
+    /// How many contents may be unconfirmed at a time.
     pub window: usize,
     /// Its first lease.
     pub grant: Grant,
-    /// What is set on its sockets.
+    /// Options of its sockets.
     pub options: SocketOptions,
     /// How long an answer may take.
     pub timeout: Duration,
     /// Heartbeats.
     pub pings: Pings,
-    /// Whether a recording has leases in it.
+    /// Whether a capture contains leases.
     pub shows_secrets: bool,
 }
 
@@ -48,133 +48,133 @@ pub struct FlowSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowSocket(pub u32);
 
-/// What is asked of a resource.
+/// What a call requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// That the lease is good.
+    /// To redeem the lease.
     Open,
-    /// Its contents (MTL-37).
+    /// To summon a resource (MTL-37).
     Summon,
-    /// No more of them (MTL-41).
+    /// To dismiss it (MTL-41).
     Dismiss,
 }
 
-/// What the user of a data connection may ask for.
+/// What the user of a data connection may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowVerb {
-    /// Something that is answered.
+    /// A call, which is answered.
     Call {
         /// The number of the call.
         call: CallId,
-        /// What it asks.
+        /// What it requests.
         asked: Asked,
-        /// Of which resource.
+        /// The resource.
         resource: String,
         /// How long it may take.
         timeout: Option<Duration>,
     },
-    /// Wait for a call no more.
+    /// Stop waiting for a call.
     Cancel(CallId),
     /// Send a content (MTL-45).
     Send {
-        /// Of this resource; empty where the lease has one.
+        /// The resource; empty if the lease has one only.
         resource: String,
-        /// With this field table.
+        /// The properties, a field table.
         properties: Bytes,
-        /// This.
+        /// The body.
         body: Bytes,
     },
-    /// A content is safe, or all up to it are (MTL-51).
+    /// Confirm a content, or all up to it (MTL-51).
     Confirm {
         /// The connection it came on.
         connection: u32,
         /// Its sequence.
         sequence: u64,
-        /// Whether all before it are meant.
+        /// Whether it covers all earlier ones.
         multiple: bool,
     },
-    /// A content is not wanted, or none up to it is (MTL-53).
+    /// Reject a content, or all up to it (MTL-53).
     Reject {
         /// The connection it came on.
         connection: u32,
         /// Its sequence.
         sequence: u64,
-        /// Whether all before it are meant.
+        /// Whether it covers all earlier ones.
         multiple: bool,
-        /// Whether it is to be sent again.
+        /// Whether it is to be delivered again.
         recycle: bool,
     },
-    /// Of the contents that came, the reader has looked at those up to this one: it is about to be closed.
+    /// The reader is about to be closed: its user has taken the contents up to this one.
     Seen {
         /// The connection it came on.
         connection: u32,
         /// Its sequence.
         sequence: u64,
     },
-    /// There is another lease.
+    /// A new lease was granted.
     Granted(Token, Grant),
-    /// There is no other lease: for good, or so far.
+    /// No new lease was granted.
     Denied(Token, Denial),
 }
 
-/// Why there is no lease.
+/// Why no lease was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// Nobody answers: it is asked for again.
+    /// No answer: it is requested again.
     Later,
-    /// There will be none, for this reason.
+    /// It was refused for good, for this reason.
     Never(String),
 }
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowOutcome {
-    /// As it was asked.
+    /// It succeeded.
     Done,
     /// With another status than 200.
     Refused(u16),
-    /// What it asks is not allowed, for this reason; nothing was sent.
+    /// It is not allowed, for this reason; nothing was sent.
     Forbidden(&'static str),
     /// There was no answer in time.
     TimedOut,
-    /// There is no lease any more, for this reason.
+    /// The lease has ended, for this reason.
     Lost(String),
-    /// The connection closed before the answer came.
+    /// The connection was closed before the answer arrived.
     Unanswered,
 }
 
-/// What a data connection tells its user.
+/// The events of a data connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowEvent {
     /// A call has ended.
     Ended(CallId, FlowOutcome),
-    /// Another lease is needed.
+    /// A new lease is needed.
     Wanted(Token),
-    /// A content has come.
+    /// A content was received.
     Content {
         /// The number of the connection it came on.
         connection: u32,
         /// The message, bit for bit.
         frames: Frames,
-        /// What is where in it.
+        /// Its layout.
         layout: Layout,
         /// The only resource of the lease, which a content need not name.
         only: Option<Arc<str>>,
     },
-    /// What was summoned before is not, on the connection that there is now.
+    /// The server refused to summon a resource again on a new connection.
     Refused {
         /// The resource.
         resource: String,
-        /// What the server says.
+        /// The status of the refusal.
         status: u16,
     },
-    /// There will be no lease any more, for this reason.
+    /// No new lease will be granted, for this reason.
     Failed(String),
-    /// The connection is lost, and begun anew.
+    /// The connection is lost, and will be re-established.
     Lost,
-    /// It is there again.
+    /// The connection is re-established.
     Found,
-    /// Bytes that are no message, or a message that a client is never sent.
+    /// An invalid message, or one that a client must not be sent.
     Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
@@ -204,30 +204,30 @@ impl Event for FlowEvent {
 /// Counters of a data connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowStats {
-    /// Whole messages off the socket.
+    /// Messages received.
     pub received: u64,
     /// Messages the transport has taken.
     pub sent: u64,
-    /// Messages that came to nothing, by kind.
+    /// Dropped messages, by kind.
     pub dropped: DropCounts,
     /// Bytes of all frames received.
     pub bytes: u64,
-    /// Contents: received, or given to be sent.
+    /// Contents received, or accepted for sending.
     pub contents: u64,
     /// Contents that were confirmed.
     pub confirmed: u64,
     /// Contents that were rejected.
     pub rejected: u64,
-    /// Contents that are neither.
+    /// Contents neither confirmed nor rejected yet.
     pub unconfirmed: u64,
     /// Contents that were sent unconfirmed on a connection that was lost before anything showed that they arrived.
     pub at_risk: u64,
-    /// Connections begun anew.
+    /// Connections re-established.
     pub reconnects: u64,
-    /// Which of all contents were rejected, by their order: the last hundred thousand.
+    /// The numbers of rejected contents, in the order they were sent: the last hundred thousand.
     #[serde(skip)]
     pub rejects: Arc<VecDeque<u64>>,
-    /// How long the last ten thousand took from when they were given until they were confirmed or rejected.
+    /// The times from sending a content until it was confirmed or rejected: those of the last ten thousand.
     #[serde(skip)]
     pub times: Arc<VecDeque<Duration>>,
 }

@@ -1,4 +1,4 @@
-//! How a server is set up, what it is asked for, what it tells and what it counts.
+//! The settings, verbs, events and counters of a server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,40 +12,40 @@ use crate::mtl::control::{Json, Reply};
 use crate::question::Token;
 use crate::{Connection, DropCounts, Dropped, Event, SocketOptions, Weight, cost};
 
-/// Makes what nobody can guess.
+/// A source of secrets.
 pub type Entropy = Box<dyn FnMut() -> [u8; 16] + Send>;
 
-/// How a server is set up.
+/// The settings of a server.
 pub struct ServerSettings {
     /// Endpoints to listen on, a socket each.
     pub bind: Vec<String>,
     /// Endpoints for data, a socket each; without any, data comes to the others.
     pub data_bind: Vec<String>,
-    /// What is set on each socket.
+    /// Options of each socket.
     pub options: SocketOptions,
-    /// Who is let in; `None` lets everybody in unasked (MTL-13).
+    /// The logins that are accepted; with `None` nobody has to log in (MTL-13).
     pub access: Option<Access>,
     /// The virtual hosts.
     pub virtual_hosts: Vec<String>,
     /// The profiles.
     pub profiles: Vec<Profile>,
-    /// What queues hold that are not made with bounds of their own.
+    /// The default bounds of queues.
     pub bounds: Bounds,
-    /// How often a content may come back before it is a dead letter.
+    /// How many times a content may be recycled before it becomes a dead letter.
     pub max_recycle: u32,
     /// Heartbeats of data connections.
     pub pings: Pings,
     /// How long a session without a data connection is kept.
     pub session_idle: Duration,
-    /// How long a lease may be left unused.
+    /// How long a lease may stay unused.
     pub lease_idle: Duration,
-    /// Bytes that may wait for all readers together.
+    /// How many bytes may wait for all readers together.
     pub outbox_bytes: usize,
-    /// Whether contents are stored, and what was before.
+    /// Whether contents are stored, and those stored before.
     pub durable: Option<Restored>,
     /// Milliseconds since 1970 at the time zero of the driver.
     pub epoch_ms: u64,
-    /// Whether a recording has passwords and leases in it.
+    /// Whether a capture contains passwords and leases.
     pub shows_secrets: bool,
     /// Where leases come from: 128 bits each.
     pub entropy: Entropy,
@@ -61,18 +61,18 @@ impl std::fmt::Debug for ServerSettings {
     }
 }
 
-/// Which mechanisms are on offer (MTL-14).
+/// Which mechanisms are offered (MTL-14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Users have passwords: SCRAM-SHA-256, and PLAIN where the transport keeps a secret.
+    /// Users have passwords: SCRAM-SHA-256, and PLAIN on private transports.
     pub passwords: bool,
-    /// Users have keys: EXTERNAL for whoever has proved one.
+    /// Users have keys: EXTERNAL for clients that have proved one.
     pub external: bool,
     /// ANONYMOUS.
     pub anonymous: bool,
 }
 
-/// What becomes of contents.
+/// How contents are routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routing {
     /// Each goes to one reader.
@@ -86,11 +86,11 @@ pub enum Routing {
 pub struct Profile {
     /// Its name; its case does not matter.
     pub name: String,
-    /// What becomes of contents.
+    /// How contents are routed.
     pub routing: Routing,
-    /// Resources that are there from the start, in each virtual host.
+    /// Resources created at the start, in each virtual host.
     pub resources: Vec<String>,
-    /// Whether clients may make and delete queues: the class `Queue`.
+    /// Whether clients may create and delete queues: the class `Queue`.
     pub managed: bool,
     /// Commands that the user of the server answers, in lower case.
     pub commands: BTreeSet<String>,
@@ -99,13 +99,13 @@ pub struct Profile {
 /// What a queue may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Contents, those in the hands of readers too.
+    /// Contents, including those delivered but unconfirmed.
     pub max_messages: u64,
-    /// Their bytes, with what it takes to keep them.
+    /// Their bytes, including the overhead of keeping them.
     pub max_bytes: u64,
-    /// How long one may wait.
+    /// How long a content may wait.
     pub ttl: Option<Duration>,
-    /// Where those go that nobody wants; `None` is the name of the queue and `.dead`.
+    /// The dead-letter queue; `None` for the name of the queue and `.dead`.
     pub dead_letter: Option<String>,
 }
 
@@ -115,24 +115,24 @@ impl Default for Bounds {
     }
 }
 
-/// What the user of a server may ask for.
+/// What the user of a server may request.
 #[derive(Clone, Debug)]
 pub enum ServerVerb {
-    /// The answer to a question; too late, nothing comes of it.
+    /// The answer to a question; has no effect if it is too late.
     Answer(Token, Answer),
-    /// All batches up to this one are safe.
+    /// All batches up to this one are stored.
     Stored(u64),
-    /// A batch could not be stored: nothing of it is.
+    /// A batch could not be stored, nor any part of it.
     Unstored(u64, String),
-    /// Sessions of these users have to authenticate again; with `leases` their data connections end too.
+    /// Make sessions of these users authenticate again; with `leases` their data connections end too.
     Revoke {
         /// Their names.
         users: Vec<String>,
         /// Whether the leases end.
         leases: bool,
     },
-    /// Whoever has proved one of these names by a key is let in no more, and what he has ends. They are all such names
-    /// from now on.
+    /// Replace the set of names, proved by keys, that are no longer admitted; their sessions and data connections
+    /// end.
     Bar(Vec<String>),
 }
 
@@ -141,17 +141,17 @@ pub enum ServerVerb {
 pub enum Question {
     /// A step of a login (MTL-16, MTL-17).
     Login(Login),
-    /// A command of a profile of the user's own.
+    /// A command of a custom profile.
     Command {
         /// The profile.
         profile: String,
         /// The command, as it was written.
         name: String,
-        /// What it says.
+        /// The arguments.
         body: Json,
-        /// Who asks, where that is known.
+        /// The user, if known.
         user: Option<String>,
-        /// Where.
+        /// The virtual host.
         virtual_host: String,
     },
 }
@@ -159,13 +159,13 @@ pub enum Question {
 /// A step of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// The mechanism, as the registry writes it.
+    /// The registered name of the mechanism.
     pub mechanism: String,
-    /// What the client says.
+    /// The response of the client.
     pub response: Bytes,
-    /// What the answer to the step before asked to keep; empty at the first.
+    /// The state returned with the previous challenge; empty at the first step.
     pub state: Bytes,
-    /// Whether nobody else can read along.
+    /// Whether nobody can eavesdrop.
     pub is_private: bool,
     /// The name the client has proved by its key.
     pub user_id: Option<Bytes>,
@@ -174,49 +174,49 @@ pub struct Login {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The login goes on (MTL-17).
+    /// The login continues (MTL-17).
     Challenge {
-        /// What to say to the client.
+        /// The challenge to send.
         challenge: Bytes,
-        /// What to bring with its next step.
+        /// The state to pass with its next step.
         state: Bytes,
     },
-    /// The login is done.
+    /// The login has succeeded.
     Welcome(User),
-    /// The login has failed; the name that was tried, if it got as far.
+    /// The login has failed; with the name that was tried, if any.
     Refused(Option<String>),
-    /// What to reply to a command.
+    /// The reply to a command.
     Reply(Reply),
-    /// Whoever was to answer could not.
+    /// The question could not be answered.
     Failed,
 }
 
-/// Who somebody is.
+/// An authenticated user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// Patterns of the resources that may be read; `None` is all.
+    /// Patterns of the resources that the user may read; `None` for all.
     pub read: Option<Vec<String>>,
-    /// Patterns of the resources that may be written; `None` is all.
+    /// Patterns of the resources that the user may write to; `None` for all.
     pub write: Option<Vec<String>>,
 }
 
-/// Why a data connection has no lease any more.
+/// Why a lease has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseEnd {
     /// It answered no Ping (MTL-58).
     Silent,
     /// It cannot be reached.
     Gone,
-    /// Its user may not any more, or opened anew.
+    /// Its user lost the permission, or opened a new session.
     Revoked,
-    /// It takes none of what it is answered.
+    /// It does not read its answers.
     Unread,
 }
 
 impl LeaseEnd {
-    /// The name programs go by.
+    /// Its stable name.
     pub const fn slug(self) -> &'static str {
         match self {
             Self::Silent => "silent",
@@ -227,46 +227,46 @@ impl LeaseEnd {
     }
 }
 
-/// What a server tells its user.
+/// The events of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerEvent {
     /// A question; an answer is expected soon.
     Asked(Token, Question),
-    /// What is to be stored, as a whole.
+    /// A batch to store atomically.
     Store(Batch),
-    /// What was to be stored could not be.
+    /// A batch could not be stored.
     StoreFailed(String),
     /// A client has logged in.
     LoggedIn {
         /// Its address.
         peer: Bytes,
-        /// Who it is; empty where nobody was asked.
+        /// The user; empty if no login was required.
         user: String,
     },
     /// A client has failed to log in.
     Refused {
         /// Its address.
         peer: Bytes,
-        /// Who it said it was, if it got as far.
+        /// The name it tried, if any.
         user: Option<String>,
     },
-    /// A data connection has shown its lease.
+    /// A data connection has redeemed its lease.
     Leased {
         /// Its address.
         peer: Bytes,
         /// Whether it reads; else it writes.
         reads: bool,
     },
-    /// A data connection has no lease any more.
+    /// The lease of a data connection has ended.
     LeaseEnded {
         /// Its address.
         peer: Bytes,
         /// Why.
         why: LeaseEnd,
     },
-    /// A content of this resource was delivered as often as may be, and there is no place for it among the dead letters.
+    /// A content of this resource was recycled too often, and its dead-letter resource cannot take it.
     GivenUp(String),
-    /// A message was dropped. Of those that a queue or a reader has no room for, the first of a burst is told.
+    /// A message was dropped. Of those that a queue or a reader has no room for, only the first of a burst is reported.
     Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
@@ -298,11 +298,11 @@ impl Event for ServerEvent {
 /// Counters of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerStats {
-    /// Whole messages off the sockets.
+    /// Messages received.
     pub received: u64,
     /// Messages the transport has taken.
     pub sent: u64,
-    /// Messages that came to nothing, by kind.
+    /// Dropped messages, by kind.
     pub dropped: DropCounts,
     /// Bytes of all frames received.
     pub bytes: u64,
@@ -310,16 +310,16 @@ pub struct ServerStats {
     pub peers: u64,
     /// Sessions that are open.
     pub sessions: u64,
-    /// Data connections that have shown their lease.
+    /// Data connections with a redeemed lease.
     pub leases: u64,
     /// Logins that failed.
     pub refused: u64,
     /// By resource: the first thousand, names cut at 200 bytes.
     pub resources: Vec<ResourceStats>,
-    /// Where it listens for commands.
+    /// The endpoints for commands.
     #[serde(skip)]
     pub endpoints: Vec<String>,
-    /// Where it listens for data: at the same endpoints, unless it has others for that.
+    /// The endpoints for data: the same, unless there are others for that.
     #[serde(skip)]
     pub data_endpoints: Vec<String>,
 }
@@ -333,27 +333,27 @@ pub struct ResourceStats {
     pub profile: String,
     /// Its name.
     pub resource: String,
-    /// Contents that wait, those in the hands of readers too.
+    /// Contents in the queue, including those delivered but unconfirmed.
     pub queued: u64,
-    /// What they take.
+    /// Their bytes, including overhead.
     pub queued_bytes: u64,
     /// Readers that have summoned it.
     pub readers: u64,
     /// Data connections that may write to it.
     pub writers: u64,
-    /// Contents taken in.
+    /// Contents accepted.
     #[serde(rename = "in")]
     pub taken: u64,
-    /// Contents the transport has taken for readers, one a reader.
+    /// Contents handed to the transport, counted per reader.
     pub out: u64,
     /// Contents that readers confirmed.
     pub confirmed: u64,
     /// Contents that readers rejected.
     pub rejected: u64,
-    /// Contents delivered once more.
+    /// Contents delivered again.
     pub redelivered: u64,
-    /// Contents that nobody wanted.
+    /// Contents that became dead letters.
     pub dead_lettered: u64,
-    /// Contents that waited for too long.
+    /// Contents that expired in the queue.
     pub expired: u64,
 }
