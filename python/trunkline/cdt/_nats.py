@@ -36,6 +36,12 @@ _SERVER = re.compile(r"(nats|tls|wss?)://.+|[^/]+:\d+")
 
 _UNFIT = "it is larger than the server accepts, or its subject is invalid"
 
+# What nats-py says of a connection that is lost, in other words.
+_LOST_BY = {
+    "unexpected EOF": "the NATS server closed the connection",
+    "stale connection": "the NATS server does not answer pings",
+}
+
 # What every credentials file has.
 _CREDENTIALS = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
@@ -311,7 +317,8 @@ class NatsConnection:
                 self._denied.set()
             return
         kind = "refused" if "permissions violation" in words.lower() else "failed"
-        self._happened(kind, words.removeprefix("nats: "))
+        words = words.removeprefix("nats: ")
+        self._happened(kind, _LOST_BY.get(words, words))
 
     async def _on_disconnected(self) -> None:
         self._lost.set()
