@@ -91,7 +91,7 @@ def target(
         )
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as role:
+    with Stopping() as stopping, opened(make, stopping, output) as role:
         if role is None:
             return
         running.run(
@@ -141,7 +141,7 @@ def record(
         return cdt.Recorder(capture, name, limit=count, capture_options=segments.keywords(), **made)
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as recorder:
+    with Stopping() as stopping, opened(make, stopping, output) as recorder:
         if recorder is None:
             return
         output.ready("cdt.recorder", recorder.endpoints, f"recording to {capture} from")

@@ -233,7 +233,7 @@ def watch(
         return cdt.Source(name, target=name, **made)
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as source:
+    with Stopping() as stopping, opened(make, stopping, output) as source:
         if source is None:
             return
 

@@ -77,7 +77,7 @@ def worker(
 
     output = Output(json=as_json)
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         programs or contextlib.nullcontext(),
         concurrent.futures.ThreadPoolExecutor(1) as threads,
         dcp.Worker(

@@ -84,7 +84,7 @@ def subscribe(
 
     reason: Reason = "signal"
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
         pace = Pace(stopping, lambda: output.stats(connector.stats), stats_interval, idle)

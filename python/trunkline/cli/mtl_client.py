@@ -309,7 +309,7 @@ def receive(
     is_full = confirmation(confirmed, login.profile) == "full"
     most = _window(window, count) if is_full else _limit(count)
     reason: Reason = "signal"
-    stopping = Stopping(tells=not as_json)
+    stopping = Stopping()
     # Until it is let in, a signal has nothing to stop, and leaves.
     with (
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,

@@ -53,7 +53,7 @@ def nats(
 ) -> None:
     """Runs a NATS server on this machine until it is stopped."""
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
+    with Stopping() as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
         number = port or _free_port()
         server = _Server(number, store if store is not None else Path(scratch) / "jetstream", Path(scratch))
         try:

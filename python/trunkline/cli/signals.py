@@ -144,15 +144,12 @@ def _tell_unanswered() -> None:
 class Stopping:
     """What signals do to a role that runs on: the first one stops it, a second SIGINT or SIGTERM leaves at once.
 
-    Args:
-        tells: Whether what happens to it is logged, who connects and who leaves, and not only what goes wrong.
-
     Attributes:
         stopped: Whether a signal has come. Who waits looks at it, many times a second.
     """
 
-    def __init__(self, *, tells: bool = False) -> None:
-        hold_back(tells=tells)
+    def __init__(self) -> None:
+        hold_back()
         self.stopped = False
         self._stopped_at = 0.0
         self._leave: Callable[[], object] | None = None
