@@ -17,6 +17,7 @@ from typing import Any, Literal, TextIO
 
 from trunkline._text import finite, readable
 from trunkline.cli.ending import PipeClosed
+from trunkline.cli.supervisor import notify
 from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happened
 
 __all__ = ["Output", "encode", "on_terminal", "plain", "text_of_bytes"]
@@ -137,6 +138,7 @@ class Output:
             where = f" {', '.join(endpoints)}" if endpoints else ""
             where += f", data at {', '.join(data_endpoints)}" if data_endpoints else ""
             self.note(f"{doing}{where}; Ctrl-C stops")
+        notify("READY=1")
         tell_what_happened()
 
     def stats(self, stats: object) -> None:

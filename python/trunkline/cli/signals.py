@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from trunkline._text import readable
+from trunkline.cli.supervisor import notify
 from trunkline.cli.telling import hold_back, tell_what_happened
 
 __all__ = [
@@ -180,6 +181,7 @@ class Stopping:
         if not self.stopped:
             self._stopped_at = time.monotonic()
             self.stopped = True
+            notify("STOPPING=1")
         elif number != _HANGUP:
             try:
                 if self._leave is not None:
