@@ -468,7 +468,9 @@ class Reader(Flowing, BlockingRole):
 
     def __iter__(self) -> Iterator[Content]:
         """Every content until the reader is closed."""
-        yield from self._flow
+        # `yield from` would close it with whoever reads no further.
+        for content in self._flow:  # noqa: UP028
+            yield content
         if self._keeper.failure is not None:
             raise self._keeper.failure
 
