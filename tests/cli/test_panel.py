@@ -19,6 +19,7 @@ from rich.console import Console
 from peers.commands import batch, release
 from peers.recorded import write
 from peers.waiting import until
+from trunkline import dcp
 from trunkline._notices import Connections
 from trunkline.cdt import TargetStats
 from trunkline.cli.display import _Display
@@ -132,6 +133,15 @@ def test_a_sender_on_a_terminal_shows_what_goes(terminal, push, pull, tmp_path):
     assert pull.receive()[1] == b"x"
     shown.process.stdin.close()
     assert shown.process.wait(20) == 0
+
+
+def test_a_worker_on_a_terminal_says_what_it_offers_and_to_whom(terminal):
+    with dcp.Broker(bind="tcp://127.0.0.1:*") as broker:
+        (endpoint,) = broker.endpoints
+        shown = terminal("dcp", "worker", "echo", "--echo", "--connect", endpoint)
+        until(lambda: f"offering echo to {endpoint}  0:00:0" in shown.text)
+        until(lambda: re.search(r"messages?/s  \d+ B/s", shown.text))
+        shown.end()
 
 
 def test_lines_are_as_long_as_the_terminal_unless_it_is_said_how_long(terminal, push):

@@ -94,7 +94,7 @@ def subscribe(
             if running.began(subscribe, functools.partial(connector.close, drain_s=0.0), pace):
                 output.ready("mc0.connector", connect, f"subscribed to {counted(len(topics), 'topic')} at")
                 pace.saw()
-                doing = f"mc0.connector {' '.join(topics)}"
+                doing = f"subscribed to {', '.join(topics)} at {' '.join(connect)}"
                 with watching(
                     output, lambda: connector.stats, doing=doing, prints=True, count=count, counted="messages"
                 ):

@@ -328,7 +328,7 @@ def receive(
         if running.began(taking.begin, reader.close, pace):
             output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
             pace.saw()
-            doing = f"mtl.client {' '.join(resources)}"
+            doing = f"receiving from {', '.join(resources)} at {' '.join(login.connect)}"
             with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):
                 reason = printing.run(pace)
             taking.end()
