@@ -42,7 +42,7 @@ def pictures() -> dict[str, str]:
     """All of them as SVG, by their places."""
     with tempfile.TemporaryDirectory() as directory:
         capture.import_([DATA / "cdtp1-release-0.5.1.jsonl.gz"], Path(directory, "run7"))
-        return {place(path): _drawn(typed, _printed(typed, directory)) for path, typed in SHOWN.items()}
+        return {place(path): drawn(typed, _printed(typed, directory)) for path, typed in SHOWN.items()}
 
 
 def _printed(typed: str, directory: str) -> str:
@@ -74,8 +74,9 @@ def _printed(typed: str, directory: str) -> str:
     return "\n".join([*lines[:12], "…"] if len(lines) > 13 else lines)
 
 
-def _drawn(typed: str, printed: str) -> str:
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, legacy_windows=False)
+def drawn(typed: str, printed: str, columns: int = COLUMNS) -> str:
+    """What is typed on a terminal, and what is printed, as SVG."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, legacy_windows=False)
     console.print(Text.assemble(("$ ", "bold green"), (typed, "bold")))
     console.print(Text.from_ansi(printed))
     # Nothing is loaded from elsewhere: the font is the reader's own.

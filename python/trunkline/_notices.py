@@ -123,9 +123,8 @@ class Notices:
             self.dropped(Dropped(*details))
             return
         if kind in ("connected", "disconnected"):
-            with _counting:
-                connections.made += kind == "connected"
-                connections.open += 1 if kind == "connected" else -1
+            self._connection(kind, *details)
+            return
         text = readable(": ".join(filter(None, details)))
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)
@@ -140,7 +139,17 @@ class Notices:
         ):
             self.log(logging.WARNING, kind, text)
         else:
-            self.log(logging.INFO, kind, f"{text} {kind}".strip())
+            self.log(logging.INFO, kind, f"{text} {kind}".strip(), fields={"kind": kind})
+
+    def _connection(self, kind: str, endpoint: str, address: str = "") -> None:
+        """Tells who has connected, or is gone: at an endpoint of ours who dialled it, else the endpoint."""
+        is_new = kind == "connected"
+        with _counting:
+            connections.made += is_new
+            connections.open += 1 if is_new else -1
+        who = f"{address} {kind} {'to' if is_new else 'from'} {endpoint}" if address else f"{endpoint} {kind}"
+        fields = {"kind": kind, "endpoint": endpoint or None, "address": address or None}
+        self.log(logging.INFO, kind, readable(who.strip()), fields=fields)
 
     def log(
         self,

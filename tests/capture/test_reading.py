@@ -1,5 +1,6 @@
 """Captures read back, while they are recorded and after."""
 
+import re
 import sys
 import threading
 
@@ -115,6 +116,19 @@ def test_arrow_readers_of_any_make_take_it(record, tmp_path):
     assert isinstance(reader, pa.RecordBatchReader)
     assert reader.schema.equals(capture.schema())
     assert sum(batch.num_rows for batch in reader) == 10
+
+
+def test_it_says_what_it_is_and_how_many_rows_it_has(record, tmp_path):
+    recorder = record([])
+    empty = capture.open(tmp_path)
+    assert (len(empty), bool(empty)) == (0, True)
+    recorder.close()
+    record([[wire.batch([1, 2])], [wire.header_s(), b"x"]]).publish(timeout_s=20)
+    opened = capture.open(tmp_path)
+    start = f"<Capture '{tmp_path}': "
+    assert re.fullmatch(re.escape(start) + r"1 segment, [\d.]+ kB on disk>", repr(opened))
+    assert (len(opened), len(list(opened))) == (2, 3)
+    assert repr(opened).startswith(f"{start}2 rows, 1 segment, ")
 
 
 def test_what_is_no_capture_is_refused(tmp_path):

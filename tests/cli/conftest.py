@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from peers.commands import RECORDED, Peer
+from peers.commands import RECORDED, Peer, wrong
 from peers.recorded import write
 
 
@@ -61,6 +61,11 @@ class Command:
         assert self.process.returncode == returncode, err
         assert "Traceback" not in err
         return out, err
+
+    def quietly(self, returncode: int = 0) -> tuple[str, str]:
+        """As `end`; on standard error only what is wrong."""
+        out, err = self.end(returncode)
+        return out, wrong(err)
 
     def close(self) -> None:
         # With whatever it has started, which may hold the outputs open.

@@ -221,6 +221,44 @@ def test_rows_of_which_a_condition_holds(run, recorded):
     assert "the condition is incomplete" in " ".join(err.replace("│", " ").split())
 
 
+NOTHING = "trunkline: no message in capture matches the selection"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("cat", "capture", "--sender", "nobody"),
+        ("cat", "capture", "--where", "sequence > 99", "--json"),
+        ("decode", "capture", "out.parquet", "--sender", "nobody"),
+        ("export", "capture", "out.csv", "--since", "2030-01-01"),
+        ("replay", "capture", "--bind", "tcp://127.0.0.1:*", "--sender", "nobody"),
+        ("report", "capture", "out.html", "--type", "BOR"),
+    ],
+    ids=" ".join,
+)
+def test_that_nothing_matches_is_said_and_is_no_error(run, recorded, arguments):
+    assert recorded.name == "capture"
+    _, err = run("capture", *arguments)
+    assert [line for line in err.splitlines() if "matches" in line] == [NOTHING]
+
+
+def test_what_matches_is_not_said(run, recorded):
+    assert run("capture", "cat", recorded, "--sender", "D.one")[1] == ""
+    assert run("capture", "cat", recorded, "--sender", "D.one", "--head", "0")[1] == ""
+
+
+def test_json_within_a_table_of_json_lines_is_no_text(run, recorded, tmp_path):
+    run("capture", "export", recorded, "one.jsonl", "--sender", "D.one")
+    run("capture", "export", recorded, "two.jsonl", "--sender", "D.one", "--tags", "run=json,other=string,*=json")
+    (row,), (typed,) = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("one.jsonl", "two.jsonl")
+    )
+    assert row["tags"] == {"run": 7}
+    assert (typed["tag_run"], typed["tag_other"], typed["tags"]) == (7, None, {})
+    run("capture", "export", recorded, "bad.jsonl", "--where", "error is not null")
+    assert json.loads((tmp_path / "bad.jsonl").read_text())["tags"] is None
+
+
 def test_rows_to_come_are_followed(start, recorded, tmp_path):
     command = start("capture", "cat", recorded, "--tail", "1", "--follow", "--json")
     assert command.event("row")["seq"] == 3

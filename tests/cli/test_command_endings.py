@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import zmq
 
-from peers.commands import spec
+from peers.commands import spec, wrong
 from peers.waiting import until
 
 ROLES = {
@@ -34,7 +34,7 @@ def test_a_signal_stops_a_role(start, role, number):
     command.signal(number)
     stopped = command.event("stopped")
     assert stopped["reason"] == "signal"
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -148,7 +148,7 @@ def test_a_broken_pipe_ends_quietly(start, push):
     command.process.stdout.close()
     push.send(spec("D"))
     assert command.process.wait() == 0
-    assert command.process.stderr.read() == ""
+    assert wrong(command.process.stderr.read()) == ""
     command.process.stdout = None
 
 
@@ -162,7 +162,7 @@ def test_a_recorder_whose_pipe_breaks_keeps_what_it_has(start, push, tmp_path):
         pass
     command.process.stdout.close()
     assert command.process.wait() == 0
-    assert command.process.stderr.read() == ""
+    assert wrong(command.process.stderr.read()) == ""
     command.process.stdout = None
     assert pyarrow.parquet.read_table(tmp_path / "c").num_rows == 10
 
@@ -211,7 +211,7 @@ def test_a_closed_output_is_one_that_nobody_reads(run, pull, tmp_path):
     send = ("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "file")
     for arguments in (("capture", "info", "c"), ("capture", "info", "c", "--json"), (*send, "--json")):
         ran = without(">&-", *arguments, cwd=tmp_path)
-        assert (ran.returncode, ran.stderr) == (0, "")
+        assert (ran.returncode, wrong(ran.stderr)) == (0, "")
     # What prints nothing needs nobody who reads.
     ran = without(">&-", *send, cwd=tmp_path)
     assert ran.returncode == 0

@@ -52,7 +52,7 @@ def test_watch_asks_and_prints(start, chirper, group):
     command.signal(signal.SIGINT)
     stopped = command.event("stopped")
     assert (stopped["reason"], stopped["stats"]["services"]) == ("signal", 0)
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 def test_watch_prints_for_people(start, chirper, group):
@@ -131,7 +131,7 @@ def test_receive_finds_the_senders_it_is_told(start, chirper, push, group):
         assert command.event("message")["sender"] == "Det"
     stopped = command.event("stopped")
     assert (stopped["reason"], stopped["stats"]["senders"]["Det"]["messages"]) == ("count", 2)
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 @pytest.mark.req("CDTP-16")

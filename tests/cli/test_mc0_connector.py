@@ -57,7 +57,7 @@ def test_subscribe_is_ready_when_it_is_confirmed(start, bus):
     stopped = command.event("stopped")
     assert stopped["reason"] == "count"
     assert stopped["stats"]["messages"] == 2
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
     assert bus.hears(b"DISCONNECT")
 
 
@@ -84,7 +84,7 @@ def test_subscribe_ends_by_a_signal_and_leaves(start, bus, number):
     command.signal(number)
     stopped = command.event("stopped")
     assert (stopped["reason"], stopped["stats"]["messages"]) == ("signal", 1)
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
     assert bus.hears(b"DISCONNECT").frames == pack(b"DISCONNECT")
 
 
@@ -92,14 +92,14 @@ def test_subscribe_ends_when_nothing_comes(start, bus):
     command = start("mc0", "subscribe", "runs", "--connect", bus.endpoint, "--json", "--idle", "0.2")
     subscribed(bus, command)
     assert command.event("stopped")["reason"] == "idle"
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 def test_subscribe_that_is_refused_exits_with_1(start, bus):
     command = start("mc0", "subscribe", "secret", "--connect", bus.endpoint, "--json")
     said = bus.hears(b"CONNECT")
     bus.say(said.peer, error(b"forbidden: secret", bus.hears(b"SUB").id))
-    assert command.end(returncode=1) == ("", "trunkline: error: forbidden: secret\n")
+    assert command.quietly(1) == ("", "trunkline: error: forbidden: secret\n")
 
 
 def test_subscribe_may_be_stopped_before_it_is_confirmed(start, bus):

@@ -55,7 +55,7 @@ def test_passes_on_until_it_is_stopped(start, ask, number):
         "refused": 0,
         "turned_away": 0,
     }
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 def test_takes_every_setting(start, ask):

@@ -1,22 +1,28 @@
 """What a terminal shows of roles that run on, and what is told where there is none."""
 
 import dataclasses
+import io
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from contextlib import suppress
 
 import pytest
+import zmq
 from rich.console import Console
 
-from peers.commands import release
+from peers.commands import batch, release
+from peers.recorded import write
 from peers.waiting import until
+from trunkline import dcp
 from trunkline._notices import Connections
 from trunkline.cdt import TargetStats
+from trunkline.cli.display import _Display
 from trunkline.cli.panel import _Panel, _sparkline
 from trunkline.dcp import BrokerStats
 from trunkline.dcp.broker import ServiceStats
@@ -46,12 +52,16 @@ class Terminal:
                 self._text += read
 
     @property
+    def raw(self):
+        return self._text.decode(errors="replace")
+
+    @property
     def text(self):
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._text.decode(errors="replace"))
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw)
 
     @property
     def escapes(self):
-        return re.findall(r"\x1b\[[0-9;]*m", self._text.decode(errors="replace"))
+        return re.findall(r"\x1b\[[0-9;]*m", self.raw)
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
@@ -83,7 +93,7 @@ def test_a_recorder_on_a_terminal_shows_what_comes(terminal, push):
     push.send(release("Det", 0, 1, b"x"), [b"nonsense", b"x"])
     until(lambda: "1 bad_header" in shown.text)
     assert f"recording to c from {push.endpoint}" in shown.text
-    assert re.search(r"\d messages/s .*2 in all", shown.text)
+    until(lambda: re.search(r"\d messages?/s .*2 in all", shown.text))
     assert "accepted 1 · recorded 2" in shown.text
     assert "2 of 1,000" in shown.text
     shown.end()
@@ -123,6 +133,15 @@ def test_a_sender_on_a_terminal_shows_what_goes(terminal, push, pull, tmp_path):
     assert pull.receive()[1] == b"x"
     shown.process.stdin.close()
     assert shown.process.wait(20) == 0
+
+
+def test_a_worker_on_a_terminal_says_what_it_offers_and_to_whom(terminal):
+    with dcp.Broker(bind="tcp://127.0.0.1:*") as broker:
+        (endpoint,) = broker.endpoints
+        shown = terminal("dcp", "worker", "echo", "--echo", "--connect", endpoint)
+        until(lambda: f"offering echo to {endpoint}  0:00:0" in shown.text)
+        until(lambda: re.search(r"messages?/s  \d+ B/s", shown.text))
+        shown.end()
 
 
 def test_lines_are_as_long_as_the_terminal_unless_it_is_said_how_long(terminal, push):
@@ -172,6 +191,24 @@ def test_without_a_terminal_each_thing_that_happens_is_a_line(start, push):
     assert lines[0] == f"trunkline: recording to c from {push.endpoint}; Ctrl-C stops"
     assert f"trunkline: recorder: {push.endpoint} connected" in lines
     assert lines[-1].startswith("trunkline: stopped (count)")
+
+
+def test_connections_are_lines_beside_json_too_and_name_who_dialled(start, open_socket):
+    command = start("--log-format", "json", "cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", "--json")
+    (endpoint,) = command.ready()["endpoints"]
+    peer = open_socket(zmq.PUSH, connect=endpoint)
+    peer.send_multipart(release("Det", 1, 0, b"\x80"))
+    said = [json.loads(command.told(words)) for words in ("connected", "began")]
+    peer.close(linger=0)
+    said.append(json.loads(command.told("disconnected")))
+    came, began, left = said
+    address = re.fullmatch(rf"recorder: (tcp://127\.0\.0\.1:\d+) connected to {endpoint}", came["message"])[1]
+    assert (came["kind"], came["endpoint"], came["address"]) == ("connected", endpoint, address)
+    assert (began["message"], began["kind"]) == ("recorder: Det: a run began", "began")
+    assert left["message"] == f"recorder: {address} disconnected from {endpoint}"
+    command.signal(signal.SIGINT)
+    out, _ = command.end()
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopped"]
 
 
 def test_runs_are_lines_as_they_begin_and_end(start, push):
@@ -239,6 +276,115 @@ def test_all_that_is_told_is_a_line_for_machines(start, push):
     assert json.loads(err)["level"] == "ERROR"
 
 
+def test_records_are_told_from_the_messages_they_come_in(terminal, push):
+    shown = terminal("cdtp", "record", "--capture", "c", "--connect", push.endpoint)
+    until(lambda: "connected" in shown.text)
+    push.send(batch("Det", *([number, {}, [b"x"]] for number in range(1, 6))))
+    until(lambda: re.search(r"\d wire messages?/s .*1 in all", shown.text))
+    assert "records 5 · accepted 1 · recorded 1" in shown.text
+    assert re.search(r"sender +records +bytes +missed", shown.text)
+    shown.end()
+
+
+class Screen(io.StringIO):
+    """A terminal that breaks its lines anew when its width changes, as far as a panel makes use of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = [""]
+        self.width = 80
+
+    def write(self, text):
+        for part in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
+            if part == "\n":
+                self.lines.append("")
+            elif part == "\x1b[2K":
+                self._erase()
+            elif part == "\x1b[1A":
+                assert self.lines[-1] == "", "a row is left that was not erased"
+                self.lines.pop()
+                self.lines = self.lines or [""]
+            elif not part.startswith(("\x1b", "\r")):
+                self.lines[-1] += part
+        return len(text)
+
+    def _erase(self):
+        # The last row of a line that was broken; what is left of it stands above, a row of its own.
+        rest = self.lines[-1][: (max(len(self.lines[-1]) - 1, 0)) // self.width * self.width]
+        self.lines[-1:] = [rest, ""] if rest else [""]
+
+
+def test_a_terminal_that_becomes_narrower_keeps_nothing_of_a_panel(monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "80")
+    display = _Display(screen, lambda: "\n".join(("x" * 80, "y" * 35, "z" * 70)))
+    display.write("one\ntw")
+    display.redraw()
+    display.write("o\n")
+    assert screen.lines == ["one", "two", "x" * 80, "y" * 35, "z" * 70]
+    screen.width = 30
+    monkeypatch.setattr(display._console, "_width", 30)
+    display._draw = lambda: "narrow"
+    display.redraw()
+    display.write("three\n")
+    assert screen.lines == ["one", "two", "three", "narrow"]
+    display.clear()
+    assert screen.lines == ["one", "two", "three", ""]
+
+
+def test_a_panel_has_no_more_lines_than_its_terminal(monkeypatch):
+    screen = Screen()
+    display = _Display(screen, lambda: "\n".join("abcdefgh"))
+    monkeypatch.setattr(display._console, "_height", 4)
+    display.redraw()
+    assert screen.lines == ["a", "b", "c", "…"]
+
+
+def test_runs_that_are_not_good_are_red(terminal, run, tmp_path):
+    write(tmp_path / "runs.jsonl", [release("Det", 1, 0, b"\x80"), release("Det", 0, 3, b"x")], step_ns=1)
+    run("capture", "import", "runs.jsonl", "--capture", "c")
+    shown = terminal("capture", "runs", "c")
+    assert shown.process.wait(20) == 0
+    until(lambda: "ABORTED" in shown.text)
+    assert re.search(r"\x1b\[31mINCOMPLETE\|ABORTED", shown.raw)
+    assert re.search(r"\x1b\[31m +2\x1b\[0m", shown.raw)
+    plain = terminal("capture", "runs", "c", NO_COLOR="1")
+    assert plain.process.wait(20) == 0
+    until(lambda: "ABORTED" in plain.text)
+    assert "\x1b" not in plain.raw
+    assert plain.raw == shown.text
+
+
+def test_a_nats_server_on_a_terminal_shows_what_passes(terminal):
+    shown = terminal("nats", "--port", "0")
+    until(lambda: "clients" in shown.text or "direction" in shown.text)
+    url = re.search(r"listening on nats://127\.0\.0\.1:(\d+)", shown.text)
+    with socket.create_connection(("127.0.0.1", int(url[1]))) as client:
+        client.sendall(b"CONNECT {}\r\nSUB a 1\r\nPUB a 5\r\nhello\r\nPING\r\n")
+        until(lambda: re.search(r"clients 1 · subscriptions \d+ · memory [\d.]+ MB", shown.text))
+        until(lambda: re.search(r"in +1 +5 B", shown.text) and re.search(r"out +1 +5 B", shown.text))
+    shown.end()
+
+
+def test_counters_are_told_with_their_rates(start, push):
+    command = start(
+        "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--json", "--stats-interval", "0.05"
+    )
+    command.ready()
+    push.send(release("Det", 0, 1, b"x"))
+    while not (told := command.event("stats"))["messages_per_s"]:
+        assert told["bytes_per_s"] == 0
+    assert (told["stats"]["received"], told["stats"]["bytes"]) == (1, 14)
+    assert told["bytes_per_s"] / told["messages_per_s"] == pytest.approx(14, rel=0.01)
+    assert command.event("stats")["messages_per_s"] == 0
+    command.signal(signal.SIGINT)
+    command.end()
+    words = start("cdtp", "record", "--capture", "d", "--connect", push.endpoint, "--stats-interval", "0.05")
+    assert words.told("messages/s").endswith("; 0 messages/s; 0 B/s\n")
+    words.signal(signal.SIGINT)
+
+
 def test_sparklines():
     assert _sparkline([]) == ""
     assert _sparkline([0, 0]) == "▁▁"
@@ -257,6 +403,7 @@ def test_services_have_a_row_each(capsys):
             received=requests,
             sent=0,
             dropped={"late": 2},
+            bytes=1_000 * requests,
             peers=3,
             queued=1,
             lost=0,
@@ -271,7 +418,7 @@ def test_services_have_a_row_each(capsys):
     panel._before = stats(10)
     Console(width=80).print(panel._draw(stats(30), 2.0, 3.0))
     out = capsys.readouterr().out
-    assert "10 messages/s" in out
+    assert "10 messages/s  10.0 kB/s  30 in all, 30.0 kB" in out
     assert re.search(r"echo\\x1b +1 +2 +1 +30 +30 +0 +\d", out)
     assert "and 5 more" in out
     assert "! 2 late" in out
@@ -280,7 +427,7 @@ def test_services_have_a_row_each(capsys):
 
 def test_what_a_role_hears_of_itself_is_no_fault_and_one_is_a_singular(monkeypatch):
     monkeypatch.setattr("trunkline._notices.connections", Connections())
-    stats = TargetStats(2, 2, {"own_event": 6, "expired": 1}, 1, 0, 0, 1, 0, 0, 0)
+    stats = TargetStats(2, 2, {"own_event": 6, "expired": 1}, 9, 1, 0, 0, 1, 0, 0, 0)
     panel = _Panel(lambda: stats, "cdt.target", None, "received", None)
     console = Console(width=100)
     with console.capture() as first:

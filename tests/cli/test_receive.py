@@ -48,7 +48,7 @@ def test_each_message_is_a_line(start, push):
     assert [fourth[field] for field in MESSAGE_FIELDS[1:]] == ["D.three", "2", None, "DAT", 2, {"k": None}, [], []]
     stopped = command.event("stopped")
     assert stopped["reason"] == "count"
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 def test_the_last_line_has_the_counters(start, push):

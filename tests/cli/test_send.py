@@ -27,12 +27,14 @@ def test_a_file_is_a_message(start, pull, tmp_path):
     magic, name, stamp, tags = unpack(header)
     assert (magic, name, tags, payload) == ("CDTP\x01", "D.one", {}, b"\x00one\n")
     assert before <= stamp.to_unix() <= time.time()
-    assert pull.receive()[1] == b""
+    other, empty = pull.receive()
+    assert empty == b""
     assert command.event("stopped") == {
         "event": "stopped",
         "reason": "eof",
         "stats": {
             "sent": 2,
+            "bytes": len(header + payload + other),
             "queued": 0,
             "queued_bytes": 0,
             "at_risk": 0,
@@ -41,7 +43,7 @@ def test_a_file_is_a_message(start, pull, tmp_path):
             "turned_away": 0,
         },
     }
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 def test_stdin_is_a_message_a_line(start, pull):
@@ -115,6 +117,7 @@ def test_it_waits_for_a_receiver(start, dial, tmp_path):
     (endpoint,) = command.ready()["endpoints"]
     assert command.event("stats")["stats"] == {
         "sent": 0,
+        "bytes": 0,
         "queued": 1,
         "queued_bytes": len(b"".join(spec("D", b"x"))) + 2 * 64,
         "at_risk": 0,
@@ -140,7 +143,7 @@ def test_a_signal_ends_the_wait_and_tells_what_was_not_sent(start, tmp_path):
         pass
     assert (stopped["event"], stopped["reason"], stopped["stats"]["queued"]) == ("stopped", "signal", 1)
     # As a replay that is cut off.
-    _, err = command.end(130)
+    _, err = command.quietly(130)
     assert err == "trunkline: WARNING: D: 1 messages were not sent within 0.1 s\n"
 
 
@@ -151,7 +154,7 @@ def test_a_signal_after_all_was_sent_is_an_end_like_any_other(start, pull, tmp_p
     assert pull.receive()[1] == b"x"
     command.signal(signal.SIGTERM)
     assert command.event("stopped")["stats"]["queued"] == 0
-    assert command.end() == ("", "")
+    assert command.quietly() == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,12 @@ def test_decode_writes_what_is_selected(run, recorded, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out"]
 
 
+def test_that_nothing_matches_is_said_and_is_no_error(run, recorded):
+    for arguments in (("decode", recorded, "none", "--protocol", "cdtp"), ("report", recorded, "none.html")):
+        _, err = run("spark", *arguments, "--sender", "nobody")
+        assert err.splitlines()[-1] == f"trunkline: no message in {recorded} matches the selection"
+
+
 def test_failfast_fails_and_leaves_nothing(run, recorded, tmp_path):
     out, err = run(
         "spark", "decode", recorded, "out", "--protocol", "cdtp", "--mode", "FAILFAST", "--tags", "none", returncode=1

@@ -229,7 +229,7 @@ def test_a_silent_worker_is_given_up(dial, work, requeue, caplog):
         assert client.recv_multipart() == reply(b"C", b"late")
         assert silent.recv_multipart() == RECONNECT
     if not requeue:
-        until(lambda: any("1 requests lost" in record.message for record in caplog.records))
+        until(lambda: any("1 request lost" in record.message for record in caplog.records))
 
 
 @pytest.mark.req("DCP-33")

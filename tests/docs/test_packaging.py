@@ -34,7 +34,7 @@ def start(tmp_path):
     """Starts what a unit does, with its state in a folder of the test; a port of its own takes the place of the unit's."""
     running = []
 
-    def start(name):
+    def start(name, **environment):
         unit = settings(UNITS / f"{name}.service")
         options = unit["Environment"].strip('"').removeprefix("OPTIONS=").replace("%i", "packaging")
         options = re.sub(r"(tcp://127\.0\.0\.1:)\d+", rf"\g<1>{free_port()}", options)
@@ -42,7 +42,11 @@ def start(tmp_path):
         words = shlex.split(line.replace("/etc/trunkline", str(tmp_path)))
         assert words[0] == PROGRAM
         process = subprocess.Popen(
-            [sys.executable, "-m", "trunkline", *words[1:]], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+            [sys.executable, "-m", "trunkline", *words[1:]],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
         )
         running.append(process)
         assert "Ctrl-C stops" in process.stderr.readline()
@@ -79,6 +83,24 @@ def test_a_role_of_a_unit_ends_in_order(start, name):
     process = start(name)
     process.terminate()
     assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_a_role_of_a_unit_says_when_it_is_ready_and_when_it_stops(start, tmp_path, is_abstract):
+    """As `Type=notify` wants it: systemd starts what comes after it then, and not before."""
+    where = f"@trunkline-test-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.settimeout(30)
+        told.bind(where.replace("@", "\0"))
+        process = start("trunkline-dcp-broker", NOTIFY_SOCKET=where)
+        assert told.recv(100) == b"READY=1"
+        process.terminate()
+        assert told.recv(100) == b"STOPPING=1"
+        assert process.wait(timeout=30) == 0
+
+
+def test_units_that_are_told_of_are_started_so():
+    assert {settings(unit)["Type"] for unit in SERVICES} == {"notify"}
 
 
 @pytest.mark.parametrize(

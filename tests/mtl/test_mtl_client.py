@@ -187,6 +187,17 @@ def test_contents_are_written_and_read(client):
         until(lambda: client.command("Queue.Info", {"name": "jobs"}).body["unconfirmed"] == 0)
 
 
+def test_who_iterates_no_further_may_go_on_reading(client):
+    with client.writer("jobs") as writer, client.reader("jobs") as reader:
+        reader.summon("jobs")
+        writer.send(b"one")
+        writer.send(b"two")
+        contents = iter(reader)
+        assert next(contents).body == b"one"
+        contents.close()
+        assert reader.receive(timeout_s=20).body == b"two"
+
+
 def test_a_client_counts_what_its_connections_do(client):
     with client.reader("jobs") as reader:
         with client.writer("jobs") as writer:

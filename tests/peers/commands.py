@@ -50,6 +50,14 @@ def batch(sender: str, *records: list[Any], kind: int = 0) -> list[bytes]:
     return [b"".join(map(msgpack.packb, ("CDTP\x02", sender, kind, list(records))))]
 
 
+def wrong(err: str) -> str:
+    """What standard error has to say but who has come and who is gone."""
+    news = re.compile(
+        r"^trunkline: (?!WARNING|ERROR|error).*: .* (connected|disconnected|found|registered|offers|is leaving)( .+)?$"
+    )
+    return "".join(line for line in err.splitlines(keepends=True) if not news.match(line.rstrip("\n")))
+
+
 # What is in the capture that most tests of commands look at: four messages, one of them none.
 RECORDED = [
     spec("D.one", b"a", b"\x00\xff", tags={"run": 7}),

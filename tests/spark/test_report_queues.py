@@ -56,6 +56,8 @@ def test_what_is_known_of_queues_is_shown(queues, reported):
     assert (login.peer, login.refused, login.first_received_at_ns) == (b"eve", 2, 1)
     assert section.logins_refused == 2
     assert dict(section.malformed) == {"bad_frame_count": 1}
+    assert {place: sum(buckets.values()) for place, buckets in section.rates.items()} == {0: 10}
+    assert len(section.rates[0]) == 10
     # By the end of each bucket, from the first message on.
     ends_s = [(place + 1) * section.bucket_ns / S for place in range(120)]
 
@@ -87,9 +89,16 @@ def test_the_page(queues, tmp_path):
     assert ["jobs", "10", "100 B", "6", "4", "1", "1", "0", "1", "1 µs", "200 ms", "400 ms", "400 ms"] in told.rows
     assert any(row[:2] == ["eve", "2"] for row in told.rows)
     words = " ".join(told.words)
-    for title in ("Waiting contents", "Age of waiting contents", "Time to confirm", "Logins refused", "Dead letters"):
+    for title in (
+        "Contents over time",
+        "Waiting contents",
+        "Age of waiting contents",
+        "Time to confirm",
+        "Logins refused",
+        "Dead letters",
+    ):
         assert title in words
-    assert len(re.findall(r"<svg ", text)) == 6
+    assert len(re.findall(r"<svg ", text)) == 7
 
 
 def test_what_readers_reject_for_good_is_shown(captured, reported):

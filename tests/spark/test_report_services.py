@@ -1,9 +1,11 @@
 """The report of a capture in which services were asked."""
 
+import itertools
 import re
 from html.parser import HTMLParser
 
 import msgpack
+import pytest
 import reference as wire
 
 from trunkline import spark
@@ -83,11 +85,12 @@ def test_a_report_of_services(captured, reported):
         "services",
         "traffic",
         "request-rates",
+        "pending",
         "latencies",
         "latencies-spread",
         "errors",
     ]
-    assert len(re.findall("<svg", text)) == 5
+    assert len(re.findall("<svg", text)) == 6
 
 
 def test_both_protocols_have_their_sections(captured, reported):
@@ -112,9 +115,29 @@ def test_both_protocols_have_their_sections(captured, reported):
     # What came last is at the end.
     assert {max(buckets) for buckets in report.volumes.values()} == {23, 119}
     names = re.findall(r'<h2 id="([\w-]+)"', report.path.read_text())
-    dcp = ["request-rates", "latencies", "latencies-spread"]
+    dcp = ["request-rates", "pending", "latencies", "latencies-spread"]
     cdtp = ["rate", "volume", "timeline", "sizes", "gaps"]
     assert names == ["senders", "services", "traffic", *cdtp, *dcp, "errors", "runs"]
+
+
+def test_requests_are_pending_until_something_comes_of_them(captured, reported):
+    """One is replied to after 60 ms, one sent on by its worker after 30 ms, to another that never answers."""
+    sent_on = [
+        (0, "dcp", "in", b"c", request(b"first", None, b"2")),
+        (0, "dcp", "out", b"w", request(b"first", b"c", b"2")),
+        (30 * MS, "dcp", "in", b"w", request(b"second", b"c", b"2")),
+    ]
+    dcp = reported(captured(*sent_on, *at_broker(0, b"slow", 1, 60 * MS), (120 * MS, "cdtp", "in", None, [b"x"])))
+    dcp = dcp.section(spark.DcpSection)
+    at = {service.service: place for place, service in enumerate(dcp.services)}
+    seen = {name: [level for level, _ in itertools.groupby(dcp.pending[place])] for name, place in at.items()}
+    assert seen == {b"first": [1, 0], b"second": [0, 1], b"slow": [1, 0]}
+    lasted = {name: sum(dcp.pending[place]) * dcp.bucket_ns / MS for name, place in at.items()}
+    assert lasted == {
+        b"first": pytest.approx(30, abs=2),
+        b"second": pytest.approx(90, abs=2),
+        b"slow": pytest.approx(60, abs=2),
+    }
 
 
 def test_services_without_number_are_not_all_listed(captured, reported):

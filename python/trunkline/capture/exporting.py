@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
+from trunkline import columns
 from trunkline._native.capture import mark_variants
 from trunkline._text import finite
 from trunkline.capture import reading
@@ -32,6 +34,9 @@ _SUFFIXES: dict[str, Format] = {
     ".h5": "hdf5",
     ".hdf5": "hdf5",
 }
+
+# What the column of one tag is called after, and that of one property.
+_ONE_OF = {"tags": "tag", "properties": "property"}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,7 +71,8 @@ def export(
 ) -> int:
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
-    Arrow and Parquet keep all types. In CSV and JSON lines, bytes are text if they are printable UTF-8, else hexadecimal
+    Arrow and Parquet keep all types. In JSON lines, columns of JSON (tags, unless they have other types) are objects, not
+    text; in CSV they are text. In CSV and JSON lines, bytes are text if they are printable UTF-8, else hexadecimal
     digits after ``0x``; in CSV, lists and structs are JSON. In JSON, a float that is not a number is ``"NaN"``,
     ``"Infinity"`` or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
     ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits; CSV
@@ -99,7 +105,7 @@ def export(
         return _run(path, out, protocol, selection, on_progress, options)
     reader = reading.open(path).decode(protocol, selection=selection, **options)
     rows = 0
-    with _WRITERS[form](Path(out), reader.schema) as writer:
+    with _WRITERS[form](Path(out), reader.schema, _json_columns(protocol, options)) as writer:
         for batch in reader:
             writer.write(batch)
             rows += batch.num_rows
@@ -145,7 +151,7 @@ class _Writer:
 
 
 class _Parquet(_Writer):
-    def __init__(self, out: Path, schema: pa.Schema) -> None:
+    def __init__(self, out: Path, schema: pa.Schema, _json: AbstractSet[str]) -> None:
         from pyarrow import parquet
 
         self._out = out
@@ -160,14 +166,14 @@ class _Parquet(_Writer):
 
 
 class _Arrow(_Writer):
-    def __init__(self, out: Path, schema: pa.Schema) -> None:
+    def __init__(self, out: Path, schema: pa.Schema, _json: AbstractSet[str]) -> None:
         import pyarrow as pa
 
         self._writer = pa.ipc.new_file(out, schema)
 
 
 class _Csv(_Writer):
-    def __init__(self, out: Path, schema: pa.Schema) -> None:
+    def __init__(self, out: Path, schema: pa.Schema, _json: AbstractSet[str]) -> None:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -179,29 +185,51 @@ class _Csv(_Writer):
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa
 
-        columns = [
+        cells = [
             column if _is_flat(column.type) else pa.array([_cell(value) for value in column.to_pylist()], pa.string())
             for column in batch.columns
         ]
-        super().write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        super().write(pa.RecordBatch.from_arrays(cells, schema=self._schema))
 
 
 class _JsonLines(_Writer):
-    def __init__(self, out: Path, _schema: pa.Schema) -> None:
+    def __init__(self, out: Path, _schema: pa.Schema, json: AbstractSet[str]) -> None:
         self._writer = out.open("w", encoding="utf-8")
+        self._json = json
 
     def write(self, batch: pa.RecordBatch) -> None:
-        names = batch.schema.names
-        rows = zip(*map(_values, batch.columns), strict=True)
-        self._writer.writelines(f"{_json(dict(zip(names, row, strict=True)))}\n" for row in rows)
+        cells = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            # What is JSON already is written as it is.
+            as_json = _or_null if name in self._json else _json
+            cells.append([f"{_json(name)}: {as_json(value)}" for value in _values(column)])
+        self._writer.writelines(f"{{{', '.join(row)}}}\n" for row in zip(*cells, strict=True))
 
 
-_WRITERS: dict[Format, Callable[[Path, pa.Schema], _Writer]] = {
+_WRITERS: dict[Format, Callable[[Path, pa.Schema, AbstractSet[str]], _Writer]] = {
     "parquet": _Parquet,
     "arrow": _Arrow,
     "csv": _Csv,
     "jsonl": _JsonLines,
 }
+
+
+def _json_columns(protocol: str, options: Mapping[str, Any]) -> AbstractSet[str]:
+    """The columns that hold JSON as text."""
+    defaults = next((known.options for known in columns.protocols() if known.name == protocol), {})
+    found = set()
+    for name, default in defaults.items():
+        if default != "variant":
+            continue
+        kinds = options.get(name, "json")
+        for key, kind in kinds.items() if isinstance(kinds, Mapping) else [("*", kinds)]:
+            if str(kind).lower() == "json":
+                found.add(name if key == "*" else f"{_ONE_OF.get(name, name)}_{key}")
+    return found
+
+
+def _or_null(text: str | None) -> str:
+    return "null" if text is None else text
 
 
 def _is_variant(field: pa.Field) -> bool:

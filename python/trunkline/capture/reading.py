@@ -14,6 +14,7 @@ from trunkline._arguments import need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
 from trunkline._native import cdt, cdtp, dcp, mc0, mtl
+from trunkline._text import amount, counted
 from trunkline.capture.selecting import Selection
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 
@@ -138,11 +139,30 @@ class Capture:
         self.let_go = 0
         self.unfollowed = 0
         self._native = _native.Capture(self.path)
+        self._info: CaptureInfo | None = None
 
     @property
     def segments(self) -> list[Path]:
         """The published segments, oldest first."""
         return self._native.segments
+
+    def __repr__(self) -> str:
+        # What takes no reading of rows, of which there may be a month's.
+        parts = [
+            counted(len(self.segments), "segment"),
+            f"{amount(sum(map(_size, self.path.iterdir() if self.path.is_dir() else ())))} on disk",
+        ]
+        if self._info is not None:
+            parts.insert(0, counted(self._info.messages, "row"))
+        return f"<Capture {os.fspath(self.path)!r}: {', '.join(parts)}>"
+
+    def __len__(self) -> int:
+        """The number of rows, one for each wire message: of one of CDTP2, iteration gives all records."""
+        return self.info().messages
+
+    def __bool__(self) -> bool:
+        """True, for an empty capture too."""
+        return True
 
     def __iter__(self) -> Iterator[AnyMessage]:
         """The messages, each a `Message` of its protocol's room, oldest first; `skipped` counts from 0 again."""
@@ -192,7 +212,9 @@ class Capture:
 
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""
-        return CaptureInfo(**self._native.info())
+        if self._info is None:
+            self._info = CaptureInfo(**self._native.info())
+        return self._info
 
     def runs(self) -> list[Run]:
         """The runs of all senders, in the order they began; the last ones may still be in progress.
@@ -331,6 +353,14 @@ class Capture:
         pyarrow = _need_pyarrow()
         reader = self._native.reader()
         return pyarrow.Table.from_batches(_batches(reader), reader.schema)
+
+
+def _size(path: Path) -> int:
+    """What a file holds; one that is gone since it was listed, nothing."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -52,6 +52,7 @@ class SourceStats:
         received: Messages received.
         sent: Messages handed to the connection.
         dropped: Dropped messages by kind; only kinds that occurred.
+        bytes: The bytes of all messages received, good or bad, with their NATS headers.
         pulls: Pulls started.
         pushes: Pushes started.
         retries: Requests sent again.
@@ -64,6 +65,7 @@ class SourceStats:
     received: int
     sent: int
     dropped: Mapping[str, int]
+    bytes: int
     pulls: int
     pushes: int
     retries: int

@@ -47,6 +47,7 @@ class TargetStats:
         received: Messages received.
         sent: Messages handed to the connection.
         dropped: Dropped messages by kind; only kinds that occurred.
+        bytes: The bytes of all messages received, good or bad, with their NATS headers.
         pulls: Pulls answered, whatever the answer.
         pushes: Pushes answered, whatever the answer.
         not_found: Pulls answered with 404.
@@ -59,6 +60,7 @@ class TargetStats:
     received: int
     sent: int
     dropped: Mapping[str, int]
+    bytes: int
     pulls: int
     pushes: int
     not_found: int

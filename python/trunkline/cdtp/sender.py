@@ -41,6 +41,7 @@ class SenderStats:
 
     Attributes:
         sent: Messages handed to the transport.
+        bytes: The bytes of their frames.
         queued: Messages waiting to be sent; once closed, those that were never sent.
         queued_bytes: Their bytes, and 64 for each frame.
         at_risk: Wire messages that may have been lost when receivers disconnected, at least (CDTP-18).
@@ -50,6 +51,7 @@ class SenderStats:
     """
 
     sent: int
+    bytes: int
     queued: int
     queued_bytes: int
     at_risk: int
@@ -226,6 +228,9 @@ def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
             kind,
             f"a receiver disconnected from {endpoint}, and at least {detail} messages were at risk",
         )
+    elif kind == "bound":
+        # As whoever made it knows from its endpoints.
+        notices.log(logging.DEBUG, kind, f"{endpoint} bound")
     else:
         notices.tell(kind, endpoint, detail)
 

@@ -61,7 +61,7 @@ def _trunkline(
         typer.Option(
             "--verbose",
             "-v",
-            help="Log more: connections even with --json, announcements of CHIRP, and each traced message of CDT.",
+            help="Log more: announcements of CHIRP, and each traced message of CDT.",
         ),
     ] = False,
     log_format: Annotated[

@@ -20,7 +20,7 @@ from trunkline.cli.options import Json, Overwrite, example, listed
 from trunkline.cli.options import span as lasting
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
-from trunkline.cli.selecting import Selecting
+from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.signals import CUT_OFF, Stopping
 from trunkline.cli.tables import Decoding
 from trunkline.cli.whole import is_report, whole
@@ -135,9 +135,13 @@ def cat(
         message = "--head and --tail exclude each other."
         raise typer.BadParameter(message)
     output = Output(json=as_json)
-    cat = Cat(directory, selecting.selection(), content.printer(output))
+    selection, shown = selecting.selection(), 0
+    cat = Cat(directory, selection, content.printer(output))
     for row in cat.rows(head, tail, follow=follow):
         cat.show(row)
+        shown += 1
+    if 0 not in (head, tail):
+        tell_unmatched(output, directory, selection, shown)
 
 
 @app.command(epilog=example("trunkline capture decode run7 run7.parquet --tags run=bigint"))
@@ -216,6 +220,7 @@ def report(
     with whole(out, replaces=overwrite or is_report(out)) as part, Progress("counting (messages)", None) as progress:
         found = capture.report(directory, part, selection=selection, on_progress=progress.at)
     output.result("report", str(out), path=str(out), rows=found.rows)
+    tell_unmatched(output, directory, selection, found.rows)
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:
@@ -277,6 +282,7 @@ def replay(
             **endpoints.keywords(),
         )
     output.result("stopped", f"{counted(sent, 'message')} sent", reason="eof", stats={"sent": sent})
+    tell_unmatched(output, directory, selection, sent)
 
 
 @app.command("import", epilog=example("trunkline capture import recorded.jsonl.gz --capture run7"))

@@ -89,7 +89,7 @@ def target(
         )
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as role:
+    with Stopping() as stopping, opened(make, stopping, output) as role:
         if role is None:
             return
         running.run(
@@ -139,12 +139,14 @@ def record(
         return cdt.Recorder(capture, name, limit=count, capture_options=segments.keywords(), **made)
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as recorder:
+    with Stopping() as stopping, opened(make, stopping, output) as recorder:
         if recorder is None:
             return
-        output.ready("cdt.recorder", recorder.endpoints, f"recording to {capture} from")
+        doing = f"recording to {capture} from"
+        output.ready("cdt.recorder", recorder.endpoints, doing)
+        where = " ".join((doing, *recorder.endpoints))
         pace = Pace(stopping, lambda: output.stats(recorder.stats), stats_interval, idle)
-        with watching(output, lambda: recorder.stats, doing="cdt.recorder", count=count, capture=capture):
+        with watching(output, lambda: recorder.stats, doing=where, count=count, capture=capture):
             reason = running.recorded(recorder.wait, lambda: recorder.stats.received, pace)
         recorder.close()
         stats = recorder.stats

@@ -246,7 +246,7 @@ def watch(
         return cdt.Source(name, target=name, **made)
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, opened(make, stopping, output) as source:
+    with Stopping() as stopping, opened(make, stopping, output) as source:
         if source is None:
             return
 
@@ -259,7 +259,7 @@ def watch(
         printing = Printing(receive, functools.partial(_show_event, output), count)
         output.ready("cdt.source", source.endpoints, "watching for events at")
         pace = Pace(stopping, lambda: output.stats(source.stats), stats_interval, idle)
-        with watching(output, lambda: source.stats, doing="cdt.source", prints=True):
+        with watching(output, lambda: source.stats, doing=" ".join(("watching at", *source.endpoints)), prints=True):
             reason = printing.run(pace)
         source.close(drain_s=0.0)
         output.stopped(reason, source.stats, f"{counted(printing.printed, 'event')} printed")

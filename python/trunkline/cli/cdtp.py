@@ -118,7 +118,7 @@ def send(
     from trunkline import cdtp
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping:
+    with Stopping() as stopping:
         sender = cdtp.Sender(
             name,
             header=header.value,
@@ -255,7 +255,7 @@ def receive(
     from trunkline import cdtp
 
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver,
     ):
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
@@ -358,7 +358,7 @@ def record(
 
     output = Output(json=as_json)
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         cdtp.Recorder(
             capture,
             limit=count,

@@ -72,7 +72,7 @@ def watch(
     from trunkline import chirp
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, chirp.Beacon(group, names=name or ()) as beacon:
+    with Stopping() as stopping, chirp.Beacon(group, names=name or ()) as beacon:
         for service in chirp.Service:
             beacon.request(service)
         output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at")
@@ -95,7 +95,7 @@ def offer(
     from trunkline import chirp as room
 
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
+    with Stopping() as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
         beacon.offer(room.Service[service.name], port)
         output.ready("chirp.beacon", beacon.endpoints, f"offering {service.value} at port {port} to {group} from")
         pace = Pace(stopping, lambda: output.stats(beacon.stats), stats_interval)

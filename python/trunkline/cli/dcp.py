@@ -107,7 +107,7 @@ def broker(
     from trunkline import dcp
 
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         dcp.Broker(
             bind=bind,
             raise_file_limit=True,

@@ -77,7 +77,7 @@ def worker(
 
     output = Output(json=as_json)
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         programs or contextlib.nullcontext(),
         concurrent.futures.ThreadPoolExecutor(1) as threads,
         dcp.Worker(
@@ -93,10 +93,11 @@ def worker(
         if programs is not None:
             stopping.leaves(programs.end)
         serving = threads.submit(role.serve, handler)
-        output.ready("dcp.worker", connect, f"offering {service} to")
+        doing = f"offering {service} to"
+        output.ready("dcp.worker", connect, doing)
         pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
         is_stopped = False
-        with watching(output, lambda: role.stats, doing=f"dcp.worker {service}"):
+        with watching(output, lambda: role.stats, doing=" ".join((doing, *connect))):
             while not serving.done():
                 concurrent.futures.wait([serving], pace.wait_s())
                 pace.look_up()

@@ -84,7 +84,7 @@ def subscribe(
 
     reason: Reason = "signal"
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
         pace = Pace(stopping, lambda: output.stats(connector.stats), stats_interval, idle)
@@ -94,7 +94,7 @@ def subscribe(
             if running.began(subscribe, functools.partial(connector.close, drain_s=0.0), pace):
                 output.ready("mc0.connector", connect, f"subscribed to {counted(len(topics), 'topic')} at")
                 pace.saw()
-                doing = f"mc0.connector {' '.join(topics)}"
+                doing = f"subscribed to {', '.join(topics)} at {' '.join(connect)}"
                 with watching(
                     output, lambda: connector.stats, doing=doing, prints=True, count=count, counted="messages"
                 ):

@@ -89,7 +89,7 @@ def middleware(
     if policy is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         mc0.Middleware(
             bind=bind,
             raise_file_limit=True,

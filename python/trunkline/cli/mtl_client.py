@@ -311,7 +311,7 @@ def receive(
     is_full = confirmation(confirmed, login.profile) == "full"
     most = _window(window, count) if is_full else _limit(count)
     reason: Reason = "signal"
-    stopping = Stopping(tells=not as_json)
+    stopping = Stopping()
     # Until it is let in, a signal has nothing to stop, and leaves.
     with (
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
@@ -330,7 +330,7 @@ def receive(
         if running.began(taking.begin, reader.close, pace):
             output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
             pace.saw()
-            doing = f"mtl.client {' '.join(resources)}"
+            doing = f"receiving from {', '.join(resources)} at {' '.join(login.connect)}"
             with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):
                 reason = printing.run(pace)
             taking.end()

@@ -155,7 +155,7 @@ def server(
     if users is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
     with (
-        Stopping(tells=not as_json) as stopping,
+        Stopping() as stopping,
         mtl.Server(
             bind=bind,
             data_bind=data_bind or (),

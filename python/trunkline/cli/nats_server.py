@@ -18,9 +18,11 @@ import typer
 from trunkline import errors
 from trunkline._extras import how_to_install
 from trunkline.cli.lineage import ending_with_parent
+from trunkline.cli.nats_stats import monitoring_lines, nats_stats
 from trunkline.cli.options import Json, example
 from trunkline.cli.output import Output
 from trunkline.cli.pace import LOOK_S
+from trunkline.cli.panel import is_watched, watching
 from trunkline.cli.signals import Stopping
 
 __all__ = ["EXAMPLE", "nats"]
@@ -56,13 +58,18 @@ def nats(
 ) -> None:
     """Runs a NATS server on this machine until it is stopped."""
     output = Output(json=as_json)
-    with Stopping(tells=not as_json) as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
+    with Stopping() as stopping, tempfile.TemporaryDirectory(prefix="trunkline-nats-") as scratch:
         number = port or _free_port()
-        server = _Server(number, store if store is not None else Path(scratch) / "jetstream", Path(scratch))
+        where = Path(scratch)
+        server = _Server(
+            number, store if store is not None else where / "jetstream", where, is_watched=is_watched(output)
+        )
         try:
             if server.is_ready(stopping):
-                output.ready("nats", [f"nats://127.0.0.1:{number}"], "NATS server listening on")
-                server.wait(stopping)
+                url, doing = f"nats://127.0.0.1:{number}", "NATS server listening on"
+                output.ready("nats", [url], doing)
+                with watching(output, lambda: nats_stats(where), doing=f"{doing} {url}"):
+                    server.wait(stopping)
         finally:
             server.stop()
         output.summary("signal", {}, "stopped (signal)")
@@ -101,13 +108,15 @@ def _locked(store: Path) -> BinaryIO:
 
 
 class _Server:
-    def __init__(self, port: int, store: Path, scratch: Path) -> None:
+    def __init__(self, port: int, store: Path, scratch: Path, *, is_watched: bool) -> None:
         store.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(store)
         config = scratch / "nats.conf"
         config.write_text(
             f'listen: "127.0.0.1:{port}"\n'
             f'jetstream {{ store_dir: "{store.resolve()}", max_mem: {_MEMORY}, max_file: {_DISK} }}\n'
+            # Nobody else needs to know how it is doing.
+            + (monitoring_lines(scratch) if is_watched else "")
         )
         self._log = scratch / "nats.log"
         with self._log.open("wb") as log:

@@ -15,8 +15,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Literal, TextIO
 
-from trunkline._text import finite, readable
+from trunkline._text import amount, counted, finite, readable
 from trunkline.cli.ending import PipeClosed
+from trunkline.cli.rates import Rates
+from trunkline.cli.supervisor import notify
 from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happened
 
 __all__ = ["Output", "encode", "on_terminal", "plain", "text_of_bytes"]
@@ -32,6 +34,13 @@ _NUMBER = re.compile(r"[\d.,]+( \w+)?")
 encode = json.JSONEncoder(allow_nan=False, separators=(", ", ": ")).encode
 
 
+# How a terminal is told to colour what follows.
+_DIM, _RED, _PLAIN = "\x1b[2m", "\x1b[31m", "\x1b[0m"
+
+# Columns of what nobody wants to see.
+_BAD = {"missed", "again", "late"}
+
+
 class Output:
     """Where a command's results go.
 
@@ -43,6 +52,7 @@ class Output:
         self.json = json
         self._held = bytearray()
         self._is_holding = False
+        self._rates = Rates()
         if not json:
             # A name from the network may not be what the terminal can show.
             reconfigure(errors="backslashreplace")
@@ -96,14 +106,34 @@ class Output:
         self._write(text)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Prints a table: names to the left, numbers to the right, with their units or without."""
+        """Prints a table: names to the left, numbers to the right, with their units or without.
+
+        On a terminal its head is dim, and what is bad is red, as in panels: a count of a column of `_BAD`, and a condition.
+        """
         cells = [[f"{cell:,}" if isinstance(cell, int) else readable(str(cell)) for cell in row] for row in rows]
         are_numbers = [all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(columns))]
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for line in (columns, *cells):
             words = zip(line, widths, are_numbers, strict=True)
-            shown = (cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in words)
-            self.fitted("  ".join(shown).rstrip())
+            shown = [cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in words]
+            self._coloured(
+                shown, [_DIM if line is columns else _colour(*one) for one in zip(columns, line, strict=True)]
+            )
+
+    def _coloured(self, cells: Sequence[str], colours: Sequence[str]) -> None:
+        """Prints a line of cells; of one that a terminal would break, as much as fits."""
+        line = "  ".join(cells).rstrip()
+        if not has_colours():
+            self.fitted(line)
+            return
+        shown, at = "", 0
+        room = shutil.get_terminal_size().columns
+        text = line if len(line) <= room else f"{line[: room - 1]}…"
+        for cell, colour in zip(cells, colours, strict=True):
+            part, gap = text[at : at + len(cell)], text[at + len(cell) : at + len(cell) + 2]
+            shown += (f"{colour}{part}{_PLAIN}" if colour and part else part) + gap
+            at += len(cell) + 2
+        self.line(shown)
 
     def fitted(self, text: str) -> None:
         """Prints a line; of one that a terminal would break, as much as fits."""
@@ -130,6 +160,7 @@ class Output:
 
     def ready(self, role: str, endpoints: Sequence[str], doing: str, *, data_endpoints: Sequence[str] = ()) -> None:
         """Says that a role runs; and where it takes data, if not where it takes commands."""
+        self._rates = Rates()
         if self.json:
             data = {"data_endpoints": list(data_endpoints)} if data_endpoints else {}
             self.event("ready", role=role, endpoints=list(endpoints), **data, pid=os.getpid())
@@ -137,14 +168,18 @@ class Output:
             where = f" {', '.join(endpoints)}" if endpoints else ""
             where += f", data at {', '.join(data_endpoints)}" if data_endpoints else ""
             self.note(f"{doing}{where}; Ctrl-C stops")
+        notify("READY=1")
         tell_what_happened()
 
     def stats(self, stats: object) -> None:
-        """Tells the counters of a role that goes on."""
+        """Tells the counters of a role that goes on, and how fast they grow."""
+        rates = self._rates.look(stats)
         if self.json:
-            self.event("stats", stats=stats)
+            self.event("stats", stats=stats, **rates)
         else:
-            self.note(_counters(stats))
+            words = [f"{counted(round(rates['messages_per_s']), 'message')}/s"]
+            words += [f"{amount(rates['bytes_per_s'])}/s"] if "bytes_per_s" in rates else []
+            self.note("; ".join([_counters(stats), *words]))
 
     def stopped(self, reason: Reason, stats: object, result: str = "") -> None:
         """Says that a role has ended; to people, in words, also what has come of it. That is the last that is said."""
@@ -202,6 +237,16 @@ def _write_all(descriptor: int, data: bytearray) -> None:
 def on_terminal() -> bool:
     """Whether somebody sees standard output."""
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+def has_colours() -> bool:
+    """Whether whoever sees standard output wants colours, and has them."""
+    return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _colour(column: str, cell: str) -> str:
+    is_bad = (column in _BAD and cell != "0") or (column == "condition" and cell != "GOOD")
+    return _RED if is_bad else ""
 
 
 def reconfigure(*, errors: str) -> None:

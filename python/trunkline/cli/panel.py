@@ -11,17 +11,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trunkline._text import amount, counted, readable, short
+from trunkline.cli.display import shown
 from trunkline.cli.output import Output, on_terminal
-from trunkline.cli.telling import NO_READER
+from trunkline.cli.rates import passed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = ["watching"]
+__all__ = ["is_watched", "watching"]
 
 # How often it is drawn, and for how long rates are kept: a minute, two of them in a column.
 _DRAWN_S = 1.0
@@ -56,13 +57,27 @@ _COUNTERS = {
     "subscriptions": "subscriptions",
     "sessions": "sessions",
     "leases": "leases",
+    "memory_bytes": "memory",
+    "stored_bytes": "JetStream",
 }
 
 # What tells how busy one of several is, whichever it has.
 _BUSY = ("messages", "requests", "puts", "in", "sent")
 
 # What nobody wants to see.
-_BAD = ("missed", "lost", "capture_lost", "refused", "turned_away", "late", "failed", "errors", "expired", "not_found")
+_BAD = (
+    "missed",
+    "lost",
+    "capture_lost",
+    "refused",
+    "turned_away",
+    "late",
+    "failed",
+    "errors",
+    "expired",
+    "not_found",
+    "slow_consumers",
+)
 
 Stats: TypeAlias = Callable[[], Any]
 
@@ -89,51 +104,17 @@ def watching(
         counted: The counter that tells how far that is.
         capture: What it records into.
     """
-    is_shown = on_terminal() and (prints or output.json)
-    is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    if is_shown or not is_terminal:
+    if not is_watched(output, prints=prints):
         yield
         return
-    from rich.console import Console
-    from rich.live import Live
-
-    panel = _Panel(stats, doing, count, counted, capture)
-    console = Console(file=cast("TextIO", _Terminal(sys.stderr)))
-    live = Live(
-        get_renderable=panel.drawn,
-        console=console,
-        refresh_per_second=1 / _DRAWN_S,
-        transient=True,
-        redirect_stdout=False,
-    )
-    with live:
-        # A second signal leaves without a word, and would leave no cursor.
-        console.show_cursor(True)  # noqa: FBT003 - Rich's way to call it
+    with shown(_Panel(stats, doing, count, counted, capture).drawn, _DRAWN_S):
         yield
 
 
-class _Terminal:
-    """A terminal that may be gone while something is drawn on it: that is no error of what runs."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        self._unless_gone(lambda: self._stream.write(text))
-        return len(text)
-
-    def flush(self) -> None:
-        self._unless_gone(self._stream.flush)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def _unless_gone(self, does: Callable[[], object]) -> None:
-        try:
-            does()
-        except OSError as error:
-            if error.errno not in NO_READER:
-                raise
+def is_watched(output: Output, *, prints: bool = False) -> bool:
+    """Whether there is a terminal for a panel, and no results go there."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return is_terminal and not (on_terminal() and (prints or output.json))
 
 
 class _Panel:
@@ -152,7 +133,7 @@ class _Panel:
         self._shown: RenderableType = ""
 
     def drawn(self) -> RenderableType:
-        """The panel as of now. Rich asks more often than anything changes."""
+        """The panel as of now. It is drawn more often than that while its terminal changes its size."""
         now = time.monotonic()
         if self._before is not None and now - self._looked < _DRAWN_S * 0.9:
             return self._shown
@@ -189,15 +170,15 @@ class _Panel:
         """How much comes in now, and came in within the last minute; of what only sends, how much goes out."""
         from rich.text import Text
 
-        words = ""
+        words, what = "", "message" if _records(stats) is None else "wire message"
         if self._before is not None and passed_s > 0:
-            self._messages.append((_passed(stats) - _passed(self._before)) / passed_s)
+            self._messages.append((passed(stats) - passed(self._before)) / passed_s)
             if hasattr(stats, "bytes"):
                 self._bytes.append((stats.bytes - self._before.bytes) / passed_s)
-            words = f"  {counted(round(self._messages[-1]), 'message')}/s"
+            words = f"  {counted(round(self._messages[-1]), what)}/s"
             if self._bytes:
                 words += f"  {amount(self._bytes[-1])}/s"
-        total = f"  {_passed(stats):,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
+        total = f"  {passed(stats):,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
         kept = list(self._messages)
         pairs = [sum(kept[at : at + 2]) / len(kept[at : at + 2]) for at in range(0, len(kept), 2)]
         line = Text.assemble((_sparkline(pairs), "cyan"), words, (total, "dim"))
@@ -207,22 +188,20 @@ class _Panel:
     def _counters(self, stats: Any) -> Iterator[str]:
         from trunkline._notices import connections
 
-        if not hasattr(stats, "peers"):
+        if not hasattr(stats, "peers") and not hasattr(stats, "clients"):
             yield counted(connections.open, "connection") if connections.open > 0 else "not connected"
+        records = _records(stats)
+        if records is not None:
+            yield f"records {records:,}"
         for name, words in _COUNTERS.items():
             value = getattr(stats, name, None)
             if isinstance(value, int) and value:
-                yield f"{words} {value:,}"
+                yield f"{words} {amount(value) if name.endswith('_bytes') else f'{value:,}'}"
         if self._capture is not None:
             try:
                 yield f"{amount(shutil.disk_usage(self._capture).free)} free"
             except OSError:
                 return
-
-
-def _passed(stats: Any) -> int:
-    passed: int = stats.received if hasattr(stats, "received") else stats.sent
-    return passed
 
 
 def _bad(stats: Any) -> Iterator[str]:
@@ -235,6 +214,12 @@ def _bad(stats: Any) -> Iterator[str]:
         value = getattr(stats, name, 0)
         if isinstance(value, int) and value and name not in dropped:
             yield f"{value:,} {name.replace('_', ' ')}"
+
+
+def _records(stats: Any) -> int | None:
+    """How many records the wire messages of CDTP hold; None where each is one."""
+    records = sum(sender.messages for sender in getattr(stats, "senders", {}).values())
+    return records if records > getattr(stats, "accepted", records) else None
 
 
 def _runs(runs: Mapping[str, str]) -> str:
@@ -251,7 +236,17 @@ def _tables(stats: Any, before: Any, passed_s: float) -> Iterator[Table]:
         rows = _rows(getattr(stats, field.name))
         if rows:
             known = {} if before is None else _rows(getattr(before, field.name))
+            if field.name == "senders" and _records(stats) is not None:
+                rows, known = _counting_records(rows), _counting_records(known)
             yield _table(field.name, rows, known, passed_s)
+
+
+def _counting_records(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Senders, whose messages are records where not each came in a wire message of its own."""
+    return {
+        sender: {"records" if name == "messages" else name: value for name, value in counts.items()}
+        for sender, counts in rows.items()
+    }
 
 
 def _rows(value: Any) -> dict[str, dict[str, Any]]:

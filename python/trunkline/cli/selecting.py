@@ -6,18 +6,19 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trunkline.cli.options import encodable
-from trunkline.cli.output import text_of_bytes
+from trunkline.cli.output import Output, text_of_bytes
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from trunkline.capture import Selection
 
-__all__ = ["Selecting", "shown_id"]
+__all__ = ["Selecting", "shown_id", "tell_unmatched"]
 
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -104,6 +105,12 @@ class Selecting:
             option = "--" if str(error).startswith("where:") else ""
             message = f"{option}{error}."
             raise typer.BadParameter(message) from None
+
+
+def tell_unmatched(output: Output, directory: Path, selection: Selection | None, found: int) -> None:
+    """Says that nothing matches where something was selected: an empty result is no error, and is not to look like one."""
+    if selection is not None and not found:
+        output.note(f"no message in {directory} matches the selection")
 
 
 def _routing_id(given: str) -> bytes:

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from trunkline._text import readable
+from trunkline.cli.supervisor import notify
 from trunkline.cli.telling import hold_back, tell_what_happened
 
 __all__ = [
@@ -144,15 +145,12 @@ def _tell_unanswered() -> None:
 class Stopping:
     """What signals do to a role that runs on: the first one stops it, a second SIGINT or SIGTERM leaves at once.
 
-    Args:
-        tells: Whether what happens to it is logged, who connects and who leaves, and not only what goes wrong.
-
     Attributes:
         stopped: Whether a signal has come. Who waits looks at it, many times a second.
     """
 
-    def __init__(self, *, tells: bool = False) -> None:
-        hold_back(tells=tells)
+    def __init__(self) -> None:
+        hold_back()
         self.stopped = False
         self._stopped_at = 0.0
         self._leave: Callable[[], object] | None = None
@@ -183,6 +181,7 @@ class Stopping:
         if not self.stopped:
             self._stopped_at = time.monotonic()
             self.stopped = True
+            notify("STOPPING=1")
         elif number != _HANGUP:
             try:
                 if self._leave is not None:

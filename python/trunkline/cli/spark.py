@@ -24,7 +24,7 @@ from trunkline.cli.options import (
     need_decodable,
 )
 from trunkline.cli.output import Output
-from trunkline.cli.selecting import Selecting
+from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.sparking import selected, spark_session, watched
 from trunkline.cli.whole import is_report, whole
 
@@ -100,6 +100,7 @@ def decode(
             table.write.parquet(str(part))
         messages = session.read.parquet(str(part)).count()
     output.result("decoded", f"{counted(messages, 'row')} in {out}", rows=messages, path=str(out))
+    tell_unmatched(output, capture, selection, messages)
 
 
 @app.command(
@@ -135,5 +136,6 @@ def report(
         watched(session, "counting (tasks)"),
     ):
         scope = Scope() if selection is None else Scope.of(selection, keep_records if records else None)
-        make(keep(_rows(session, capture)), checked(part), str(capture), scope)
+        made = make(keep(_rows(session, capture)), checked(part), str(capture), scope)
     output.result("report", str(out), path=str(out))
+    tell_unmatched(output, capture, selection, made.rows)

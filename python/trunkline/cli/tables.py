@@ -23,7 +23,7 @@ from trunkline.cli.options import (
 )
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
-from trunkline.cli.selecting import Selecting
+from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.whole import whole
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Decoding:
                 directory, part, protocol, format=form, selection=selection, on_progress=progress.at, **options
             )
         output.result(event, f"{counted(rows, 'row')} in {out}", rows=rows, path=str(out))
+        tell_unmatched(output, directory, selection, rows)
 
 
 def _protocol_of(counts: Mapping[str, int], output: Output) -> str:

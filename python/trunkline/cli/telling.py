@@ -57,14 +57,10 @@ def log_as_json() -> None:
         handler.setFormatter(_JsonLine())
 
 
-def hold_back(*, tells: bool) -> None:
-    """Holds back what only happens until a role has said what it does.
-
-    Args:
-        tells: Whether what happens is logged at all, who connects and who leaves, and not only what goes wrong.
-    """
+def hold_back() -> None:
+    """Has logged what only happens, who connects and who leaves, but holds it back until a role has said what it does."""
     logger = logging.getLogger("trunkline")
-    if tells and logger.level == logging.NOTSET:
+    if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
     for handler in _telling():
         handler.hold()

@@ -21,6 +21,7 @@ from trunkline._arguments import (
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
+from trunkline._text import counted
 from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
@@ -34,6 +35,9 @@ __all__ = [
     "ServiceStats",
     "tell",
 ]
+
+# What a worker of ours registers for when it takes no more requests.
+_LEAVING = b"trunkline.leaving"
 
 QueueOverflow = Literal["reject-newest", "drop-oldest"]
 ClientAddress = Literal["any", "workers-only"]
@@ -70,6 +74,7 @@ class BrokerStats:
         received: Messages read from the socket.
         sent: Messages handed to the transport.
         dropped: Dropped messages by kind; only kinds that occurred.
+        bytes: The bytes of all frames received, good or bad.
         peers: Peers connected now; those over ``inproc://`` are not seen.
         queued: Requests waiting; once closed, those that were dropped.
         lost: Requests that a worker had in hand when it died, or when it registered again without a reply.
@@ -82,6 +87,7 @@ class BrokerStats:
     received: int
     sent: int
     dropped: Mapping[str, int]
+    bytes: int
     peers: int
     queued: int
     lost: int
@@ -188,9 +194,12 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
     if kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
-        notices.log(level, kind, f"worker {worker.hex()} of {_shown(service)} is gone, {lost} requests lost")
+        of = "" if service == _LEAVING else f" of {_shown(service)}"
+        notices.log(level, kind, f"worker {worker.hex()}{of} is gone, {counted(lost, 'request')} lost")
     elif kind == "registered":
-        notices.log(logging.INFO, kind, f"worker {details[0].hex()} offers {_shown(details[1])}")
+        worker, service = details
+        does = "is leaving" if service == _LEAVING else f"offers {_shown(service)}"
+        notices.log(logging.INFO, kind, f"worker {worker.hex()} {does}")
     elif kind == "refused":
         notices.log(logging.WARNING, kind, f"worker {details[0].hex()} may not offer {_shown(details[1])}")
     else:

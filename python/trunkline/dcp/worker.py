@@ -40,6 +40,7 @@ class WorkerStats:
         received: Messages read from the socket.
         sent: Messages handed to the transport.
         dropped: Malformed ones by kind; only kinds that occurred.
+        bytes: The bytes of all frames received, good or bad.
         requests: Requests received.
         replies: Replies, those of failed requests as well.
         forwards: Requests forwarded to other services.
@@ -53,6 +54,7 @@ class WorkerStats:
     received: int
     sent: int
     dropped: Mapping[str, int]
+    bytes: int
     requests: int
     replies: int
     forwards: int

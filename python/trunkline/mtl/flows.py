@@ -470,7 +470,9 @@ class Reader(Flowing, BlockingRole):
 
     def __iter__(self) -> Iterator[Content]:
         """Iterates over the contents until the reader is closed."""
-        yield from self._flow
+        # `yield from` would close it with whoever reads no further.
+        for content in self._flow:  # noqa: UP028
+            yield content
         if self._keeper.failure is not None:
             raise self._keeper.failure
 

@@ -134,7 +134,7 @@ mod tests {
         let notices = Arc::new(Notices::new().expect("a descriptor"));
         let mut sink = Aside::<Client, _>::new(Arc::clone(&notices), Queued);
         let message = ClientEvent::Ended(CallId(1), Outcome::TimedOut);
-        let notice = ClientEvent::Connection(Connection::Made("tcp://bus:1".to_owned()));
+        let notice = ClientEvent::Connection(Connection::Made("tcp://bus:1".into()));
         assert_eq!(sink.take(message.clone()), Some(message));
         assert!(notices.is_empty());
         assert_eq!(sink.take(notice.clone()), None);

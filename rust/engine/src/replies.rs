@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn what_is_no_outcome_is_for_the_queue() {
         let (mut sink, _) = answering(Bounds::default());
-        let lost = || ClientEvent::Connection(Connection::Lost("tcp://broker:1".to_owned()));
+        let lost = || ClientEvent::Connection(Connection::Lost("tcp://broker:1".into()));
         assert_eq!(sink.take(lost()), Some(lost()));
         let error = DecodeError { kind: ErrorKind::BadType, frame: 1, offset: 0 };
         let dropped = || ClientEvent::Dropped(Dropped::new(error, None, Frames::new()));

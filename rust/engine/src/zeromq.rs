@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
-use trunkline_wire::{MAX_FRAMES, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{MAX_FRAMES, Remote, SocketEvent, SocketKind, SocketOptions};
 
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
@@ -122,9 +122,9 @@ fn tell(events: &Mutex<VecDeque<SocketEvent>>, signal: &Signal, event: Option<So
 fn translate(event: ZeromqEvent) -> Option<SocketEvent> {
     match event {
         ZeromqEvent::Connected(endpoint, _) | ZeromqEvent::Accepted(endpoint, _) => {
-            Some(SocketEvent::Connected(endpoint.to_string()))
+            Some(SocketEvent::Connected(endpoint.to_string().into()))
         }
-        ZeromqEvent::Disconnected(_) => Some(SocketEvent::Disconnected(String::new())),
+        ZeromqEvent::Disconnected(_) => Some(SocketEvent::Disconnected(Remote::default())),
         ZeromqEvent::AcceptFailed(error) => {
             Some(SocketEvent::HandshakeFailed { endpoint: String::new(), reason: error.to_string() })
         }

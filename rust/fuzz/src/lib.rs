@@ -149,8 +149,8 @@ impl<M: Machine, C: Calls<M>> World<'_, M, C> {
                 let socket = self.input.pick(&self.open)?;
                 let endpoint = "tcp://127.0.0.1:1".to_owned();
                 let event = match self.input.byte()? % 4 {
-                    0 => SocketEvent::Connected(endpoint),
-                    1 => SocketEvent::Disconnected(endpoint),
+                    0 => SocketEvent::Connected(endpoint.into()),
+                    1 => SocketEvent::Disconnected(endpoint.into()),
                     2 => SocketEvent::HandshakeFailed { endpoint, reason: "no".to_owned() },
                     _ => SocketEvent::OpenFailed { endpoint, reason: "no".to_owned() },
                 };

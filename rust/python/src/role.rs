@@ -21,7 +21,7 @@ use trunkline_engine::{
 };
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
-use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, SocketOptions};
+use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, Remote, SocketOptions};
 
 use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, capture_error, ended, start_error};
 
@@ -417,11 +417,11 @@ pub(crate) fn notices<'py, M: Machine + Send + 'static>(
     events.chain(troubles).collect()
 }
 
-/// What became of a connection: the kind of notice, the endpoint, and why.
+/// What became of a connection: the kind of notice, the endpoint, and who it is, if that is not the same, or why.
 pub(crate) fn connection(connection: Connection) -> (&'static str, String, String) {
     match connection {
-        Connection::Made(endpoint) => ("connected", endpoint, String::new()),
-        Connection::Lost(endpoint) => ("disconnected", endpoint, String::new()),
+        Connection::Made(Remote { endpoint, address }) => ("connected", endpoint, address.unwrap_or_default()),
+        Connection::Lost(Remote { endpoint, address }) => ("disconnected", endpoint, address.unwrap_or_default()),
         Connection::Failed { endpoint, reason } => ("failed", endpoint, reason),
     }
 }

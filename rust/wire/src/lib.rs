@@ -35,8 +35,8 @@ pub use error::{DecodeError, DropKind, ErrorKind, Fault};
 pub use frames::{FRAME_COST, Frames, MAX_FRAMES, Parcel, cost};
 pub use lifecycle::Lifecycle;
 pub use machine::{
-    Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, SendId,
-    SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
+    Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, Remote,
+    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
 };
 pub use names::{NAME_BYTES, shortened};
 pub use pattern::Pattern;

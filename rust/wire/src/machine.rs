@@ -195,9 +195,9 @@ pub enum SocketEvent {
         reason: String,
     },
     /// A peer is connected and has shaken hands.
-    Connected(String),
+    Connected(Remote),
     /// A connected peer is gone.
-    Disconnected(String),
+    Disconnected(Remote),
     /// A peer was refused, or refused us.
     HandshakeFailed {
         /// Our endpoint.
@@ -219,8 +219,8 @@ impl SocketEvent {
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {
         match self {
-            Self::Connected(endpoint) => Some(Connection::Made(endpoint.clone())),
-            Self::Disconnected(endpoint) => Some(Connection::Lost(endpoint.clone())),
+            Self::Connected(remote) => Some(Connection::Made(remote.clone())),
+            Self::Disconnected(remote) => Some(Connection::Lost(remote.clone())),
             Self::OpenFailed { endpoint, reason } | Self::HandshakeFailed { endpoint, reason } => {
                 Some(Connection::Failed { endpoint: endpoint.clone(), reason: reason.clone() })
             }
@@ -229,13 +229,34 @@ impl SocketEvent {
     }
 }
 
+/// The other end of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// The endpoint it is connected at: the one that was dialled, or ours.
+    pub endpoint: String,
+    /// Where one is that dialled us, if the transport knows.
+    pub address: Option<String>,
+}
+
+impl From<String> for Remote {
+    fn from(endpoint: String) -> Self {
+        Self { endpoint, address: None }
+    }
+}
+
+impl From<&str> for Remote {
+    fn from(endpoint: &str) -> Self {
+        endpoint.to_owned().into()
+    }
+}
+
 /// What became of a connection, as every role tells its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// A peer is connected at this endpoint.
-    Made(String),
+    /// A peer is connected.
+    Made(Remote),
     /// A peer that was connected is gone.
-    Lost(String),
+    Lost(Remote),
     /// An endpoint could not be used, or a peer was refused.
     Failed {
         /// The endpoint; empty when the socket itself failed.

@@ -375,12 +375,12 @@ fn offers_from_the_network_do_not_grow_the_sockets() {
     let dialled: Vec<_> = (0..256).filter_map(|port| find(&mut receiver, &format!("tcp://a:{port}"))).collect();
     assert_eq!(dialled.len(), 256);
     // Those who never answered give way to others, the oldest first.
-    receiver.handle_socket(Nanos(0), Data(0), SocketEvent::Connected("tcp://a:0".to_owned()));
+    receiver.handle_socket(Nanos(0), Data(0), SocketEvent::Connected("tcp://a:0".into()));
     receiver.handle_verb(Nanos(0), ReceiverVerb::Connect("tcp://b:1".to_owned()));
     assert_eq!(closed_at(&mut receiver, 0), Some(Data(1)));
     receiver.handle_socket(Nanos(0), Data(1), SocketEvent::Closed);
     for number in 2..=256 {
-        receiver.handle_socket(Nanos(0), Data(number), SocketEvent::Connected(String::new()));
+        receiver.handle_socket(Nanos(0), Data(number), SocketEvent::Connected("".into()));
     }
     while receiver.poll_event().is_some() {}
     // Where all have, nobody does.

@@ -185,7 +185,7 @@ impl Bench {
     }
 
     fn break_off(&mut self) -> Vec<String> {
-        self.event(SocketEvent::Disconnected("tcp://bus:1".to_owned()));
+        self.event(SocketEvent::Disconnected("tcp://bus:1".into()));
         self.sent()
     }
 
@@ -460,7 +460,7 @@ fn what_the_transport_has_taken_into_a_connection_that_is_over_is_sent_again_if_
     bench.submit("call");
     bench.put("once");
     bench.sent();
-    bench.event(SocketEvent::Disconnected(String::new()));
+    bench.event(SocketEvent::Disconnected("".into()));
     // The transport has them before it hears that they are not wanted.
     for id in std::mem::take(&mut bench.open) {
         bench.event(SocketEvent::Sent(id));
@@ -475,7 +475,7 @@ fn what_is_no_news_breaks_nothing() {
     bench.takes = false;
     bench.sent();
     // There is no connection yet; the transport goes on dialling.
-    bench.event(SocketEvent::Disconnected("tcp://bus:1".to_owned()));
+    bench.event(SocketEvent::Disconnected("tcp://bus:1".into()));
     assert!(bench.done.is_empty());
     bench.take();
     bench.break_off();
@@ -511,7 +511,7 @@ fn of_several_endpoints_the_next_is_dialled_when_one_cannot_be_reached() {
     assert_eq!(bench.done, ["disconnect tcp://bus:1"]);
     assert_eq!(bench.pass(100 * MILLISECOND), ["CONNECT·VERSION·0.3·TTL·10000"]);
     assert_eq!(bench.done[1..], ["connect tcp://bus:2"]);
-    bench.event(SocketEvent::Connected("tcp://bus:2".to_owned()));
+    bench.event(SocketEvent::Connected("tcp://bus:2".into()));
     bench.pass(TTL);
     assert_eq!(bench.done.len(), 2);
     // No connection was lost on the way.
@@ -531,7 +531,7 @@ fn on_a_socket_of_the_user_connect_goes_again_once_it_is_connected_again() {
     bench.break_off();
     bench.put("2");
     assert_eq!(bench.pass_by_and_by(100 * TTL), []);
-    bench.event(SocketEvent::Connected("tcp://bus:1".to_owned()));
+    bench.event(SocketEvent::Connected("tcp://bus:1".into()));
     let again = ["CONNECT·VERSION·0.3·TTL·10000", "SUB··a", "PUT·ID·#·TOPIC·runs··1", "PUT·TOPIC·runs··2"];
     assert_eq!(bench.sent(), again);
     assert!(bench.done.is_empty());

@@ -530,12 +530,12 @@ fn those_who_leave_in_silence_are_not_remembered_for_ever() {
     let mut bus = bus();
     let mut most = 0;
     for number in 0..20_000 {
-        let connected = SocketEvent::Connected("tcp://127.0.0.1:1".to_owned());
+        let connected = SocketEvent::Connected("tcp://127.0.0.1:1".into());
         bus.machine.handle_socket(bus.now, Front, connected);
         let (peer, topic) = (format!("gone-{number}"), number.to_string());
         bus.say(&peer, &["CONNECT", "TTL", "86400000"]);
         bus.say(&peer, &["SUB", "", &topic]);
-        let gone = SocketEvent::Disconnected("tcp://127.0.0.1:1".to_owned());
+        let gone = SocketEvent::Disconnected("tcp://127.0.0.1:1".into());
         bus.machine.handle_socket(bus.now, Front, gone);
         while let Some(output) = bus.machine.poll_output() {
             let Output::Send { id: Some(id), .. } = output else { continue };
@@ -554,7 +554,7 @@ fn few_clients_without_a_ttl_are_never_greeted() {
         bus.say(&format!("here-{number}"), &["SUB", "", "t"]);
     }
     for _ in 0..2000 {
-        bus.machine.handle_socket(bus.now, Front, SocketEvent::Disconnected("tcp://127.0.0.1:1".to_owned()));
+        bus.machine.handle_socket(bus.now, Front, SocketEvent::Disconnected("tcp://127.0.0.1:1".into()));
         assert_eq!(bus.drain(), NONE);
     }
 }

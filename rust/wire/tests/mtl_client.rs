@@ -269,11 +269,11 @@ fn what_is_asked_on_a_connection_that_is_lost_is_not_asked_again() {
     let mut bench = Bench::inside();
     let call = bench.call("Queue.Purge", None);
     assert_eq!(bench.said(), "Queue.Purge");
-    bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:1".to_owned()));
+    bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:1".into()));
     bench.drain();
     assert_eq!(bench.ended(), [(call, Outcome::Lost)]);
     // With nothing under way a lost connection is nobody's concern, and Open is said again on the other.
-    bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:2".to_owned()));
+    bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:2".into()));
     bench.drain();
     let call = bench.call("Queue.List", None);
     bench.enter();

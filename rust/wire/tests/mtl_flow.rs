@@ -165,7 +165,7 @@ impl Bench {
     }
 
     fn disconnect(&mut self) {
-        let gone = SocketEvent::Disconnected("tcp://127.0.0.1:1".to_owned());
+        let gone = SocketEvent::Disconnected("tcp://127.0.0.1:1".into());
         self.flow.handle_socket(self.now, self.socket, gone);
         self.drain();
     }
@@ -220,7 +220,7 @@ impl Bench {
 }
 
 fn gone() -> FlowEvent {
-    let event = SocketEvent::Disconnected("tcp://127.0.0.1:1".to_owned());
+    let event = SocketEvent::Disconnected("tcp://127.0.0.1:1".into());
     FlowEvent::Connection(event.connection().unwrap())
 }
 

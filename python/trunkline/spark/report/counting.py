@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from trunkline._native.columns import column_kinds
 from trunkline.spark._engine import F
-from trunkline.spark.report.model import largest_first
+from trunkline.spark.report.model import BUCKETS, largest_first
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
     from trunkline.spark.report.model import Clock
 
-__all__ = ["DECADE", "bucket", "errors", "rates", "spread"]
+__all__ = ["DECADE", "bucket", "errors", "levels", "rates", "spread"]
 
 # What is said of messages that decode: a value is more than its column holds. Of one that is too large itself nothing is there.
 _EMPTIED = sorted({*column_kinds()} - {"message_too_large"})
@@ -38,6 +41,15 @@ def errors(decoded: DataFrame) -> dict[str, int]:
 def rates(rows: DataFrame, at: Column, clock: Clock, moment: str = "received_at_ns") -> dict[int, dict[int, int]]:
     """How many rows there are by what they are of, and bucket."""
     return _count(rows, at, bucket(moment, clock))
+
+
+def levels(came: Mapping[int, Mapping[int, int]], gone: Mapping[int, Mapping[int, int]]) -> dict[int, list[int]]:
+    """How many there are at the end of each bucket, of what came and went in each."""
+    sums = {}
+    for at, buckets in came.items():
+        left = gone.get(at, {})
+        sums[at] = [max(0, level) for level in accumulate(buckets.get(b, 0) - left.get(b, 0) for b in range(BUCKETS))]
+    return sums
 
 
 def spread(rows: DataFrame, at: Column) -> dict[int, dict[int, int]]:

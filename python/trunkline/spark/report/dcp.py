@@ -92,6 +92,7 @@ class DcpSection(Section):
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
         rates: Requests by service and bucket. A service is its index in `services`; those without a colour are one.
+        pending: Requests that nothing has come of by the end of each bucket, likewise.
         latencies: Replies by service and class of their latency: n is from 10^(n/10) ns on.
     """
 
@@ -103,6 +104,7 @@ class DcpSection(Section):
     bucket_ns: int = 1
     first_ns: int = 0
     rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    pending: Mapping[int, Sequence[int]] = field(default_factory=dict)
     latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     COLUMNS: ClassVar = (
@@ -159,7 +161,7 @@ class DcpSection(Section):
         return table("services", "Services", self.COLUMNS, left, rows, notes)
 
     def figures(self) -> Sequence[str]:
-        """Requests over time, and latencies."""
+        """Requests over time, those that wait, and latencies."""
         if not self.services:
             return ()
         from trunkline.spark.report import latencies, over_time
@@ -171,9 +173,20 @@ class DcpSection(Section):
         rates = over_time.rates(
             self.rates, clock, names, "Requests per second over time, one line for each service", "requests"
         )
+        pending = over_time.levels(
+            self.pending, clock, names, "requests", "Pending requests over time, one line for each service"
+        )
         return (
             figure(
                 "request-rates", "Requests over time", "Requests per second of each service", rates, legend(names), ""
+            ),
+            figure(
+                "pending",
+                "Pending requests",
+                "Requests of each service without a reply yet, queued or with a worker; those that are never answered stay",
+                pending,
+                legend(names),
+                "No request was pending.",
             ),
             *latencies.figures(
                 "latencies",
@@ -198,11 +211,16 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> DcpSection:
     if spoken.isEmpty():
         return DcpSection()
     service = F.substring("service", 1, NAME).alias("service")
-    requests = pair_requests(spoken).select(service, "seen_by", "outcome", "latency_ns", "requested_at_ns").persist()
+    # What a worker has sent on, or what could not be delivered, is over with the worker's response.
+    took = F.coalesce("latency_ns", F.coalesce("queued_ns", F.lit(0)) + F.col("worked_ns"))
+    over = (F.col("requested_at_ns") + took).alias("over_at_ns")
+    chosen = (service, "seen_by", "outcome", "latency_ns", "requested_at_ns", over)
+    requests = pair_requests(spoken).select(*chosen).persist()
     try:
         found, number = _largest(requests)
         at = _place(found[:COLOURS])
         rates = counting.rates(requests, at, total.clock, "requested_at_ns")
+        over_at = counting.rates(requests.where("over_at_ns IS NOT NULL"), at, total.clock, "over_at_ns")
         latencies = counting.spread(requests, at)
     finally:
         requests.unpersist()
@@ -215,6 +233,7 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> DcpSection:
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
         rates=rates,
+        pending=counting.levels(rates, over_at),
         latencies=latencies,
     )
 

@@ -142,6 +142,7 @@ class MtlSection(Section):
         errors: Messages that do not decode, by kind of error.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
+        rates: Contents that came by resource, or `OTHERS`, and bucket; at a client that only writes, those that went.
         depths: What waits at the end of each bucket, by resource: its index in `resources`; of those with a colour.
         latencies: Contents that readers confirmed by resource, or `OTHERS`, and class of the time to confirm: n is from
             10^(n/10) ns on.
@@ -162,6 +163,7 @@ class MtlSection(Section):
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
     first_ns: int = 0
+    rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     depths: Mapping[int, Sequence[float]] = field(default_factory=dict)
     ages_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
     latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
@@ -216,13 +218,17 @@ class MtlSection(Section):
         return table("resources", "Resources", self.COLUMNS, {"resource"}, rows, notes)
 
     def figures(self) -> Sequence[str]:
-        """What waits, how long it has, and times to confirm."""
+        """How much comes, what waits, how long it has, and times to confirm."""
         if not self.resources:
             return ()
         from trunkline.spark.report import latencies, over_time
 
         names = {at: resource.title for at, resource in enumerate(self.resources[:COLOURS])}
         clock = Clock(self.first_ns, self.bucket_ns)
+        all_names = names | {OTHERS: "all others"}
+        rates = over_time.rates(
+            self.rates, clock, all_names, "Contents per second over time, one line for each resource", "contents"
+        )
         depths = over_time.levels(
             self.depths, clock, names, "contents", "Waiting contents over time, one line for each resource"
         )
@@ -234,6 +240,14 @@ class MtlSection(Section):
             "Age of the oldest waiting content over time, one line for each resource",
         )
         return (
+            figure(
+                "content-rates",
+                "Contents over time",
+                "Contents per second of each resource",
+                rates,
+                legend(all_names if OTHERS in self.rates else names),
+                "",
+            ),
             figure(
                 "depths",
                 "Waiting contents",
@@ -258,7 +272,7 @@ class MtlSection(Section):
                 marks=TIMES,
                 which="resources with the most contents",
                 spread=self.latencies,
-                names=names | {OTHERS: "all others"},
+                names=all_names,
                 unit="contents",
                 none="No reader confirmed anything.",
             ),
@@ -293,7 +307,10 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> MtlSection:
         depths, ages = _over_time(contents, found[:COLOURS], total)
         read = contents.where("NOT comes AND fate = 'confirmed'")
         places = (F.when(F.col("resource") == one.resource, at) for at, one in enumerate(found[:COLOURS]))
-        spread = counting.spread(read, F.coalesce(*places, F.lit(OTHERS)))
+        at = F.coalesce(*places, F.lit(OTHERS))
+        spread = counting.spread(read, at)
+        came = contents.where("comes" if totals["received"] else "NOT comes")
+        rates = counting.rates(came, at, total.clock, "sent_at_ns")
     finally:
         contents.unpersist()
     logins, refused = _logins(decoded)
@@ -307,6 +324,7 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> MtlSection:
         errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
+        rates=rates,
         depths=depths,
         ages_s=ages,
         latencies=spread,
@@ -330,6 +348,7 @@ def _contents(decoded: DataFrame) -> DataFrame:
         "redelivered",
         "fate",
         "latency_ns",
+        "sent_at_ns",
         F.when(comes & is_taken, F.col("sent_at_ns")).alias("entered_at_ns"),
         F.when(~comes, left).alias("left_at_ns"),
     )

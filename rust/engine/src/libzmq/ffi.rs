@@ -55,6 +55,7 @@ pub(super) mod option {
 }
 
 pub(super) mod event {
+    pub(in crate::libzmq) const CONNECTED: u16 = 0x0001;
     pub(in crate::libzmq) const ACCEPTED: u16 = 0x0020;
     pub(in crate::libzmq) const ACCEPT_FAILED: u16 = 0x0040;
     pub(in crate::libzmq) const DISCONNECTED: u16 = 0x0200;
@@ -62,7 +63,8 @@ pub(super) mod event {
     pub(in crate::libzmq) const HANDSHAKE_SUCCEEDED: u16 = 0x1000;
     pub(in crate::libzmq) const HANDSHAKE_FAILED_PROTOCOL: u16 = 0x2000;
     pub(in crate::libzmq) const HANDSHAKE_FAILED_AUTH: u16 = 0x4000;
-    pub(in crate::libzmq) const ALL: u16 = ACCEPTED
+    pub(in crate::libzmq) const ALL: u16 = CONNECTED
+        | ACCEPTED
         | ACCEPT_FAILED
         | DISCONNECTED
         | HANDSHAKE_FAILED_NO_DETAIL

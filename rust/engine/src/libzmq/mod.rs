@@ -3,6 +3,7 @@
 mod context;
 mod ffi;
 mod places;
+mod shaking;
 
 use std::collections::VecDeque;
 use std::ffi::{CString, c_int};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use trunkline_wire::{Curve, MAX_FRAMES, OptionValue, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{Curve, MAX_FRAMES, OptionValue, Remote, SocketEvent, SocketKind, SocketOptions};
 
 pub use context::{Context, load, terminate};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
@@ -19,6 +20,7 @@ pub use places::Places;
 
 use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
 use ffi::{FrameReader, event, option};
+use shaking::Shaking;
 
 /// Monitors meet their sockets at an endpoint of this number within the context.
 static MONITORS: AtomicU64 = AtomicU64::new(0);
@@ -49,6 +51,7 @@ pub struct Socket {
     adopted: bool,
     /// Set while nothing was done with the socket since there was nothing to receive.
     is_drained: bool,
+    shaking: Shaking,
     /// A failed handshake is followed by a disconnection of somebody who never was connected.
     refused: usize,
     /// Those who were turned away: their handshakes fail for no other reason.
@@ -250,6 +253,7 @@ impl Transport for LibzmqTransport {
                 hosts: options.hosts,
                 adopted: adopted.is_some(),
                 is_drained: false,
+                shaking: Shaking::default(),
                 refused: 0,
                 turned_away: 0,
                 wanting: None,
@@ -361,9 +365,19 @@ impl Transport for LibzmqTransport {
             let endpoint = String::from_utf8_lossy(&endpoint).into_owned();
             let refused = |reason: String| SocketEvent::HandshakeFailed { endpoint: endpoint.clone(), reason };
             return Some(match u16::from_ne_bytes([low, high]) {
-                event::HANDSHAKE_SUCCEEDED => SocketEvent::Connected(endpoint),
+                event::HANDSHAKE_SUCCEEDED => {
+                    let address = socket.shaking.succeeded().and_then(|connection| self.places.address(connection));
+                    SocketEvent::Connected(Remote { endpoint, address })
+                }
+                event::CONNECTED => {
+                    socket.shaking.began(value);
+                    continue;
+                }
                 event::ACCEPTED => {
-                    let Some(reason) = self.places.take(value, &endpoint) else { continue };
+                    let Some(reason) = self.places.take(value, &endpoint) else {
+                        socket.shaking.began(value);
+                        continue;
+                    };
                     socket.turned_away += 1;
                     if socket.is_old_want() {
                         old += 1;
@@ -373,12 +387,13 @@ impl Transport for LibzmqTransport {
                 }
                 event::DISCONNECTED if socket.refused > 0 => {
                     self.places.leave(value);
+                    socket.shaking.failed(value);
                     socket.refused -= 1;
                     continue;
                 }
                 event::DISCONNECTED => {
-                    self.places.leave(value);
-                    SocketEvent::Disconnected(endpoint)
+                    socket.shaking.ended(value);
+                    SocketEvent::Disconnected(Remote { endpoint, address: self.places.leave(value) })
                 }
                 event::ACCEPT_FAILED => {
                     if socket.is_old_want() {

@@ -1,10 +1,10 @@
 //! How many peers a role lets in.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::c_int;
 
 use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::socket::{Shutdown, SockaddrIn, SockaddrIn6, SockaddrStorage, getsockname, shutdown};
+use nix::sys::socket::{Shutdown, SockaddrIn, SockaddrIn6, SockaddrStorage, getpeername, getsockname, shutdown};
 
 /// Descriptors that connections leave to the rest of the process: its captures have to go on.
 const KEPT_BACK: u64 = 64;
@@ -15,7 +15,8 @@ const KEPT_BACK: u64 = 64;
 #[derive(Debug, Default)]
 pub struct Places {
     limit: Option<usize>,
-    taken: HashSet<c_int>,
+    /// By descriptor, and where the peer is, where that can be said.
+    taken: HashMap<c_int, Option<String>>,
     turned_away: u64,
 }
 
@@ -41,7 +42,7 @@ impl Places {
                     format!("the process may have {} open files and needs the last of them itself", last + KEPT_BACK)
                 }
                 _ => {
-                    self.taken.insert(connection);
+                    self.taken.insert(connection, address(connection));
                     return None;
                 }
             },
@@ -51,8 +52,14 @@ impl Places {
         Some(reason)
     }
 
-    pub(super) fn leave(&mut self, connection: c_int) {
-        self.taken.remove(&connection);
+    /// Where the peer is who has a place.
+    pub(super) fn address(&self, connection: c_int) -> Option<String> {
+        self.taken.get(&connection).cloned().flatten()
+    }
+
+    /// Takes a place back, and says whose it was.
+    pub(super) fn leave(&mut self, connection: c_int) -> Option<String> {
+        self.taken.remove(&connection).flatten()
     }
 }
 
@@ -61,6 +68,13 @@ fn last_place() -> Option<u64> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     // Where there are few, a quarter of them is enough.
     Some(limit - KEPT_BACK.min(limit / 4))
+}
+
+/// Where a peer dialled from. One that is gone again has none, nor has one on this machine's file system.
+fn address(connection: c_int) -> Option<String> {
+    let name = getpeername::<SockaddrStorage>(connection).ok()?;
+    let four = name.as_sockaddr_in().map(|name| format!("tcp://{name}"));
+    four.or_else(|| name.as_sockaddr_in6().map(|name| format!("tcp://{name}")))
 }
 
 /// Hangs up. libzmq, whose connection it is, sees its peer do so and closes it.

@@ -94,8 +94,8 @@ impl PyDriver {
         let id = || send.map(SendId).ok_or_else(|| need("send"));
         let event = match event {
             "bound" => SocketEvent::Bound(at()?),
-            "connected" => SocketEvent::Connected(at()?),
-            "disconnected" => SocketEvent::Disconnected(at()?),
+            "connected" => SocketEvent::Connected(at()?.into()),
+            "disconnected" => SocketEvent::Disconnected(at()?.into()),
             "open_failed" => SocketEvent::OpenFailed { endpoint: at()?, reason: reason.unwrap_or_default() },
             "handshake_failed" => SocketEvent::HandshakeFailed { endpoint: at()?, reason: reason.unwrap_or_default() },
             "sent" => SocketEvent::Sent(id()?),

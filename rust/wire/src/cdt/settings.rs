@@ -132,6 +132,8 @@ pub struct TargetStats {
     pub sent: u64,
     /// Messages that came to nothing, by kind.
     pub dropped: DropCounts,
+    /// The bytes of all messages taken in, good or bad, with their NATS headers.
+    pub bytes: u64,
     /// Requests for a configuration that were answered, whatever the answer.
     pub pulls: u64,
     /// Configurations that were handed in by sources, whatever the answer.
@@ -151,6 +153,8 @@ pub struct SourceStats {
     pub sent: u64,
     /// Messages that came to nothing, by kind.
     pub dropped: DropCounts,
+    /// The bytes of all messages taken in, good or bad, with their NATS headers.
+    pub bytes: u64,
     /// Pulls that were begun.
     pub pulls: u64,
     /// Pushes that were begun.

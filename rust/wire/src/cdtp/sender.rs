@@ -11,7 +11,7 @@ use super::encode::record_bytes;
 use super::{MessageType, Variant, encode_batch, encode_header};
 use crate::msgpack::{Oversize, Timestamp};
 use crate::{
-    Backlog, Connection, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SendId, SocketEvent,
+    Backlog, Connection, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, Remote, SendId, SocketEvent,
     SocketKind, SocketOptions, Verdict, Weight, cost,
 };
 
@@ -120,6 +120,8 @@ impl Event for SenderEvent {
 pub struct SenderStats {
     /// Messages the transport has taken.
     pub sent: u64,
+    /// The bytes of their frames.
+    pub bytes: u64,
     /// Messages that wait for it, or for others to go with.
     pub queued: u64,
     /// Their bytes.
@@ -139,7 +141,9 @@ struct Queued {
 #[derive(Debug)]
 struct InFlight {
     messages: usize,
-    bytes: usize,
+    /// What it counts for in the queue, and what its frames hold.
+    cost: usize,
+    bytes: u64,
 }
 
 /// CDTP2 data that waits to go together.
@@ -338,11 +342,12 @@ impl Sender {
     }
 
     fn settle(&mut self, taken: bool) {
-        if let Some(InFlight { messages, bytes }) = self.in_flight.pop_front() {
+        if let Some(InFlight { messages, cost, bytes }) = self.in_flight.pop_front() {
             self.queued.messages -= messages;
-            self.queued.bytes -= bytes;
+            self.queued.bytes -= cost;
             if taken {
                 self.stats.sent += messages as u64;
+                self.stats.bytes += bytes;
                 self.taken += 1;
             }
         }
@@ -374,14 +379,14 @@ impl Machine for Sender {
         match event {
             SocketEvent::Bound(endpoint) => self.events.push_back(SenderEvent::Bound(endpoint)),
             SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
-            SocketEvent::Connected(endpoint) => {
+            SocketEvent::Connected(Remote { endpoint, .. }) => {
                 self.receivers += 1;
                 if self.receivers == 2 && !self.shared {
                     self.shared = true;
                     self.events.push_back(SenderEvent::Shared(endpoint));
                 }
             }
-            SocketEvent::Disconnected(endpoint) => {
+            SocketEvent::Disconnected(Remote { endpoint, .. }) => {
                 self.receivers = self.receivers.saturating_sub(1);
                 let held = self.settings.options.send_hwm.map_or(u64::MAX, u64::from);
                 let at_risk = self.taken.min(held);
@@ -448,7 +453,8 @@ impl Machine for Sender {
             return None;
         }
         let Queued { frames, messages } = self.queue.pop_front()?;
-        self.in_flight.push_back(InFlight { messages, bytes: cost(&frames) });
+        let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
+        self.in_flight.push_back(InFlight { messages, cost: cost(&frames), bytes });
         self.next_send += 1;
         Some(Output::Send {
             id: Some(SendId(self.next_send)),

@@ -159,6 +159,8 @@ pub struct WorkerStats {
     pub sent: u64,
     /// Bad ones, by kind.
     pub dropped: DropCounts,
+    /// The bytes of all frames received, good or bad.
+    pub bytes: u64,
     /// Requests that came.
     pub requests: u64,
     /// Replies, those of failed jobs as well.
@@ -441,6 +443,7 @@ impl Machine for Worker {
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Verdict {
         let frames = incoming.frames;
         self.stats.received += 1;
+        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         self.unanswered = None;
         self.dialling.reset();
         match decode(&frames, Settings { role: Some(Role::Worker), compat_dagbox: false }) {

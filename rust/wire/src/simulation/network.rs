@@ -48,7 +48,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
         self.links.insert(link, Link { ends, endpoint: endpoint.to_owned(), last: [self.now; 2] });
         for (node, socket) in [listener, dialler] {
-            let event = SocketEvent::Connected(endpoint.to_owned());
+            let event = SocketEvent::Connected(endpoint.into());
             self.members[node.0].machine.handle_socket(self.now, socket, event);
             self.empty(node, socket);
         }
@@ -98,7 +98,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
                 socket.links.retain(|one| *one != link);
             }
             if member.life == Life::Up && willing != Some(node) {
-                member.machine.handle_socket(self.now, socket, SocketEvent::Disconnected(endpoint.clone()));
+                member.machine.handle_socket(self.now, socket, SocketEvent::Disconnected(endpoint.clone().into()));
             }
         }
     }

@@ -142,6 +142,8 @@ pub struct BrokerStats {
     pub sent: u64,
     /// Dropped messages, by kind.
     pub dropped: DropCounts,
+    /// The bytes of all frames received, good or bad.
+    pub bytes: u64,
     /// Peers connected now.
     pub peers: u64,
     /// Requests that wait.

@@ -1,0 +1,128 @@
+"""A few lines at the foot of a terminal that are drawn again and again; what else is written stands above."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from trunkline.cli.telling import NO_READER
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["shown"]
+
+
+@contextmanager
+def shown(draw: Callable[[], RenderableType], every_s: float) -> Iterator[None]:
+    """Shows what is drawn on standard error, a terminal, and takes it off in the end.
+
+    Args:
+        draw: Gives what is to be shown now.
+        every_s: How often it is asked. It is asked as well when the terminal has changed its size.
+    """
+    stream = sys.stderr
+    display = _Display(stream, draw)
+    # Unlike an Event it may be filled by a handler that comes while it is being filled.
+    wakes: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def redraw() -> None:
+        why = ""
+        while why != "ended":
+            display.redraw()
+            try:
+                why = wakes.get(timeout=every_s)
+            except queue.Empty:
+                continue
+
+    resized = getattr(signal, "SIGWINCH", None)  # Windows has none
+    before = signal.signal(resized, lambda *_: wakes.put("resized")) if resized is not None else None
+    thread = threading.Thread(target=redraw, name="trunkline-panel", daemon=True)
+    sys.stderr = cast("TextIO", display)
+    thread.start()
+    try:
+        yield
+    finally:
+        sys.stderr = stream
+        wakes.put("ended")
+        thread.join()
+        display.clear()
+        if resized is not None:
+            signal.signal(resized, before)
+
+
+class _Display:
+    """A terminal with something at its foot. It stands in for the stream, so that what is written comes above that.
+
+    It may be gone while something is drawn on it: that is no error of what runs.
+    """
+
+    def __init__(self, stream: TextIO, draw: Callable[[], RenderableType]) -> None:
+        from rich.console import Console
+
+        self._stream = stream
+        self._draw = draw
+        self._console = Console(file=stream)
+        self._lock = threading.Lock()
+        # The lines as they were drawn last, and how wide each is.
+        self._lines = ""
+        self._widths: list[int] = []
+        # What is written of a line that has not ended.
+        self._begun = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes whole lines above what is shown."""
+        with self._lock:
+            whole, newline, self._begun = (self._begun + text).rpartition("\n")
+            if newline:
+                self._put(self._erasing() + whole + newline + self._lines)
+        return len(text)
+
+    def redraw(self) -> None:
+        """Shows what is to be shown now, where something was shown before."""
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        renderable = self._draw()
+        with self._lock:
+            with self._console.capture() as captured:
+                self._console.print(renderable)
+            lines = captured.get().splitlines()
+            room = self._console.height
+            if len(lines) > room:
+                # What scrolls out of a terminal could not be taken off again.
+                lines = [*lines[: room - 1], "…"]
+            erasing = self._erasing()
+            self._lines = "\n".join(lines)
+            self._widths = [cell_len(Text.from_ansi(line).plain) for line in lines]
+            self._put(erasing + self._lines)
+
+    def clear(self) -> None:
+        """Takes off what is shown."""
+        with self._lock:
+            self._put(self._erasing() + self._begun)
+            self._widths = []
+
+    def _erasing(self) -> str:
+        """What takes off the lines that are shown, from the last up: a terminal that has become narrower since has broken
+        them. One by one, as some terminals keep in their history what is cleared as a whole.
+        """
+        width = self._console.width
+        rows = sum(max(-(-wide // width), 1) for wide in self._widths)
+        return "\r\x1b[2K" + "\x1b[1A\x1b[2K" * (rows - 1) if rows else ""
+
+    def _put(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            if error.errno not in NO_READER:
+                raise

@@ -1,0 +1,73 @@
+"""What a NATS server says of itself, for the panel."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["NatsStats", "monitoring_lines", "nats_stats"]
+
+_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What has gone one way, of which `sent` is counted for each client that got it."""
+
+    direction: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NatsStats:
+    """Counters of a NATS server."""
+
+    received: int
+    bytes: int
+    clients: int
+    subscriptions: int
+    memory_bytes: int
+    stored_bytes: int
+    slow_consumers: int
+    directions: Sequence[Flow]
+
+
+def monitoring_lines(folder: Path) -> str:
+    """What has the server tell its counters, at a free port of this machine that it writes into a folder."""
+    return f'http: "127.0.0.1:-1"\nports_file_dir: "{folder.resolve()}"\n'
+
+
+def nats_stats(folder: Path) -> NatsStats:
+    """The counters of the server that has written its ports into a folder.
+
+    Raises:
+        OSError: It does not answer.
+    """
+    (ports,) = folder.glob("*.ports")
+    where = urlsplit(json.loads(ports.read_text())["monitoring"][0])
+    # Nobody's proxy is asked for what is on this machine.
+    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/varz")
+        said: dict[str, Any] = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    return NatsStats(
+        received=said["in_msgs"],
+        bytes=said["in_bytes"],
+        clients=said["connections"],
+        subscriptions=said["subscriptions"],
+        memory_bytes=said["mem"],
+        stored_bytes=said["jetstream"]["stats"]["storage"],
+        slow_consumers=said["slow_consumers"],
+        directions=[
+            Flow("in", said["in_msgs"], said["in_bytes"]),
+            Flow("out", said["out_msgs"], said["out_bytes"]),
+        ],
+    )
