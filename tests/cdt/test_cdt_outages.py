@@ -306,7 +306,8 @@ async def test_a_first_connection_takes_no_longer_than_it_may():
             cdt.AsyncSource("cmx", target="cdp", connect_timeout_s=wrong)
 
 
-def test_a_lost_connection_is_logged_in_words_of_ours(server, pair, caplog):
+@pytest.mark.usefixtures("pair")
+def test_a_lost_connection_is_logged_in_words_of_ours(server, caplog):
     server.stop(signal.SIGKILL)
     until(lambda: "target: the NATS server closed the connection" in caplog.text)
     until(lambda: "source: the NATS server closed the connection" in caplog.text)
