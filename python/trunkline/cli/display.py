@@ -68,7 +68,8 @@ class _Display:
         self._stream = stream
         self._draw = draw
         self._console = Console(file=stream)
-        self._lock = threading.Lock()
+        # A handler of a signal may write while its thread does.
+        self._lock = threading.RLock()
         # The lines as they were drawn last, and how wide each is.
         self._lines = ""
         self._widths: list[int] = []
