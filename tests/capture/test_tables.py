@@ -85,6 +85,23 @@ def test_what_is_inside_lists_and_structs_is_json_too(write):
     assert write(inside) == '{"a": ["NaN", {"b": "Infinity"}], "c": ["text", "0xff"], "d": null}'
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (b"text", "text"),
+        (b'{"rate": 1}\n\t"\xc3\xa9"\r\n', '{"rate": 1}\n\t"é"\r\n'),
+        (b"", ""),
+        (b"\xff", "0xff"),
+        (b"0xff", "0x30786666"),
+        (b"a\x00", "0x6100"),
+        (b"\x1b[31m", "0x1b5b33316d"),
+        ("\u202e".encode(), "0xe280ae"),
+    ],
+)
+def test_bytes_are_text_or_digits_and_never_both(value, written):
+    assert exporting.said(value) == written
+
+
 def test_a_moment_of_any_year_is_a_row(tmp_path):
     moments = {
         253_402_300_800_000: ("10000-01-01T00:00:00+00:00", "10000-01-01 00:00:00.000000Z"),

@@ -72,8 +72,8 @@ def export(
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
     Arrow and Parquet keep all types. In JSON lines, columns of JSON (tags, unless they have other types) are objects, not
-    text; in CSV they are text. In CSV and JSON lines, bytes are text if they are printable UTF-8, else hexadecimal
-    digits after ``0x``; in CSV, lists and structs are JSON. In JSON, a float that is not a number is ``"NaN"``,
+    text; in CSV they are text. In CSV and JSON lines, bytes are text if they are printable UTF-8, with lines and tabs,
+    that does not begin with ``0x``; else hexadecimal digits after ``0x``. In CSV, lists and structs are JSON. In JSON, a float that is not a number is ``"NaN"``,
     ``"Infinity"`` or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
     ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits; CSV
     supports years up to 32767. An HDF5 file is not a table: it holds a run of CDTP with its payloads, in the layout of
@@ -285,12 +285,17 @@ def _finite(value: Any) -> Any:
     return value
 
 
+# What lines of a text are made of besides.
+_LINES = str.maketrans("", "", "\t\n\r")
+
+
 def said(value: Any) -> str:
-    """What JSON has no word for, as bytes."""
+    """What JSON has no word for: bytes as text, or as hexadecimal digits after ``0x``, with which no text begins."""
     if not isinstance(value, bytes):
         return str(value)
     try:
         text = value.decode()
     except UnicodeDecodeError:
         text = "\0"
-    return text if text.isprintable() else f"0x{value.hex()}"
+    is_plain = text.translate(_LINES).isprintable() and not text.startswith("0x")
+    return text if is_plain else f"0x{value.hex()}"
