@@ -104,3 +104,19 @@ async def test_where_there_is_none_is_said(tmp_path):
         server.restart()
         with pytest.raises(PeerLostError, match="is not available"):
             await cdt.AsyncTarget("cdp", servers=server.url, store="jetstream").__aenter__()
+
+
+async def test_another_configuration_that_is_owed_by_now_is_no_failure(server):
+    async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as target:
+        store = target._store
+        await store.put("app-1", "e-1", b"1", content_type="t", config_id="v")
+        get = store._owed.get
+
+        async def overtaken(key):
+            entry = await get(key)
+            await store._owed.put(key, b"w")
+            return entry
+
+        store._owed.get = overtaken
+        await store.announced([("app-1", "e-1", "v")])
+        assert await store.owed() == [("app-1", "e-1", "w")]

@@ -244,7 +244,7 @@ class Driver:
         """The next thing to tell, ``(kind, *details)``; None when there is none."""
 
     def exchange(
-        self, now_ns: int, messages: Sequence[Messages]
+        self, now_ns: int, messages: Messages
     ) -> tuple[list[Messages | dict[str, Any]], list[tuple[Any, ...]], list[tuple[int, str]], int | None, bool]:
         """Acts on whatever is due, and takes messages. Gives all outputs, where sends that follow each other are `Messages`, and all
         events; which of the messages are none of the protocol's, and why; when it wants to be called next, and whether its orderly end is over.

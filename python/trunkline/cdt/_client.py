@@ -15,6 +15,8 @@ from nats.protocol.parser import Parser
 from trunkline._native.cdt import Inflow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trunkline.cdt._connection import Deliver
 
 __all__ = ["PINGS", "PING_S", "UNENCRYPTED", "Guarded"]
@@ -25,6 +27,10 @@ PINGS = 2
 
 # What is read from the system at one time.
 _READ_BYTES = 256 << 10
+
+# How long it may take to open a connection, and how often a WebSocket is looked at that has no room.
+_OPEN_S = 5.0
+_LOOK_S = 0.01
 
 UNENCRYPTED = "the server does not encrypt: set up TLS there, or leave out tls and tls://"
 
@@ -52,8 +58,8 @@ class _Receiving(asyncio.BufferedProtocol):
         if rest:
             self._rest.data_received(rest)
 
-    def eof_received(self) -> bool | None:
-        return self._rest.eof_received()
+    def eof_received(self) -> None:
+        self._rest.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest.connection_lost(exc)
@@ -74,7 +80,13 @@ class _Reading(Parser):
         if self.nc.writer is None:
             await self.nc.may_read.wait()
             data = self.nc.take(bytearray(data), len(data))
-        await super().parse(data)
+        try:
+            await super().parse(data)
+        except (asyncio.CancelledError, nats.errors.ProtocolError):
+            raise
+        except Exception as error:
+            # It would end the reading, and the connection would be deaf.
+            raise nats.errors.ProtocolError from error
 
 
 class Guarded(Client):
@@ -82,14 +94,17 @@ class Guarded(Client):
 
     The parser of nats-py calls the first two methods for every message that it reads; what they raise would end its reading, and the
     connection would be deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of
-    that. The fourth begins a connection. The fifth ends the client for good for whatever a server says before it closes a connection, as that a
-    login has expired. The sixth waits for ever until a server that reads nothing has been sent the rest of the last one.
-    The seventh encrypts only where the server insists, and would send passwords in the clear where it does not.
+    that. The fourth opens a connection, over a WebSocket for minutes. The fifth begins one, and tries no other where a server says anything
+    unexpected. The sixth ends the client for good for whatever a server says before it closes a connection, as that a
+    login has expired. The seventh waits for ever until a server that reads nothing has been sent the rest of the last one.
+    The eighth encrypts only where the server insists, and would send passwords in the clear where it does not; and it does not look at limits
+    that change.
     """
 
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(self, deliver: Deliver, limits_changed: Callable[[], None]) -> None:
         super().__init__()
         self._deliver = deliver
+        self._limits_changed = limits_changed
         self.inflow = Inflow()
         self.may_read = asyncio.Event()
         self.may_read.set()
@@ -105,13 +120,14 @@ class Guarded(Client):
     def pause(self) -> None:
         """Reads nothing more until `resume`."""
         self.may_read.clear()
-        if self.writer is not None:
+        # That of a connection that is lost may be half gone.
+        if self.is_connected and self.writer is not None:
             self._reading_transport.pause_reading()
 
     def resume(self) -> None:
         """Reads again."""
         self.may_read.set()
-        if self.writer is not None:
+        if self.is_connected and self.writer is not None:
             self._reading_transport.resume_reading()
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
@@ -143,8 +159,19 @@ class Guarded(Client):
 
     async def _process_connect_init(self) -> None:
         self._set_limits()
-        await super()._process_connect_init()
+        try:
+            await super()._process_connect_init()
+        except (OSError, nats.errors.Error):
+            raise
+        except Exception as error:
+            message = f"it does not speak NATS: {error}"
+            raise nats.errors.Error(message) from error
         self._receive()
+
+    async def _connect_to_server(self, server: Any) -> None:
+        # What is left of an attempt that failed would stay open.
+        self.abort()
+        await asyncio.wait_for(super()._connect_to_server(server), _OPEN_S)
 
     async def _process_err(self, err_msg: str) -> None:
         if self.is_connected and "permissions violation" not in err_msg.lower():
@@ -159,7 +186,14 @@ class Guarded(Client):
         await super()._attempt_reconnect()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as nats-py has it
+        most = info.get("max_payload", self._max_payload)
+        if type(most) is not int or most < 0:
+            message = f"it does not speak NATS: max_payload is {most!r}"
+            raise nats.errors.Error(message)
         await super()._process_info(info, initial_connection)
+        if not initial_connection and most != self._max_payload:
+            self._max_payload = most
+            self._limits_changed()
         server = self._current_server
         is_wanted = "tls" in self.options or (server is not None and server.uri.scheme == "tls")
         if initial_connection and is_wanted:
@@ -180,8 +214,17 @@ class Guarded(Client):
 
     def abort(self) -> None:
         """Ends a connection at once: nats-py waits until all is written, for ever where the server reads nothing any more."""
+        # That of TLS has nothing left to abort once it is closed twice.
         if self.writer is not None:
-            self.writer.transport.abort()
+            with suppress(AttributeError):
+                self.writer.transport.abort()
+
+    async def end(self) -> None:
+        """Ends what nats-py leaves of a connection that it could not close."""
+        self.abort()
+        session = getattr(self._transport, "_client", None)
+        if session is not None:
+            await session.close()
 
     def _set_limits(self) -> None:
         """Has the system end a connection whose server reads nothing of what is sent."""
@@ -219,8 +262,10 @@ class Guarded(Client):
     @property
     def is_full(self) -> bool:
         """Whether what is written now waits for the server to read."""
-        if self.writer is None:
+        if not self.is_connected:
             return False
+        if self.writer is None:
+            return bool(self._pending_data_size > _READ_BYTES)
         transport = self.writer.transport
         _, most = transport.get_write_buffer_limits()
         return transport.get_write_buffer_size() > most
@@ -228,6 +273,9 @@ class Guarded(Client):
     async def room(self) -> None:
         """Waits until there is room, or no connection any more."""
         await asyncio.sleep(0)
+        while self.writer is None and self.is_full and self.is_connected:  # noqa: ASYNC110 - as it says
+            # A WebSocket has nothing that could be waited for.
+            await asyncio.sleep(_LOOK_S)
         with suppress(OSError):
             if self.writer is not None:
                 await self.writer.drain()

@@ -7,6 +7,7 @@ import logging
 import re
 import ssl
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import unquote
@@ -26,6 +27,7 @@ __all__ = ["Identity", "NatsConnection", "without_credentials"]
 
 # How long the server may take to say that it has everything, and a connection to end.
 _FLUSH_S = 10.0
+_LEAST_S = 0.1
 _CLOSE_S = 1.0
 
 # How long after a lost connection the next one is tried, at first.
@@ -40,6 +42,7 @@ _UNFIT = "it is larger than the server accepts, or its subject is invalid"
 _LOST_BY = {
     "unexpected EOF": "the NATS server closed the connection",
     "stale connection": "the NATS server does not answer pings",
+    "Connection lost": "the NATS server closed the connection",
 }
 
 # What every credentials file has.
@@ -119,9 +122,11 @@ class NatsConnection:
         self._identity = Identity(**{**said, **given})  # type: ignore[typeddict-item]
         self._name = name
         self._connect_s = connect_s
+        # Until when it is to be open, while it is not.
+        self._open_until: float | None = None
         self._happened = happened
         # nats-py says that it takes whole seconds, and takes others too.
-        self._client: Any = Guarded(deliver)
+        self._client: Any = Guarded(deliver, lambda: happened("limits", ""))
         self._subscriptions: dict[int, list[Any]] = {}
         self._was_open = False
         self._refused: Exception | None = None
@@ -149,6 +154,7 @@ class NatsConnection:
         for server in self._servers:
             if not _SERVER.fullmatch(server):
                 raise _no_server(without_credentials(server))
+        self._open_until = asyncio.get_running_loop().time() + self._connect_s
         given = self._identity
         credentials = given.get("credentials")
         if credentials is not None:
@@ -205,7 +211,7 @@ class NatsConnection:
 
     def _why(self, error: BaseException) -> Exception:
         where = ", ".join(without_credentials(server) for server in self._servers)
-        words = str(error) or type(error).__name__
+        words = str(error).strip("'") or type(error).__name__
         if "connect url" in words:
             return _no_server(where)
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -270,20 +276,25 @@ class NatsConnection:
             message = "there is no connection to a NATS server"
             raise PeerLostError(message)
         self._lost.clear()
+        timeout_s = _FLUSH_S
+        if self._open_until is not None:
+            # The first one is a part of opening.
+            timeout_s = min(max(self._open_until - asyncio.get_running_loop().time(), _LEAST_S), timeout_s)
         try:
-            await self._unless_lost(self._client.flush(_FLUSH_S))
+            await self._unless_lost(self._client.flush(_FLUSH_S), timeout_s)
+            self._open_until = None
         except TimeoutError:
-            message = f"the NATS server did not answer within {_FLUSH_S:g} s"
+            message = f"the NATS server did not answer within {timeout_s:.3g} s"
             raise PeerLostError(message) from None
         except (nats.errors.Error, ValueError, OSError) as error:
             raise PeerLostError(str(error)) from error
 
-    async def _unless_lost(self, flushing: Coroutine[Any, Any, None]) -> None:
+    async def _unless_lost(self, flushing: Coroutine[Any, Any, None], timeout_s: float) -> None:
         """Waits for an answer of the server, which does not come once the connection is lost."""
         losing = asyncio.ensure_future(self._lost.wait())
         answering = asyncio.ensure_future(flushing)
         try:
-            await asyncio.wait([losing, answering], timeout=_FLUSH_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([losing, answering], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
                 if losing.done():
                     message = "the connection to the NATS server was lost"
@@ -305,7 +316,8 @@ class NatsConnection:
             await within(self._client.close(), _CLOSE_S)
         except Exception as error:  # noqa: BLE001 - there is nobody to tell, and what is left is ended below
             logging.getLogger("trunkline.cdt").debug("a connection to NATS had to be aborted: %r", error)
-        self._client.abort()
+        with suppress(Exception):
+            await within(self._client.end(), _CLOSE_S)
 
     async def _on_error(self, error: Exception) -> None:
         words = str(error)

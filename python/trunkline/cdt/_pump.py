@@ -9,7 +9,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import chain
 from typing import Any
 
 from trunkline import _native
@@ -21,7 +20,7 @@ from trunkline.errors import ClosedError, PeerLostError
 
 __all__ = ["Pump"]
 
-_CLOSE_S = 5.0
+_CLOSE_S = 1.0
 
 # What may wait to be sent; beyond it nothing is read, and what is asked for waits, so that whoever asks feels it.
 _MOST_OUTPUTS = 10_000
@@ -29,6 +28,11 @@ _MOST_OUTPUT_BYTES = 64 << 20
 
 # What is given to the connection at one time: many small messages, or a few large ones.
 _BATCH_BYTES = 256 << 10
+
+# What is taken from it at one time: each of these messages may be a request whose answer is as large as a message may be.
+_PORTION_BYTES = 16 << 10
+
+_NONE = Messages([])
 
 
 # Those of this process: in the child of a fork they are over, since they go on in the parent.
@@ -73,7 +77,7 @@ class Pump:
         self._tell = tell
         self._tap = tap
         self.connection = connect(self._deliver, self._happened)
-        self._inbox: list[Messages] = []
+        self._inbox: deque[Messages] = deque()
         self._is_begun = False
         self._outputs: deque[Messages | dict[str, Any]] = deque()
         # Of the messages among them.
@@ -85,13 +89,14 @@ class Pump:
         self._is_waiting = False
         # What was sent that the machine wants to hear of, by socket and number.
         self._to_tell: list[tuple[int, int]] = []
+        self._is_to_tell = asyncio.Event()
         # Whether there is to be a turn, and whether one is being made.
         self._is_due = False
         self._is_turning = False
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._driver: _native.Driver | None = None
-        self._sending: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.closed = False
         self._ended = asyncio.Event()
         _pumps.add(self)
@@ -118,7 +123,7 @@ class Pump:
         except BaseException:
             await self.connection.close()
             raise
-        self._sending = asyncio.create_task(self._send())
+        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._confirm())]
 
     def begin(self) -> None:
         """Hands over what has come since it was opened, and what comes: whoever is told of it is ready."""
@@ -183,8 +188,8 @@ class Pump:
             self._relieved.set()
             if self._timer is not None:
                 self._timer.cancel()
-            if self._sending is not None:
-                await cut_off(self._sending)
+            for task in self._tasks:
+                await cut_off(task)
             # A server that has not taken it by now is not asked about the rest.
             if not self._outputs:
                 with suppress(PeerLostError, TimeoutError):
@@ -219,9 +224,9 @@ class Pump:
             return
         if what in ("connected", "disconnected"):
             self._driver.handle_socket(self._now_ns(), 0, what, endpoint=text)
-            if what == "connected":
-                self._driver.ask(self._now_ns(), "max_payload", bytes=self.connection.max_payload)
-        else:
+        if what in ("connected", "limits"):
+            self._driver.ask(self._now_ns(), "max_payload", bytes=self.connection.max_payload)
+        elif what != "disconnected":
             self._tell([(what, text)])
         self._soon()
 
@@ -241,6 +246,8 @@ class Pump:
         try:
             self._tell_time(driver)
             is_over = self._exchange(driver)
+            while self._inbox and self._is_begun and not self.is_held_up:
+                is_over = self._exchange(driver)
             if self._is_due:
                 # What it was asked for on the way need not wait for the next round of the loop.
                 self._is_due = False
@@ -255,20 +262,27 @@ class Pump:
 
     def _exchange(self, driver: _native.Driver) -> bool:
         """Has the machine do what is due, and whatever comes of what came in; whether it is over."""
-        inbox: list[Messages] = []
-        if self._is_begun:
-            inbox, self._inbox = self._inbox, inbox
-        outputs, events, errors, timeout_ns, is_over = driver.exchange(self._now_ns(), inbox)
+        messages = self._portion()
+        outputs, events, errors, timeout_ns, is_over = driver.exchange(self._now_ns(), messages)
         self._plan(timeout_ns)
-        if self._tap is not None and inbox:
+        if self._tap is not None and messages:
             kinds, where = dict(errors), self._where
-            for at, (_, _, subject, frames) in enumerate(chain.from_iterable(inbox)):
+            for at, (_, _, subject, frames) in enumerate(messages):
                 self._tap.record("in", where, subject, frames, kinds.get(at))
         if outputs:
             self._put(outputs)
         if events:
             self._tell(events)
         return is_over
+
+    def _portion(self) -> Messages:
+        """What is taken of what came in; nothing while too much waits to be sent."""
+        if not self._inbox or not self._is_begun or self.is_held_up:
+            return _NONE
+        portion = self._inbox[0].take(_PORTION_BYTES)
+        if not self._inbox[0]:
+            self._inbox.popleft()
+        return portion
 
     def _put(self, outputs: list[Messages | dict[str, Any]]) -> None:
         """Sends what the machine wants sent, as far as there is room."""
@@ -282,7 +296,7 @@ class Pump:
         if not self.is_held_up and self._is_full:
             self.is_held_up = True
             self.connection.pause()
-        if self._outputs or self._to_tell:
+        if self._outputs:
             self._wake.set()
 
     @property
@@ -305,23 +319,29 @@ class Pump:
         self._soon()
 
     async def _send(self) -> None:
-        """Carries out what the machine wants, in its order; what it wants to know of is told once the server has it."""
-        driver = self._driver
-        assert driver is not None
+        """Carries out what the machine wants, in its order."""
         # A cancellation may end no more than the wait of one message: see `cut_off`.
         while not self.closed:
             await self._wake.wait()
             self._wake.clear()
             await self._carry_out_all()
+            self._soon()
+
+    async def _confirm(self) -> None:
+        """Tells the machine what it wants to know of once the server has it; what waits to be sent goes on meanwhile."""
+        driver = self._driver
+        assert driver is not None
+        while not self.closed:
+            await self._is_to_tell.wait()
+            self._is_to_tell.clear()
             sent, self._to_tell = self._to_tell, []
-            if sent:
-                happening, reason = "sent", None
-                try:
-                    await self.connection.flush()
-                except Exception:  # noqa: BLE001 - likewise
-                    happening, reason = "unsent", "unreachable"
-                for socket, number in sent:
-                    driver.handle_socket(self._now_ns(), socket, happening, send=number, reason=reason)
+            happening, reason = "sent", None
+            try:
+                await self.connection.flush()
+            except Exception:  # noqa: BLE001 - whatever it is, nobody knows whether the server has it
+                happening, reason = "unsent", "unreachable"
+            for socket, number in sent:
+                driver.handle_socket(self._now_ns(), socket, happening, send=number, reason=reason)
             self._soon()
 
     async def _carry_out_all(self) -> None:
@@ -353,6 +373,8 @@ class Pump:
             self.is_held_up = False
             self.connection.resume()
             self._relieved.set()
+            if self._inbox:
+                self._soon()
         return not self.connection.is_full
 
     def _publish(self, messages: Messages) -> None:
@@ -373,6 +395,7 @@ class Pump:
                 self._tap.record("out", self._where, to, frames, None)
             if number is not None:
                 self._to_tell.append((socket, number))
+                self._is_to_tell.set()
 
     async def _carry_out(self, output: dict[str, Any]) -> None:
         """Opens or closes what the machine wants to listen to."""

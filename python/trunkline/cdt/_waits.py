@@ -29,7 +29,7 @@ async def within(what: Coroutine[Any, Any, Result], timeout_s: float) -> Result:
     """Awaits something for so long.
 
     Raises:
-        TimeoutError: It took longer, and is ended.
+        TimeoutError: It took longer, and is ended; or it ended itself.
     """
     task = asyncio.ensure_future(what)
     try:
@@ -38,6 +38,9 @@ async def within(what: Coroutine[Any, Any, Result], timeout_s: float) -> Result:
             raise TimeoutError
     finally:
         await cut_off(task)
+    if task.cancelled():
+        # What it waits for was cancelled, and not who waits here.
+        raise TimeoutError
     return task.result()
 
 

@@ -44,6 +44,9 @@ _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 # How often it tries again where another replica was there before.
 _TRIES = 20
 
+# What a server says of a key that has changed since it was looked at.
+_WRONG_LAST_SEQUENCE = 10071
+
 
 def _token(text: str) -> str:
     """A text as one token of a key, whatever characters it has."""
@@ -248,7 +251,7 @@ class JetStreamStore:
 
     async def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
         """See `Store.announced`."""
-        from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+        from nats.js.errors import BadRequestError, KeyNotFoundError, KeyWrongLastSequenceError
 
         for app, endpoint, config_id in told:
             key = _key(app, endpoint)
@@ -259,6 +262,10 @@ class JetStreamStore:
             except (KeyNotFoundError, KeyWrongLastSequenceError):
                 # Somebody else has told it, or owes another one by now.
                 continue
+            except BadRequestError as error:
+                # A key that is deleted has an error of its own for that.
+                if error.err_code != _WRONG_LAST_SEQUENCE:
+                    raise
 
     async def count(self) -> int:
         """See `Store.count`."""

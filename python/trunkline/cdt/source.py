@@ -237,7 +237,7 @@ class Pulling(Part):
         if how == "too_large":
             return ConfigError(413, "larger than a message may be")
         if how == "unsent":
-            return PeerLostError("there is no connection to a NATS server")
+            return PeerLostError("there is no connection to a NATS server, or it does not answer")
         return ClosedError("the role was closed before there was an answer")
 
     @staticmethod

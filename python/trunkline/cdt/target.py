@@ -337,13 +337,13 @@ class Offering(Part):
         await asyncio.sleep(0)
         announced, self._announced = self._announced, []
         updated, self._updated = self._updated, []
-        try:
-            if announced:
-                await self._ask_store(self._store.announced, announced)
-            if updated:
-                await self._ask_store(self._store.applied, updated)
-        except Exception as error:  # noqa: BLE001 - the store's
-            self._log.error("target: the store failed", exc_info=error)
+        # Neither is lost with the other.
+        for method, told in ((self._store.announced, announced), (self._store.applied, updated)):
+            try:
+                if told:
+                    await self._ask_store(method, told)
+            except Exception as error:  # noqa: BLE001 - the store's
+                self._log.error("target: the store failed", exc_info=error)
 
     def _need_open(self) -> None:
         """Refuses calls to a target that no longer uses its store."""

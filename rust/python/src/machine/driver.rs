@@ -147,12 +147,12 @@ impl PyDriver {
         &self,
         py: Python<'py>,
         now_ns: u64,
-        messages: Vec<PyRef<'py, PyMessages>>,
+        messages: PyRef<'py, PyMessages>,
     ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, Vec<(usize, &'static str)>, Option<u64>, bool)> {
         let (outputs, events, mut errors) = (PyList::empty(py), PyList::empty(py), vec![]);
         let (timeout, is_closed) = self.at(py, now_ns, |now, machine| {
             machine.handle_timeout(now);
-            for (number, message) in messages.iter().flat_map(|messages| messages.iter()).enumerate() {
+            for (number, message) in messages.iter().enumerate() {
                 let Carried { socket, peer, frames, .. } = message.clone();
                 let incoming = Incoming { socket, peer: Some(peer), user_id: None, host: None, frames: frames.into() };
                 let verdict = machine.handle_message(now, incoming);
