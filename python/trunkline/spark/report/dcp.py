@@ -203,7 +203,7 @@ class DcpSection(Section):
         )
 
 
-def count(rows: DataFrame, total: Total, _scope: Scope) -> DcpSection:
+def count(rows: DataFrame, total: Total, scope: Scope) -> DcpSection:
     """Counts the requests in these rows of a capture."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return DcpSection()
@@ -215,7 +215,9 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> DcpSection:
     took = F.coalesce("latency_ns", F.coalesce("queued_ns", F.lit(0)) + F.col("worked_ns"))
     over = (F.col("requested_at_ns") + took).alias("over_at_ns")
     chosen = (service, "seen_by", "outcome", "latency_ns", "requested_at_ns", over)
-    requests = pair_requests(spoken).select(*chosen).persist()
+    # A reply does not say what service it is of: calls are paired before any are selected.
+    paired = scope.selected(pair_requests(scope.around(rows, "dcp")), spoken, "request_seq")
+    requests = paired.select(*chosen).persist()
     try:
         found, number = _largest(requests)
         at = _place(found[:COLOURS])

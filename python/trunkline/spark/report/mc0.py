@@ -36,6 +36,8 @@ _NOTES = (
     "and the latency too short."
 )
 
+_SOME = "Only some messages are selected: how often each was delivered cannot be determined from them."
+
 _REFUSAL_NOTES = (
     "ERRORs with the same text to the same peer: what it sent was invalid or not allowed, or it did not read what it had "
     "subscribed to."
@@ -149,6 +151,7 @@ class Mc0Section(Section):
         deliveries: What was delivered of all of them.
         refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
         refused: How many ERRORs there are in all.
+        cuts: What of a selection may keep a message and not what belongs to it.
         errors: Messages that do not decode, by kind of error.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
@@ -164,6 +167,7 @@ class Mc0Section(Section):
     deliveries: int = 0
     refusals: tuple[RefusalReport, ...] = ()
     refused: int = 0
+    cuts: frozenset[str] = frozenset()
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
     first_ns: int = 0
@@ -198,24 +202,30 @@ class Mc0Section(Section):
 
     def tiles(self) -> Sequence[Tile]:
         """Topics, what was put and delivered, and what was answered with an error."""
+        refused = (Tile("Refused", f"{self.refused:,}", not self.refused),)
         return (
             Tile("Topics", f"{self.topic_count:,}"),
             Tile("Puts", f"{self.puts:,}"),
             Tile("Deliveries", f"{self.deliveries:,}"),
-            Tile("Refused", f"{self.refused:,}", not self.refused),
+            # An ERROR says of no topic: that there is none among some messages says nothing.
+            *(() if self.cuts and not self.refused else refused),
         )
 
     def tables(self) -> str:
         """The topics, nothing where nothing passed through any."""
         if not self.topics:
             return ""
-        rows = [
-            line(topic.cells(), self.COLUMNS, {"seen by"}, mark=key(min(at, COLOURS)))
-            for at, topic in enumerate(self.topics)
-        ]
+        # What is put and what is delivered share a topic, and nothing else that one selects by.
+        has_both = self.cuts <= {"topic"}
+        columns = tuple(name for name in self.COLUMNS if has_both or name != "fan-out")
+        rows = []
+        for at, topic in enumerate(self.topics):
+            cells = dict(zip(self.COLUMNS, topic.cells(), strict=True))
+            rows.append(line([cells[name] for name in columns], columns, {"seen by"}, mark=key(min(at, COLOURS))))
         more = self.topic_count - len(self.topics)
         notes = _NOTES + (f" {more:,} topics with fewer messages are not listed." if more else "")
-        return table("topics", "Topics", self.COLUMNS, {"topic", "seen by"}, rows, notes)
+        notes = notes if has_both else f"{_SOME} {notes}"
+        return table("topics", "Topics", columns, {"topic", "seen by"}, rows, notes)
 
     def figures(self) -> Sequence[str]:
         """Rates and latencies."""
@@ -254,7 +264,7 @@ class Mc0Section(Section):
         return table("refusals", "Refused", self.REFUSAL_COLUMNS, {"error", "peer"}, rows, notes)
 
 
-def count(rows: DataFrame, total: Total, _scope: Scope) -> Mc0Section:
+def count(rows: DataFrame, total: Total, scope: Scope) -> Mc0Section:
     """Counts what these rows of a capture hold."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return Mc0Section()
@@ -263,10 +273,10 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> Mc0Section:
         return Mc0Section()
     said = ("verb", "topic", "headers", "text", "body_frames", "body_bytes", "error")
     kept = tuple(name for name in TOPIC_COLUMNS if name not in said)
-    decoded = made_once(decode_keeping(spoken, Decoder("mc0"), kept, (*kept, *said)))
-    passed = (
-        timed(passing(decoded)).withColumn("topic", F.left("topic", F.lit(NAME))).drop("capture_id", "seq").persist()
-    )
+    decoded = made_once(decode_keeping(scope.around(rows, "mc0"), Decoder("mc0"), kept, (*kept, *said)))
+    # What was delivered is held against what was put, selected or not.
+    topics = scope.selected(timed(passing(decoded)), spoken).withColumn("topic", F.left("topic", F.lit(NAME)))
+    passed = topics.drop("capture_id", "seq").persist()
     try:
         found, (number, puts, deliveries) = _largest(passed)
         at = _place(found[:COLOURS])
@@ -274,8 +284,9 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> Mc0Section:
         rates, latencies = counting.rates(once, at, total.clock), counting.spread(passed, at)
     finally:
         passed.unpersist()
-    refusals, refused = _refusals(decoded)
-    errors = counting.errors(decoded)
+    selected = scope.selected(decoded, spoken)
+    refusals, refused = _refusals(selected)
+    errors = counting.errors(selected)
     return Mc0Section(
         topics=found,
         topic_count=number,
@@ -283,6 +294,7 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> Mc0Section:
         deliveries=deliveries,
         refusals=refusals,
         refused=refused,
+        cuts=scope.cuts,
         errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,

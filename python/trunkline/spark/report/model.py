@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
+from trunkline.spark._engine import F
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -33,6 +35,9 @@ BUCKETS = 120
 
 # How many of what is plotted have a colour of their own; the one after these is for all others.
 COLOURS = 7
+
+# What of a selection may keep a message and not its answer.
+_CUTS = ("type", "service", "topic", "resource", "peer", "direction", "where")
 
 # The index of all together that have none.
 OTHERS = -1
@@ -65,18 +70,41 @@ class Scope:
             messages of each row are.
         has_runs: Whether runs are covered from begin to end: of parts of runs no condition can be told.
         has_sequences: Whether each sender's sequence numbers are covered without holes: else what is missing cannot be told.
+        cuts: What of the selection may keep a message and not its answer.
+        whole: The rows to look for answers in where there may be some that are not selected; None where there are none.
     """
 
     keep: Callable[[DataFrame], DataFrame] | None = None
     has_runs: bool = True
     has_sequences: bool = True
+    cuts: frozenset[str] = frozenset()
+    whole: DataFrame | None = None
 
     @classmethod
-    def of(cls, selection: Selection, keep: Callable[[DataFrame], DataFrame] | None) -> Scope:
-        """That of a selection."""
+    def of(
+        cls, selection: Selection, keep: Callable[[DataFrame], DataFrame] | None, rows: DataFrame | None = None
+    ) -> Scope:
+        """That of a selection of these rows of a capture."""
         has_sequences = selection.type is None and selection.where is None
         has_runs = has_sequences and selection.since_ns is None and selection.until_ns is None
-        return cls(keep, has_runs, has_sequences)
+        cuts = frozenset(name for name in _CUTS if getattr(selection, name) is not None)
+        whole = _within(rows, selection) if cuts and rows is not None else None
+        return cls(keep, has_runs, has_sequences, cuts, whole)
+
+    def around(self, rows: DataFrame, protocol: str) -> DataFrame:
+        """The rows of a protocol that are selected, with those that may be their answers, or what they answer."""
+        return (rows if self.whole is None else self.whole).where(F.col("protocol") == protocol)
+
+    def selected(self, found: DataFrame, rows: DataFrame, seq: str = "seq") -> DataFrame:
+        """Of what was found in `around`, what is of the rows that are selected, whose numbers are in the column `seq`."""
+        return found if self.whole is None else found.join(rows.select(F.col("seq").alias(seq)), [seq], "left_semi")
+
+
+def _within(rows: DataFrame, selection: Selection) -> DataFrame:
+    """The rows of the time that is selected."""
+    if selection.since_ns is not None:
+        rows = rows.where(F.col("received_at_ns") >= selection.since_ns)
+    return rows if selection.until_ns is None else rows.where(F.col("received_at_ns") < selection.until_ns)
 
 
 @dataclass(frozen=True, slots=True)
