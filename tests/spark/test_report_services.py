@@ -149,3 +149,9 @@ def test_services_without_number_are_not_all_listed(captured, reported):
     text = report.path.read_text()
     assert "2 services with fewer requests are not listed" in text
     assert "No request was answered" in text
+
+
+def test_what_a_broker_answers_itself_is_answered(captured, reported):
+    asked = [(0, "dcp", "in", b"c", request(b"none", None, b"m")), (MS, "dcp", "out", b"c", reply(b"c", b"m"))]
+    (service,) = reported(captured(*asked, *asked)).section(spark.DcpSection).services
+    assert (service.requests, service.replies, service.unanswered, service.max_ns) == (2, 2, 0, MS)
