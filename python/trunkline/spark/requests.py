@@ -131,10 +131,10 @@ def _at_broker(messages: DataFrame) -> DataFrame:
         also={"relayed": F.col("seq")},
     )
     # What a broker answers itself, as what asks for its status, no worker is sent; and no response comes before the reply.
-    of = F.when(asks & comes, F.col("seq")).when(asks, F.col("request"))
-    is_sent = F.max(asks & ~comes).over(Window.partitionBy(*call, "of"))
+    request = F.when(asks & comes, F.col("seq")).when(asks, F.col("request"))
+    is_sent = F.max(asks & ~comes).over(Window.partitionBy(*call, "request"))
     replied = _paired(
-        delivered.withColumn("of", of).withColumn("is_sent", is_sent),
+        delivered.withColumn("request", request).withColumn("is_sent", is_sent),
         call,
         opens=asks & comes & ~F.col("is_sent"),
         closes=~comes & ~asks & F.col("relayed").isNull(),
