@@ -1,6 +1,10 @@
 """Reports of some of the messages of a capture: what needs the others is taken from them, or not shown."""
 
+import re
+
+import msgpack
 import pytest
+import reference as wire
 from test_report_fleet import NEW, answer, event
 from test_report_queues import authorize
 from test_report_services import at_broker
@@ -90,3 +94,48 @@ def test_a_fleet_is_not_told_from_some_messages(captured, selected):
     page = report.path.read_text()
     assert "Lagging" not in page
     assert "what is in use where cannot be determined" in page
+
+
+def test_runs_have_the_numbers_that_they_have_in_the_capture(captured, selected):
+    def begin(at, sender, run_id):
+        return at, "cdtp", "in", None, [wire.b(0, sender=sender, kind=1), msgpack.packb({"run_id": run_id})]
+
+    path = captured(begin(0, "a", "x"), begin(1, "a", "y"), begin(2, "b", "x"), begin(3, "a", "x"), begin(4, "b", "y"))
+
+    def runs(run):
+        section = selected(path, run=run).section(spark.CdtpSection)
+        assert {(bar.sender, bar.ordinal) for bar in section.run_counts.drawn} == {
+            (one.sender, one.ordinal) for one in section.runs
+        }
+        return sorted((one.sender, one.ordinal) for one in section.runs)
+
+    assert runs(2) == [("a", 2), ("b", 2)]
+    assert runs("x") == [("a", 1), ("a", 3), ("b", 1)]
+    assert runs("y") == [("a", 2), ("b", 2)]
+
+
+def test_the_page_says_what_is_selected(captured, selected):
+    path = captured(*CALLS)
+    page = selected(path, service="echo", peer=b"\0\x8b", direction="out", since_ns=0).path.read_text()
+    header = re.sub("<[^>]*>", "", page.partition("<header>")[2].partition("</header>")[0])
+    assert "Selected: service echo · peer 0x008b · direction out · since 1970-01-01 00:00:00.000 UTC" in header
+    assert f"Nothing recorded in {path} matches the selection." in header
+    assert "Nothing was recorded" not in page
+    assert "Selected" not in selected(path).path.read_text()
+
+
+def test_each_protocol_has_its_own_messages_and_bytes(captured, selected):
+    header = wire.two([1, {}, [b"abc"]], [2, {}, []], sender="c")
+    report = selected(captured(*CALLS, (0, "cdtp", "in", None, [header])))
+    page = report.path.read_text()
+    found = re.findall("<h2>(.*?)</h2>|<dt>(Messages|Records)</dt><dd>(.*?)</dd>", page)
+    assert [name or f"{title} {value}" for name, title, value in found] == [
+        "Messages 9",
+        "CDTP",
+        "Messages 1",
+        "Records 2",
+        "DCP",
+        "Messages 8",
+    ]
+    alone = selected(report.path.parent / "capture", protocol="dcp").path.read_text()
+    assert re.findall("<h2>(.*?)</h2>|<dt>Messages</dt><dd>(.*?)</dd>", alone) == [("", "8")]

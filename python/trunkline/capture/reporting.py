@@ -65,7 +65,9 @@ def report(
             rows = whole
             if selection is not None:
                 rows = whole.join(session.frame_of(*wanted(opened, selection)), ["seq"], "left_semi")
-                scope = Scope.of(selection, _keeping_records(session, opened, selection), cast("DataFrame", whole))
+                scope = Scope.of(
+                    selection, _keeping_records(session, opened, selection), cast("DataFrame", whole), opened
+                )
             return make(cast("DataFrame", rows), out, name or os.fspath(capture), scope)
     except duckdb.OutOfMemoryException as error:
         message = f"{memory} of memory and the free space in {tempfile.gettempdir()} are not enough: {_said(error)}"

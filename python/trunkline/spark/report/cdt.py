@@ -183,6 +183,7 @@ class CdtSection(Section):
     """
 
     protocol: ClassVar[str] = "cdt"
+    title: ClassVar[str] = "CDT"
 
     versions: tuple[VersionReport, ...] = ()
     version_count: int = 0

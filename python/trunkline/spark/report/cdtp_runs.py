@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -163,15 +163,21 @@ class RunCounts:
         return f" Not listed: {' · '.join(parts)}." if parts else ""
 
 
-def count(rows: DataFrame) -> RunCounts:
-    """Counts the runs in these rows of a capture."""
+def count(rows: DataFrame, ordinals: Mapping[str, Sequence[int]]) -> RunCounts:
+    """Counts the runs in these rows of a capture; where only some runs are, `ordinals` has their numbers by sender."""
+    numbers = {sender[:NAME]: of_sender for sender, of_sender in ordinals.items()}
+
+    def numbered(run: RunReport) -> RunReport:
+        of_sender = numbers.get(run.sender)
+        return replace(run, ordinal=of_sender[run.ordinal - 1]) if of_sender and run.ordinal else run
+
     names = {name: F.left(name, F.lit(NAME)) for name in ("sender", "run_id")}
     said = {name: F.left(name, F.lit(SAID)) for name in ("config", "metadata")}
     found = count_runs(rows, json=True).withColumns(names | said).select(*RunReport.__dataclass_fields__).persist()
     order = (F.col("condition") == "GOOD", F.desc("first_received_at_ns"), "sender", F.desc("ordinal"))
     try:
         conditions = {row["condition"]: row["count"] for row in found.groupBy("condition").count().collect()}
-        chosen = [RunReport(**row.asDict()) for row in found.orderBy(*order).limit(BARS).collect()]
+        chosen = [numbered(RunReport(**row.asDict())) for row in found.orderBy(*order).limit(BARS).collect()]
     finally:
         found.unpersist()
     bars = (RunBar(*(getattr(run, name) for name in RunBar._fields)) for run in chosen)

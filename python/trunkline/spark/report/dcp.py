@@ -97,6 +97,7 @@ class DcpSection(Section):
     """
 
     protocol: ClassVar[str] = "dcp"
+    title: ClassVar[str] = "DCP"
 
     services: tuple[ServiceReport, ...] = ()
     service_count: int = 0

@@ -160,6 +160,7 @@ class Mc0Section(Section):
     """
 
     protocol: ClassVar[str] = "mc0"
+    title: ClassVar[str] = "mc0"
 
     topics: tuple[TopicReport, ...] = ()
     topic_count: int = 0

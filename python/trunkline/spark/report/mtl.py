@@ -151,6 +151,7 @@ class MtlSection(Section):
     """
 
     protocol: ClassVar[str] = "mtl"
+    title: ClassVar[str] = "MTL"
 
     messages: int = 0
     resources: tuple[ResourceReport, ...] = ()
