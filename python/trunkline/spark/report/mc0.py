@@ -12,7 +12,7 @@ from trunkline.spark._engine import F, made_once
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, OWN, Clock, Scope, Section, Tile, Total
 from trunkline.spark.topics import TOPIC_COLUMNS, count_topics, passing, timed
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ class Mc0Section(Section):
     Attributes:
         topics: The 200 topics with most messages, as each role saw them.
         topic_count: How many there are in all.
+        left_out: Whether there are others, which are trunkline's own.
         puts: What was put to all of them.
         deliveries: What was delivered of all of them.
         refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
@@ -164,6 +165,7 @@ class Mc0Section(Section):
 
     topics: tuple[TopicReport, ...] = ()
     topic_count: int = 0
+    left_out: bool = False
     puts: int = 0
     deliveries: int = 0
     refusals: tuple[RefusalReport, ...] = ()
@@ -225,6 +227,7 @@ class Mc0Section(Section):
             rows.append(line([cells[name] for name in columns], columns, {"seen by"}, mark=key(min(at, COLOURS))))
         more = self.topic_count - len(self.topics)
         notes = _NOTES + (f" {more:,} topics with fewer messages are not listed." if more else "")
+        notes += f" Topics of the middleware itself, {OWN}*, are left out." if self.left_out else ""
         notes = notes if has_both else f"{_SOME} {notes}"
         return table("topics", "Topics", columns, {"topic", "seen by"}, rows, notes)
 
@@ -277,20 +280,24 @@ def count(rows: DataFrame, total: Total, scope: Scope) -> Mc0Section:
     decoded = made_once(decode_keeping(scope.around(rows, "mc0"), Decoder("mc0"), kept, (*kept, *said)))
     # What was delivered is held against what was put, selected or not.
     topics = scope.selected(timed(passing(decoded)), spoken).withColumn("topic", F.left("topic", F.lit(NAME)))
-    passed = topics.drop("capture_id", "seq").persist()
+    every = topics.drop("capture_id", "seq").persist()
+    is_own = F.left("topic", F.lit(len(OWN))) == OWN
+    passed = every if scope.has_own else every.where(~is_own)
     try:
+        left_out = not scope.has_own and not every.where(is_own).isEmpty()
         found, (number, puts, deliveries) = _largest(passed)
         at = _place(found[:COLOURS])
         once = passed.where("is_put OR seen_by = 'connector'")
         rates, latencies = counting.rates(once, at, total.clock), counting.spread(passed, at)
     finally:
-        passed.unpersist()
+        every.unpersist()
     selected = scope.selected(decoded, spoken)
     refusals, refused = _refusals(selected)
     errors = counting.errors(selected)
     return Mc0Section(
         topics=found,
         topic_count=number,
+        left_out=left_out,
         puts=puts,
         deliveries=deliveries,
         refusals=refusals,

@@ -21,6 +21,7 @@ __all__ = [
     "COLOURS",
     "NAME",
     "OTHERS",
+    "OWN",
     "Clock",
     "Report",
     "Scope",
@@ -38,6 +39,9 @@ COLOURS = 7
 
 # What of a selection may keep a message and not its answer.
 _CUTS = ("type", "service", "topic", "resource", "peer", "direction", "where")
+
+# What the names begin with of the topics and services that trunkline answers itself.
+OWN = "trunkline."
 
 # The index of all together that have none.
 OTHERS = -1
@@ -72,6 +76,7 @@ class Scope:
         has_sequences: Whether each sender's sequence numbers are covered without holes: else what is missing cannot be told.
         cuts: What of the selection may keep a message and not its answer.
         ordinals: The runs of each sender that are selected, where runs are: their numbers in the capture.
+        has_own: Whether one of trunkline's own services or topics is selected by its name: else they are not the user's.
         said: The selection in words; None where everything is selected.
         whole: The rows to look for answers in where there may be some that are not selected; None where there are none.
     """
@@ -81,6 +86,7 @@ class Scope:
     has_sequences: bool = True
     cuts: frozenset[str] = frozenset()
     ordinals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    has_own: bool = False
     said: str | None = None
     whole: DataFrame | None = None
 
@@ -100,7 +106,8 @@ class Scope:
         cuts = frozenset(name for name in _CUTS if getattr(selection, name) is not None)
         whole = _within(rows, selection) if cuts and rows is not None else None
         ordinals = selecting.ordinals(capture, selection) if capture and selection.run is not None else {}
-        return cls(keep, has_runs, has_sequences, cuts, ordinals, selecting.said(selection) or None, whole)
+        has_own = (selection.service or selection.topic or "").startswith(OWN)
+        return cls(keep, has_runs, has_sequences, cuts, ordinals, has_own, selecting.said(selection) or None, whole)
 
     def around(self, rows: DataFrame, protocol: str) -> DataFrame:
         """The rows of a protocol that are selected, with those that may be their answers, or what they answer."""
