@@ -139,3 +139,22 @@ def test_each_protocol_has_its_own_messages_and_bytes(captured, selected):
     ]
     alone = selected(report.path.parent / "capture", protocol="dcp").path.read_text()
     assert re.findall("<h2>(.*?)</h2>|<dt>Messages</dt><dd>(.*?)</dd>", alone) == [("", "8")]
+
+
+def test_peers_are_named_as_they_are_selected_by(captured, selected):
+    rows = [
+        (0, "mtl", "in", b"\0\x8b", authorize(0, b"", 401)[0][3]),
+        (1, "mtl", "out", b"\0\x8b", [b"", b"401", b"{}"]),
+    ]
+    rows += [(MS, "mc0", "out", b"\0\x8c", error(b"no")), (MS, "mc0", "out", b"text", error(b"no"))]
+    page = selected(captured(*rows)).path.read_text()
+    assert [name in page for name in ("0x008b", "0x008c", "text", "x8b<", "\\x00")] == [True, True, True, False, False]
+
+
+def test_no_two_plots_share_a_title(captured, selected):
+    told = event(0, NEW, "e", "v")
+    rows = [*CALLS, (0, "cdtp", "in", None, [wire.b(0, sender="a"), b"x"]), (0, "cdt", "in", None, [body(**told[2])])]
+    rows += [(at, "mc0", *rest) for at, *rest in passed_on(0, b"runs", MS, b"s")]
+    page = selected(captured(*rows, topics=[*[None] * 9, told[1], None, None])).path.read_text()
+    titles = re.findall('<h2 id="[^"]*">([^<]*)</h2>', page)
+    assert len(titles) == len(set(titles)) > 12

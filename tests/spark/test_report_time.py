@@ -117,3 +117,19 @@ def test_a_logarithmic_line_ends_where_there_is_nothing():
         (line,) = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--s1\)', plot)
         strokes.append(line.count("M"))
     assert strokes == [2, 1]
+
+
+def test_small_numbers_have_small_units():
+    clock = Clock(START, S)
+    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 20}}, clock, {0: "a", 1: "b"}, "title")
+    assert json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))["unit"] == "B/s"
+    assert "1e-05" not in plot
+    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 200_000}}, clock, {0: "a", 1: "b"}, "title")
+    assert json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))["unit"] == "MB/s"
+
+
+@pytest.mark.parametrize(("age_s", "unit", "shown"), [(0.008, "ms", 8), (2, "s", 2), (7200, "h", 2)])
+def test_ages_have_the_unit_that_fits(age_s, unit, shown):
+    plot = over_time.ages({0: [age_s] * 120}, Clock(START, S), {0: "a"}, "title")
+    found = json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))
+    assert (found["unit"], found["rows"][0]["values"][0]) == (unit, shown)

@@ -271,7 +271,7 @@ class CdtSection(Section):
         rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each kind")
         shown = [version for version in self.versions if version.max_ns is not None]
         return (
-            figure("cdt-rates", "Messages over time", "Messages per second of each kind", rates, legend(names), ""),
+            figure("cdt-rates", "CDT messages over time", "Messages per second of each kind", rates, legend(names), ""),
             *latencies.figures(
                 "applied",
                 "Time to applied",

@@ -182,9 +182,14 @@ class CdtpSection(Section):
             "No sequence number is missing.",
         )
         return (
-            figure("rate", "Rate over time", "Messages per second of each sender", rates, legend(names), ""),
+            figure("rate", "CDTP rate over time", "Messages per second of each sender", rates, legend(names), ""),
             figure(
-                "volume", "Bytes over time", "Bytes per second of each sender, whole frames", volumes, legend(names), ""
+                "volume",
+                "CDTP bytes over time",
+                "Bytes per second of each sender, whole frames",
+                volumes,
+                legend(names),
+                "",
             ),
             *([self._timeline()] if self.scope.has_runs else []),
             figure(

@@ -29,7 +29,8 @@ SAID = 2000
 _NOTES = (
     "Runs that are not GOOD are listed first, then the others, latest first in each group. A run extends from one BOR of a sender "
     "to the next. INCOMPLETE: numbers were skipped, the last did not arrive, or data arrived outside BOR and EOR; ABORTED: the EOR is missing. All other "
-    "conditions are reported by the sender. Click a sender's name for the configuration of the run, from "
+    "conditions are reported by the sender. Missing are the numbers that were skipped; again, messages whose number had been received before; "
+    "late, those with a new number below the highest one before. Click a sender's name for the configuration of the run, from "
     f"its BOR, and the metadata of its EOR, the first {SAID:,} characters of each."
 )
 
@@ -120,7 +121,7 @@ class RunCounts:
         "run",
         "messages",
         "bytes",
-        "missed",
+        "missing",
         "again",
         "late",
         "first (UTC)",
@@ -144,7 +145,7 @@ class RunCounts:
         rows = []
         for run in self.listed:
             bad = {"condition"} if run.condition != "GOOD" else set()
-            bad |= {"missed"} if run.missed else set()
+            bad |= {"missing"} if run.missed else set()
             rows.append(line(run.cells(), self.COLUMNS, left, bad, more=run.details()))
         tones = ("", ' class="bad"')
         counts = " · ".join(

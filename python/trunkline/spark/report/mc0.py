@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import amount, latency, moment, readable
+from trunkline._text import amount, identity, latency, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark._engine import F, made_once
 from trunkline.spark.columns import decode_keeping
@@ -130,7 +130,7 @@ class RefusalReport:
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `Mc0Section.REFUSAL_COLUMNS`."""
-        peer = "(this connector)" if self.peer is None else readable(self.peer.decode(errors="backslashreplace"))
+        peer = "(this connector)" if self.peer is None else identity(self.peer)
         return (
             readable(self.text or "") or "(no text)",
             peer,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import amount, latency, moment, readable
+from trunkline._text import amount, identity, latency, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark._engine import F, Window, made_once
 from trunkline.spark.columns import decode_keeping
@@ -121,7 +121,7 @@ class RefusedLogin:
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `MtlSection.LOGIN_COLUMNS`."""
-        peer = "(this client)" if self.peer is None else readable(self.peer.decode(errors="backslashreplace"))
+        peer = "(this client)" if self.peer is None else identity(self.peer)
         return (peer, f"{self.refused:,}", moment(self.first_received_at_ns), moment(self.last_received_at_ns))
 
 
@@ -236,12 +236,8 @@ class MtlSection(Section):
         depths = over_time.levels(
             self.depths, clock, names, "contents", "Waiting contents over time, one line for each resource"
         )
-        ages = over_time.levels(
-            self.ages_s,
-            clock,
-            names,
-            "seconds",
-            "Age of the oldest waiting content over time, one line for each resource",
+        ages = over_time.ages(
+            self.ages_s, clock, names, "Age of the oldest waiting content over time, one line for each resource"
         )
         return (
             figure(
