@@ -13,6 +13,9 @@ from test_report_topics import error, passed_on
 from peers.mtl import confirm, content
 from peers.nats import body
 from trunkline import capture, spark
+from trunkline.cli.sparking import selected as chosen
+from trunkline.spark.report import make
+from trunkline.spark.report.model import Scope
 
 MS = 10**6
 
@@ -48,6 +51,19 @@ def test_requests_have_their_replies_whatever_is_selected(captured, selected, se
     echo, *others = selected(captured(*CALLS), **selection).section(spark.DcpSection).services
     assert (echo.service, echo.requests, echo.replies, echo.max_ns) == (b"echo", 1, 1, 2 * MS)
     assert [other.max_ns for other in others] == ([] if "service" in selection else [4 * MS])
+
+
+def test_spark_pairs_them_likewise(session, captured, tmp_path):
+    path, selection = captured(*CALLS), capture.Selection(service="echo")
+    rows = session.read.parquet(str(path))
+    with chosen(path, selection) as keep:
+        scope = Scope.of(selection, None, rows, capture.open(path))
+        by_spark = make(keep(rows), tmp_path / "spark.html", "some", scope)
+    (echo,) = by_spark.section(spark.DcpSection).services
+    assert (echo.service, echo.requests, echo.replies, echo.max_ns) == (b"echo", 1, 1, 2 * MS)
+    by_duckdb = capture.report(path, tmp_path / "duckdb.html", selection=selection)
+    assert by_duckdb.section(spark.DcpSection).services == (echo,)
+    assert by_duckdb.selected == by_spark.selected == "service echo"
 
 
 def test_requests_that_are_not_selected_are_not_counted(captured, selected):
@@ -158,3 +174,11 @@ def test_no_two_plots_share_a_title(captured, selected):
     page = selected(captured(*rows, topics=[*[None] * 9, told[1], None, None])).path.read_text()
     titles = re.findall('<h2 id="[^"]*">([^<]*)</h2>', page)
     assert len(titles) == len(set(titles)) > 12
+
+
+def test_the_columns_of_runs_are_explained(captured, selected):
+    frames = [wire.b(0, sender="a", kind=1), msgpack.packb({})]
+    page = selected(captured((0, "cdtp", "in", None, frames))).path.read_text()
+    runs = page.partition('id="runs"')[2]
+    assert re.findall("<th[^>]*>(missing|missed|again|late)</th>", runs) == ["missing", "again", "late"]
+    assert "again, messages whose number had been received before; late, those" in runs
