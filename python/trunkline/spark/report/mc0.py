@@ -83,10 +83,10 @@ class TopicReport:
 
     @property
     def rate(self) -> float | None:
-        """Messages a second as they were put, from the first to the last; None if that is no time."""
+        """Messages a second as they were put, from the first to the last; None if that is no time, or none was."""
         passed_ns = self.last_received_at_ns - self.first_received_at_ns
         messages = self.puts if self.seen_by == "middleware" else self.puts + self.deliveries
-        return messages / passed_ns * 1e9 if passed_ns else None
+        return messages / passed_ns * 1e9 if messages and passed_ns else None
 
     @property
     def fan_out(self) -> float | None:
@@ -203,13 +203,19 @@ class Mc0Section(Section):
         """Whether anybody spoke it."""
         return bool(self.topics or self.refusals or self.malformed)
 
+    @property
+    def _has_both(self) -> bool:
+        """Whether what is put is covered where what is delivered is: they share a topic, and nothing else that one selects by."""
+        return self.cuts <= {"topic"}
+
     def tiles(self) -> Sequence[Tile]:
         """Topics, what was put and delivered, and what was answered with an error."""
         refused = (Tile("Refused", f"{self.refused:,}", not self.refused),)
+        both = (("Puts", self.puts), ("Deliveries", self.deliveries))
         return (
             Tile("Topics", f"{self.topic_count:,}"),
-            Tile("Puts", f"{self.puts:,}"),
-            Tile("Deliveries", f"{self.deliveries:,}"),
+            # Of one that is not selected there is no number to show.
+            *(Tile(title, f"{number:,}") for title, number in both if number or self._has_both),
             # An ERROR says of no topic: that there is none among some messages says nothing.
             *(() if self.cuts and not self.refused else refused),
         )
@@ -218,9 +224,7 @@ class Mc0Section(Section):
         """The topics, nothing where nothing passed through any."""
         if not self.topics:
             return ""
-        # What is put and what is delivered share a topic, and nothing else that one selects by.
-        has_both = self.cuts <= {"topic"}
-        columns = tuple(name for name in self.COLUMNS if has_both or name != "fan-out")
+        columns = tuple(name for name in self.COLUMNS if self._has_both or name != "fan-out")
         rows = []
         for at, topic in enumerate(self.topics):
             cells = dict(zip(self.COLUMNS, topic.cells(), strict=True))
@@ -228,7 +232,7 @@ class Mc0Section(Section):
         more = self.topic_count - len(self.topics)
         notes = _NOTES + (f" {more:,} topics with fewer messages are not listed." if more else "")
         notes += f" Topics of the middleware itself, {OWN}*, are left out." if self.left_out else ""
-        notes = notes if has_both else f"{_SOME} {notes}"
+        notes = notes if self._has_both else f"{_SOME} {notes}"
         return table("topics", "Topics", columns, {"topic", "seen by"}, rows, notes)
 
     def figures(self) -> Sequence[str]:
