@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-__all__ = ["amount", "counted", "finite", "latency", "moment", "readable", "short", "span"]
+__all__ = ["amount", "counted", "finite", "identity", "latency", "moment", "readable", "short", "span"]
 
 
 def amount(number: float) -> str:
@@ -81,6 +81,17 @@ def span(nanoseconds: int) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def identity(routing_id: bytes) -> str:
+    r"""A routing id as it is selected by: text, or 0x and hexadecimal digits.
+
+    >>> identity(b"worker"), identity(b"\0k\x8b")
+    ('worker', '0x006b8b')
+    """
+    text = routing_id.decode(errors="replace")
+    is_text = text.isprintable() and "\ufffd" not in text and not text.startswith("0x")
+    return text if is_text else f"0x{routing_id.hex()}"
 
 
 def latency(nanoseconds: float) -> str:

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 import reference as wire
 
-from trunkline import spark
+from trunkline import capture, spark
 
 H = b"DGBX\x01"
 MS = 10**6
@@ -149,3 +149,20 @@ def test_services_without_number_are_not_all_listed(captured, reported):
     text = report.path.read_text()
     assert "2 services with fewer requests are not listed" in text
     assert "No request was answered" in text
+
+
+def test_what_a_broker_answers_itself_is_answered(captured, reported):
+    asked = [(0, "dcp", "in", b"c", request(b"none", None, b"m")), (MS, "dcp", "out", b"c", reply(b"c", b"m"))]
+    (service,) = reported(captured(*asked, *asked)).section(spark.DcpSection).services
+    assert (service.requests, service.replies, service.unanswered, service.max_ns) == (2, 2, 0, MS)
+
+
+def test_the_services_of_trunkline_are_not_the_users(captured, reported, tmp_path):
+    path = captured(*at_broker(0, b"echo", 1, MS), *at_broker(0, b"trunkline.status", 2, MS))
+    report = reported(path)
+    assert [service.service for service in report.section(spark.DcpSection).services] == [b"echo"]
+    assert "Services of the broker itself, trunkline.*, are left out." in report.path.read_text()
+    selection = capture.Selection(service="trunkline.status")
+    report = capture.report(path, tmp_path / "own.html", selection=selection)
+    assert [service.service for service in report.section(spark.DcpSection).services] == [b"trunkline.status"]
+    assert "left out" not in report.path.read_text()

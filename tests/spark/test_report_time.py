@@ -8,7 +8,7 @@ import pytest
 import reference as wire
 
 from trunkline import spark
-from trunkline.spark.report import over_time
+from trunkline.spark.report import ServiceReport, latencies, over_time
 from trunkline.spark.report.model import Clock
 
 S = 10**9
@@ -117,3 +117,38 @@ def test_a_logarithmic_line_ends_where_there_is_nothing():
         (line,) = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--s1\)', plot)
         strokes.append(line.count("M"))
     assert strokes == [2, 1]
+
+
+def test_small_numbers_have_small_units():
+    clock = Clock(START, S)
+    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 20}}, clock, {0: "a", 1: "b"}, "title")
+    assert json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))["unit"] == "B/s"
+    assert "1e-05" not in plot
+    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 200_000}}, clock, {0: "a", 1: "b"}, "title")
+    assert json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))["unit"] == "MB/s"
+
+
+@pytest.mark.parametrize(("age_s", "unit", "shown"), [(0.008, "ms", 8), (2, "s", 2), (7200, "h", 2)])
+def test_ages_have_the_unit_that_fits(age_s, unit, shown):
+    plot = over_time.ages({0: [age_s] * 120}, Clock(START, S), {0: "a"}, "title")
+    found = json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))
+    assert (found["unit"], found["rows"][0]["values"][0]) == (unit, shown)
+
+
+def test_no_percentile_hides_another():
+    """The largest is drawn first, and is larger."""
+    found = latencies.figures(
+        "key",
+        "title",
+        "a time",
+        of=[ServiceReport(b"echo", "broker", 1, 1, 0, p50_ns=5, p90_ns=5, p99_ns=5, max_ns=5)],
+        marks=("p50", "p90", "p99", "max"),
+        which="services",
+        spread={},
+        names={},
+        unit="requests",
+        none="none",
+    )
+    radii = [float(radius) for radius in re.findall(r'd="M 0 ([\d.]+)', found[0])]
+    assert len(set(radii)) == 4
+    assert radii == sorted(radii, reverse=True)

@@ -94,7 +94,7 @@ def test_a_report_of_topics(captured, reported):
     page = Text(text)
     columns = ["runs", "middleware", "100", "200", "2", "500 B", "5.0", "3", "2", "50 ms", "99 ms", "100 ms"]
     assert columns in page.rows
-    assert ["disconnected: <i>", "\\x00slow", "2"] in [row[:3] for row in page.rows]
+    assert ["disconnected: <i>", "0x00736c6f77", "2"] in [row[:3] for row in page.rows]
     # Nothing of CDTP and DCP, which nobody spoke.
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "topics",
@@ -146,3 +146,10 @@ def test_a_bus_where_nothing_passed_has_no_tables(captured, reported):
     assert (mc0.topics, mc0.topic_count, mc0.puts, mc0.refused) == ((), 0, 0, 0)
     assert [section.protocol for section in report.shown] == ["mc0"]
     assert re.findall(r'<h2 id="([\w-]+)"', report.path.read_text()) == ["traffic", "errors"]
+
+
+def test_the_topics_of_trunkline_are_not_the_users(captured, reported):
+    report = reported(captured(*passed_on(0, b"runs", MS, b"s"), (MS, "out", b"s", message(b"trunkline.status", b"x"))))
+    section = report.section(spark.Mc0Section)
+    assert ([topic.topic for topic in section.topics], section.topic_count, section.deliveries) == (["runs"], 1, 1)
+    assert "Topics of the middleware itself, trunkline.*, are left out." in report.path.read_text()

@@ -103,6 +103,29 @@ def test_what_a_broker_sees(paired):
     ]
 
 
+def test_a_broker_answers_some_requests_itself(paired):
+    rows = paired(
+        [
+            ("in", b"c", request(b"echo", None, b"m")),  # waits for a worker
+            ("in", b"c", request(b"trunkline.status", None, b"m")),
+            ("out", b"c", reply(b"c", b"m")),
+            ("in", b"w", reply(b"c", b"n")),  # to what was asked before the capture began
+            ("in", b"c", request(b"later", None, b"n")),
+            ("out", b"c", reply(b"c", b"n")),
+            ("out", b"w", request(b"echo", b"c", b"m")),
+            ("in", b"w", reply(b"c", b"m")),
+            ("out", b"c", reply(b"c", b"m")),
+        ]
+    )
+    assert some(
+        rows, "request_seq", "worker", "outcome", "latency_ns", "dispatch_seq", "response_seq", "reply_seq"
+    ) == [
+        (0, b"w", "reply", 8 * STEP_NS, 6, 7, 8),
+        (1, None, "reply", STEP_NS, None, None, 2),
+        (4, None, "not_dispatched", None, None, None, None),
+    ]
+
+
 @pytest.mark.req("DCP-34", "DCP-35")
 def test_a_forward_is_a_request_of_its_own(paired):
     rows = paired(

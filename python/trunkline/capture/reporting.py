@@ -61,10 +61,13 @@ def report(
     out, opened = checked(out_html), reading.open(capture)
     try:
         with _engine.here(memory, on_progress) as session:
-            rows, scope = session.read(opened), Scope()
+            whole, scope = session.read(opened), Scope()
+            rows = whole
             if selection is not None:
-                rows = rows.join(session.frame_of(*wanted(opened, selection)), ["seq"], "left_semi")
-                scope = Scope.of(selection, _keeping_records(session, opened, selection))
+                rows = whole.join(session.frame_of(*wanted(opened, selection)), ["seq"], "left_semi")
+                scope = Scope.of(
+                    selection, _keeping_records(session, opened, selection), cast("DataFrame", whole), opened
+                )
             return make(cast("DataFrame", rows), out, name or os.fspath(capture), scope)
     except duckdb.OutOfMemoryException as error:
         message = f"{memory} of memory and the free space in {tempfile.gettempdir()} are not enough: {_said(error)}"

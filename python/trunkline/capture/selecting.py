@@ -5,21 +5,22 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trunkline import _native as _codec
 from trunkline._frames import of_row
+from trunkline._text import identity, moment, readable
 from trunkline.columns import protocols
 from trunkline.errors import DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trunkline.capture.reading import Capture
+    from trunkline.capture.reading import Capture, Run
     from trunkline.capture.where import Condition, Where
 
-__all__ = ["Selected", "Selection", "of_records", "wanted"]
+__all__ = ["Selected", "Selection", "of_records", "ordinals", "said", "wanted"]
 
 # What each protocol calls the kind of a message, as a column.
 _KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
@@ -221,6 +222,24 @@ def of_records(selection: Selection) -> Selection | None:
     return replace(selection, protocol="cdtp")
 
 
+def said(selection: Selection) -> str:
+    """What a selection says, to read.
+
+    >>> said(Selection(sender="Det.A", run=2, since_ns=1_795_251_125_874_512_487))
+    'sender Det.A · run 2 · since 2026-11-21 08:52:05.874 UTC'
+    """
+    criteria: dict[str, Any] = asdict(selection)
+    words = {"since_ns": "since", "until_ns": "until"}
+    parts = []
+    for name, value in criteria.items():
+        if value is not None:
+            text = (
+                f"{moment(value)} UTC" if name in words else identity(value) if name == "peer" else readable(str(value))
+            )
+            parts.append(f"{words.get(name, name)} {text}")
+    return " · ".join(parts)
+
+
 def wanted(
     capture: Capture, selection: Selection, columns: Sequence[str] = ("seq",), **options: Any
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -240,13 +259,26 @@ def wanted(
     return schema, (pa.RecordBatch.from_arrays(batch.select(columns).columns, schema=schema) for batch in batches)
 
 
+def ordinals(capture: Capture, selection: Selection) -> dict[str, list[int]]:
+    """Which runs of each sender are selected, of those that a BOR began."""
+    found: dict[str, list[int]] = {}
+    for run in capture.runs():
+        if run.ordinal and selection.run is not None and _is_wanted(run, selection.run):
+            found.setdefault(run.sender, []).append(run.ordinal)
+    return found
+
+
+def _is_wanted(run: Run, wanted: int | str) -> bool:
+    return wanted in (run.ordinal, run.run_id) or wanted == str(run.ordinal)
+
+
 def _spans(capture: Capture, sender: str | None, wanted: int | str) -> dict[str, list[tuple[int, int]]]:
     """The numbers of the rows of runs: from a BOR to the next of the same sender."""
     spans: dict[str, list[tuple[int, int]]] = {}
     begins: dict[str, int] = {}
     for run in reversed([run for run in capture.runs() if sender in (None, run.sender)]):
         first = run.bor_seq or 0
-        if wanted in (run.ordinal, run.run_id) or wanted == str(run.ordinal):
+        if _is_wanted(run, wanted):
             spans.setdefault(run.sender, []).append((first, begins.get(run.sender, _LAST + 1) - 1))
         begins[run.sender] = first
     if not spans:

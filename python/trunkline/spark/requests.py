@@ -50,9 +50,9 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
     - `service`, `client`, `worker`, `metadata`: binary, `metadata` an array. A worker does not know its own address, a
       client neither a worker's nor, before a reply, its own: null;
     - `forwarded_by`: the address of the worker that forwarded the request, null for one of a client;
-    - `outcome`: ``"reply"``, ``"forward"`` (the worker sent it on: at a broker that is a request of its own),
+    - `outcome`: ``"reply"`` (at a broker also one of its own, without a worker), ``"forward"`` (the worker sent it on: at a broker that is a request of its own),
       ``"undelivered"`` (the broker had a reply, and could not send it), ``"no_reply"`` (none so far), and at a broker
-      ``"not_dispatched"`` (no worker was sent it);
+      ``"not_dispatched"`` (no worker was sent it, and the broker did not answer);
     - `latency_ns`: from the request to its reply, both as the role that recorded saw them first and last: at a client
       sent and received, at a worker received and sent, at a broker received from the client and sent to it;
     - `queued_ns`, `worked_ns`: at a broker, from the request to its dispatch, and from there to the worker's response;
@@ -122,7 +122,23 @@ def _at_broker(messages: DataFrame) -> DataFrame:
     )
     # Broker to client.
     delivered = _paired(
-        answered, call, opens=comes & ~asks, closes=~comes & ~asks, name="delivered", value=F.col("ended")
+        answered,
+        call,
+        opens=comes & ~asks,
+        closes=~comes & ~asks,
+        name="delivered",
+        value=F.col("ended"),
+        also={"relayed": F.col("seq")},
+    )
+    # What a broker answers itself, as what asks for its status, no worker is sent; and no response comes before the reply.
+    request = F.when(asks & comes, F.col("seq")).when(asks, F.col("request"))
+    is_sent = F.max(asks & ~comes).over(Window.partitionBy(*call, "request"))
+    replied = _paired(
+        delivered.withColumn("request", request).withColumn("is_sent", is_sent),
+        call,
+        opens=asks & comes & ~F.col("is_sent"),
+        closes=~comes & ~asks & F.col("relayed").isNull(),
+        name="answered",
     )
     moment, seq = F.col("received_at_ns"), F.col("seq")
     ended = F.col("ended").isNotNull()
@@ -130,10 +146,10 @@ def _at_broker(messages: DataFrame) -> DataFrame:
         F.when(asks & comes, _event("request", seq, worker=None)),
         F.when(asks & ~comes, _event("dispatch", F.col("request"), worker=F.col("peer"))),
         F.when(ended, _event("response", F.col("ended"), worker=F.col("peer"))),
-        F.when(~comes & ~asks, _event("reply", F.col("delivered"), worker=None)),
+        F.when(~comes & ~asks, _event("reply", F.coalesce("delivered", "answered"), worker=None)),
     )
     forwarded_by = F.when(sends_on & ended, F.col("peer"))
-    parts = delivered.select(
+    parts = replied.select(
         "capture_id",
         "service",
         "address",

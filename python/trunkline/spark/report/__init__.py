@@ -104,6 +104,7 @@ def make(rows: DataFrame, out: Path, name: str | None, scope: Scope = Scope()) -
     sections = [count(rows, total, scope) for count in _SECTIONS]
     # Of CDTP there is more to say: who sent them.
     has_others = any(section.spoken for section in sections if section.protocol != cdtp.CdtpSection.protocol)
+    volumes, messages = _volumes(rows, total, [section.protocol for section in sections]) if has_others else ({}, {})
     result = Report(
         path=out,
         rows=total.rows,
@@ -111,7 +112,9 @@ def make(rows: DataFrame, out: Path, name: str | None, scope: Scope = Scope()) -
         first_received_at_ns=total.first_ns,
         last_received_at_ns=total.last_ns,
         sections={section.protocol: section for section in sections},
-        volumes=_volumes(rows, total, [section.protocol for section in sections]) if has_others else {},
+        volumes=volumes,
+        messages=messages,
+        selected=scope.said,
     )
     _write(out, page(result, name))
     return result
@@ -125,14 +128,19 @@ def _total(rows: DataFrame) -> Total:
     return Total(number, bytes_ or 0, first, last)
 
 
-def _volumes(rows: DataFrame, total: Total, protocols: Sequence[str]) -> dict[str, dict[int, int]]:
-    """Bytes of all frames by protocol and bucket."""
+def _volumes(
+    rows: DataFrame, total: Total, protocols: Sequence[str]
+) -> tuple[dict[str, dict[int, int]], dict[str, int]]:
+    """Bytes of all frames by protocol and bucket, and how many rows there are of each protocol."""
     when = counting.bucket("received_at_ns", total.clock)
     known = rows.where(F.col("protocol").isin(*protocols))
-    found: dict[str, dict[int, int]] = {}
-    for protocol, place, number in known.groupBy("protocol", when).agg(F.sum("n_bytes")).collect():
-        found.setdefault(protocol, {})[place] = number
-    return found
+    volumes: dict[str, dict[int, int]] = {}
+    messages: dict[str, int] = {}
+    counted = known.groupBy("protocol", when).agg(F.sum("n_bytes"), F.count("*"))
+    for protocol, place, number, of_rows in counted.collect():
+        volumes.setdefault(protocol, {})[place] = number
+        messages[protocol] = messages.get(protocol, 0) + of_rows
+    return volumes, messages
 
 
 def _read(capture: str | os.PathLike[str]) -> DataFrame:

@@ -44,6 +44,8 @@ _NOTES = (
 
 _LAGGING_NOTES = "Endpoints that have not reported applying what was last announced to them, longest first."
 
+_SOME = "Only some messages are selected: what is in use where cannot be determined from them."
+
 _REFUSED_NOTES = "Answers with a status other than 2xx."
 
 
@@ -171,6 +173,7 @@ class CdtSection(Section):
         refused: The 100 statuses and reasons with most answers that were none.
         refused_count: How many such answers there are in all.
         errors: Messages that do not decode, by kind of error.
+        is_cut: Whether only messages of some kinds are covered, which do not tell versions and endpoints.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
         rates: Messages by kind and bucket; a kind is its place in the order of `KINDS`. An event that came back to the role that told it
@@ -180,6 +183,7 @@ class CdtSection(Section):
     """
 
     protocol: ClassVar[str] = "cdt"
+    title: ClassVar[str] = "CDT"
 
     versions: tuple[VersionReport, ...] = ()
     version_count: int = 0
@@ -190,6 +194,7 @@ class CdtSection(Section):
     refused: tuple[RefusedPull, ...] = ()
     refused_count: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
+    is_cut: bool = False
     bucket_ns: int = 1
     first_ns: int = 0
     rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
@@ -224,12 +229,17 @@ class CdtSection(Section):
 
     def tiles(self) -> Sequence[Tile]:
         """The fleet, its versions, and what is not as it should be."""
+        pulls = (
+            Tile("Pulls", f"{self.pulls:,}"),
+            Tile("Refused pulls", f"{self.refused_count:,}", not self.refused_count),
+        )
+        if self.is_cut:
+            return pulls if self.pulls or self.refused_count else ()
         return (
             Tile("Endpoints", f"{self.endpoints:,}"),
             Tile("Versions", f"{self.version_count:,}"),
             Tile("Lagging", f"{self.lagging_count:,}", not self.lagging_count),
-            Tile("Pulls", f"{self.pulls:,}"),
-            Tile("Refused pulls", f"{self.refused_count:,}", not self.refused_count),
+            *pulls,
         )
 
     def tables(self) -> str:
@@ -261,7 +271,7 @@ class CdtSection(Section):
         rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each kind")
         shown = [version for version in self.versions if version.max_ns is not None]
         return (
-            figure("cdt-rates", "Messages over time", "Messages per second of each kind", rates, legend(names), ""),
+            figure("cdt-rates", "CDT messages over time", "Messages per second of each kind", rates, legend(names), ""),
             *latencies.figures(
                 "applied",
                 "Time to applied",
@@ -272,7 +282,7 @@ class CdtSection(Section):
                 spread={0: self.latencies} if self.latencies else {},
                 names={0: "all versions"},
                 unit="endpoints",
-                none="No announced version was reported as applied.",
+                none=_SOME if self.is_cut else "No announced version was reported as applied.",
             ),
         )
 
@@ -292,7 +302,7 @@ def _id(config_id: str) -> str:
     return shown if len(shown) <= 24 else f"{shown[:12]}…"
 
 
-def count(rows: DataFrame, total: Total, _scope: Scope) -> CdtSection:
+def count(rows: DataFrame, total: Total, scope: Scope) -> CdtSection:
     """Counts what these rows of a capture hold."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return CdtSection()
@@ -305,7 +315,8 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> CdtSection:
     names = ("app_version_name", "endpoint_id", "config_id", "reason_phrase")
     messages = once(decoded).withColumns({name: F.left(name, F.lit(NAME)) for name in names}).persist()
     try:
-        fleet = _fleet(messages).persist()
+        # Which endpoint has what, the announcements, the answers and the reports tell together.
+        fleet = _fleet(messages.where("false") if scope.cuts else messages).persist()
         try:
             versions, version_count = _versions(fleet)
             lagging, lagging_count, endpoints = _lagging(fleet)
@@ -328,6 +339,7 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> CdtSection:
         refused=refused,
         refused_count=refused_count,
         errors=errors,
+        is_cut=bool(scope.cuts),
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
         rates=rates,

@@ -26,7 +26,7 @@ _MISSING = (
 )
 _NOTES = (
     "The sender of a malformed message is unknown: it is counted under the only sender of its "
-    "endpoint, or separately. Over time, the records of a CDTP2 message with several are spread evenly from its sender's "
+    "endpoint, or separately. A CDTP2 message counts once per record. Over time, the records of a CDTP2 message with several are spread evenly from its sender's "
     "previous message to this one, rather than counted when it arrived."
 )
 
@@ -42,6 +42,7 @@ class CdtpSection(Section):
     """
 
     protocol: ClassVar[str] = "cdtp"
+    title: ClassVar[str] = "CDTP"
 
     counts: Counts
     run_counts: RunCounts
@@ -113,18 +114,16 @@ class CdtpSection(Section):
         """Whether anybody spoke it."""
         return bool(self.senders)
 
-    def headline(self) -> Sequence[Tile]:
-        """How many messages there are."""
-        return (Tile("Messages", f"{self.messages:,}"),)
-
     def tiles(self) -> Sequence[Tile]:
         """Senders, runs, and what is not as it should be."""
         runs = (
             Tile("Runs", f"{self.run_count:,}"),
             Tile("Bad runs", f"{self.run_counts.bad:,}", not self.run_counts.bad),
         )
+        records = (Tile("Records", f"{self.messages:,}"),)
         missing = (Tile("Missing", f"{self.missing:,}", not self.missing),)
         return (
+            *(records if any("2" in sender.variants for sender in self.senders) else ()),
             Tile("Senders", f"{self._known:,}"),
             *(runs if self.scope.has_runs else ()),
             *(missing if self.scope.has_sequences else ()),
@@ -183,9 +182,14 @@ class CdtpSection(Section):
             "No sequence number is missing.",
         )
         return (
-            figure("rate", "Rate over time", "Messages per second of each sender", rates, legend(names), ""),
+            figure("rate", "CDTP rate over time", "Messages per second of each sender", rates, legend(names), ""),
             figure(
-                "volume", "Bytes over time", "Bytes per second of each sender, whole frames", volumes, legend(names), ""
+                "volume",
+                "CDTP bytes over time",
+                "Bytes per second of each sender, whole frames",
+                volumes,
+                legend(names),
+                "",
             ),
             *([self._timeline()] if self.scope.has_runs else []),
             figure(
@@ -218,4 +222,6 @@ def count(rows: DataFrame, total: Total, scope: Scope) -> CdtpSection:
     """Counts what these rows of a capture hold."""
     counts = cdtp_counts.count(rows, total, scope)
     is_known = any(sender.sender is not None for sender in counts.senders)
-    return CdtpSection(counts, cdtp_runs.count(rows) if is_known and scope.has_runs else RunCounts(), scope)
+    return CdtpSection(
+        counts, cdtp_runs.count(rows, scope.ordinals) if is_known and scope.has_runs else RunCounts(), scope
+    )

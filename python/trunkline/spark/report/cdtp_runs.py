@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -29,7 +29,8 @@ SAID = 2000
 _NOTES = (
     "Runs that are not GOOD are listed first, then the others, latest first in each group. A run extends from one BOR of a sender "
     "to the next. INCOMPLETE: numbers were skipped, the last did not arrive, or data arrived outside BOR and EOR; ABORTED: the EOR is missing. All other "
-    "conditions are reported by the sender. Click a sender's name for the configuration of the run, from "
+    "conditions are reported by the sender. Missing are the numbers that were skipped; again, messages whose number had been received before; "
+    "late, those with a new number below the highest one before. Click a sender's name for the configuration of the run, from "
     f"its BOR, and the metadata of its EOR, the first {SAID:,} characters of each."
 )
 
@@ -120,7 +121,7 @@ class RunCounts:
         "run",
         "messages",
         "bytes",
-        "missed",
+        "missing",
         "again",
         "late",
         "first (UTC)",
@@ -144,7 +145,7 @@ class RunCounts:
         rows = []
         for run in self.listed:
             bad = {"condition"} if run.condition != "GOOD" else set()
-            bad |= {"missed"} if run.missed else set()
+            bad |= {"missing"} if run.missed else set()
             rows.append(line(run.cells(), self.COLUMNS, left, bad, more=run.details()))
         tones = ("", ' class="bad"')
         counts = " · ".join(
@@ -163,15 +164,21 @@ class RunCounts:
         return f" Not listed: {' · '.join(parts)}." if parts else ""
 
 
-def count(rows: DataFrame) -> RunCounts:
-    """Counts the runs in these rows of a capture."""
+def count(rows: DataFrame, ordinals: Mapping[str, Sequence[int]]) -> RunCounts:
+    """Counts the runs in these rows of a capture; where only some runs are, `ordinals` has their numbers by sender."""
+    numbers = {sender[:NAME]: of_sender for sender, of_sender in ordinals.items()}
+
+    def numbered(run: RunReport) -> RunReport:
+        of_sender = numbers.get(run.sender)
+        return replace(run, ordinal=of_sender[run.ordinal - 1]) if of_sender and run.ordinal else run
+
     names = {name: F.left(name, F.lit(NAME)) for name in ("sender", "run_id")}
     said = {name: F.left(name, F.lit(SAID)) for name in ("config", "metadata")}
     found = count_runs(rows, json=True).withColumns(names | said).select(*RunReport.__dataclass_fields__).persist()
     order = (F.col("condition") == "GOOD", F.desc("first_received_at_ns"), "sender", F.desc("ordinal"))
     try:
         conditions = {row["condition"]: row["count"] for row in found.groupBy("condition").count().collect()}
-        chosen = [RunReport(**row.asDict()) for row in found.orderBy(*order).limit(BARS).collect()]
+        chosen = [numbered(RunReport(**row.asDict())) for row in found.orderBy(*order).limit(BARS).collect()]
     finally:
         found.unpersist()
     bars = (RunBar(*(getattr(run, name) for name in RunBar._fields)) for run in chosen)

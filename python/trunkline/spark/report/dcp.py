@@ -12,7 +12,7 @@ from trunkline.spark._engine import F
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, OWN, Clock, Scope, Section, Tile, Total
 from trunkline.spark.requests import pair_requests
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class DcpSection(Section):
     Attributes:
         services: The 200 services with most requests, as each role saw them.
         service_count: How many there are in all.
+        left_out: Whether there are others, which are trunkline's own.
         errors: Messages that do not decode, by kind of error.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
@@ -97,9 +98,11 @@ class DcpSection(Section):
     """
 
     protocol: ClassVar[str] = "dcp"
+    title: ClassVar[str] = "DCP"
 
     services: tuple[ServiceReport, ...] = ()
     service_count: int = 0
+    left_out: bool = False
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
     first_ns: int = 0
@@ -158,6 +161,7 @@ class DcpSection(Section):
         ]
         more = self.service_count - len(self.services)
         notes = _NOTES + (f" {more:,} services with fewer requests are not listed." if more else "")
+        notes += f" Services of the broker itself, {OWN}*, are left out." if self.left_out else ""
         return table("services", "Services", self.COLUMNS, left, rows, notes)
 
     def figures(self) -> Sequence[str]:
@@ -203,7 +207,7 @@ class DcpSection(Section):
         )
 
 
-def count(rows: DataFrame, total: Total, _scope: Scope) -> DcpSection:
+def count(rows: DataFrame, total: Total, scope: Scope) -> DcpSection:
     """Counts the requests in these rows of a capture."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return DcpSection()
@@ -215,20 +219,26 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> DcpSection:
     took = F.coalesce("latency_ns", F.coalesce("queued_ns", F.lit(0)) + F.col("worked_ns"))
     over = (F.col("requested_at_ns") + took).alias("over_at_ns")
     chosen = (service, "seen_by", "outcome", "latency_ns", "requested_at_ns", over)
-    requests = pair_requests(spoken).select(*chosen).persist()
+    # A reply does not say what service it is of: calls are paired before any are selected.
+    paired = scope.selected(pair_requests(scope.around(rows, "dcp")), spoken, "request_seq")
+    every = paired.select(*chosen).persist()
+    is_own = F.substring("service", 1, len(OWN)) == F.lit(OWN.encode())
+    requests = every if scope.has_own else every.where(~is_own)
     try:
+        left_out = not scope.has_own and not every.where(is_own).isEmpty()
         found, number = _largest(requests)
         at = _place(found[:COLOURS])
         rates = counting.rates(requests, at, total.clock, "requested_at_ns")
         over_at = counting.rates(requests.where("over_at_ns IS NOT NULL"), at, total.clock, "over_at_ns")
         latencies = counting.spread(requests, at)
     finally:
-        requests.unpersist()
+        every.unpersist()
     decoded = decode_keeping(spoken, Decoder("dcp"), (), ("error",))
     errors = counting.errors(decoded)
     return DcpSection(
         services=found,
         service_count=number,
+        left_out=left_out,
         errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,

@@ -15,7 +15,7 @@ from trunkline._text import amount, moment, readable, span
 from trunkline.spark.report.model import COLOURS, OTHERS, Tile, Total
 
 if TYPE_CHECKING:
-    from trunkline.spark.report.model import Report
+    from trunkline.spark.report.model import Report, Section
 
 __all__ = ["figure", "key", "legend", "line", "page", "table"]
 
@@ -31,13 +31,15 @@ def page(report: Report, name: str | None) -> str:
     errors = dict(sorted(report.malformed.items(), key=lambda kind: -kind[1]))
     figures = [*_volumes(report), *(drawn for section in sections for drawn in section.figures())]
     caption = "Messages that cannot be decoded, by kind"
-    figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message could be decoded."))
+    if report.rows:
+        figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message could be decoded."))
     script = "\n" + _SCRIPT.read_text("utf-8")
     return Template(_PAGE.read_text("utf-8")).substitute(
         title=escape("Recorded messages" if name is None else f"Recorded in {readable(name)}"),
-        subtitle=escape(_period(report)),
-        tiles="\n".join(map(_tile, _tiles(report))),
-        sections="".join(section.tables() for section in sections),
+        subtitle=escape(_period(report, name)),
+        selection=f"<p>Selected: {escape(report.selected)}</p>" if report.selected else "",
+        tiles=_tiles(_head(report)),
+        sections="".join(_own_tiles(report, section) + section.tables() for section in sections),
         plots="\n".join(figures),
         details="".join(section.details() for section in sections),
         version=escape(__version__),
@@ -47,10 +49,12 @@ def page(report: Report, name: str | None) -> str:
     )
 
 
-def _period(report: Report) -> str:
+def _period(report: Report, name: str | None) -> str:
     first, last = report.first_received_at_ns, report.last_received_at_ns
     if first is None or last is None:
-        return "Nothing was recorded."
+        if report.selected is None:
+            return "Nothing was recorded."
+        return f"Nothing recorded{'' if name is None else f' in {readable(name)}'} matches the selection."
     return f"{moment(first)} to {moment(last)} UTC, {span(last - first)}"
 
 
@@ -68,14 +72,29 @@ def _volumes(report: Report) -> list[str]:
     return [figure("traffic", "Bytes over time", caption, drawn, legend(names), "")]
 
 
-def _tiles(report: Report) -> list[Tile]:
+def _head(report: Report) -> list[Tile]:
+    """The tiles of the whole, and those of a protocol that is alone."""
     malformed = sum(report.malformed.values())
     return [
-        *(tile for section in report.shown for tile in section.headline()),
+        Tile("Messages", f"{report.rows:,}"),
         Tile("Bytes", amount(report.bytes)),
-        *(tile for section in report.shown for tile in section.tiles()),
+        *(report.shown[0].tiles() if len(report.shown) == 1 else ()),
         Tile("Malformed", f"{malformed:,}", not malformed),
     ]
+
+
+def _own_tiles(report: Report, section: Section) -> str:
+    """The tiles of one protocol among others."""
+    if len(report.shown) == 1:
+        return ""
+    messages, volumes = report.messages[section.protocol], report.volumes[section.protocol]
+    whole = (Tile("Messages", f"{messages:,}"), Tile("Bytes", amount(sum(volumes.values()))))
+    tiles = _tiles([*whole, *section.tiles()])
+    return f'<section aria-label="{section.title}"><h2>{section.title}</h2><dl class="tiles">{tiles}</dl></section>'
+
+
+def _tiles(tiles: Iterable[Tile]) -> str:
+    return "\n".join(map(_tile, tiles))
 
 
 def _tile(tile: Tile) -> str:

@@ -74,9 +74,9 @@ def _percentiles(rows: Sequence[tuple[str, Sequence[int]]], marks: Sequence[str]
         for row, (name, times) in enumerate(shown):
             axes.plot(times, [row] * len(times), color=LINE, linewidth=5, solid_capstyle="round", zorder=1)
             said = " · ".join(f"{mark} {latency(time)}" for mark, time in zip(marks, rows[row][1], strict=True))
-            # The largest first, so that where they are one the median is seen.
+            # The largest first, and larger: where some are one, each is still seen around those before it.
             for at, time in reversed(list(enumerate(times))):
-                (dot,) = axes.plot(time, row, "o", color=colour(at), markersize=8)
+                (dot,) = axes.plot(time, row, "o", color=colour(at), markersize=7 + 2.5 * at)
                 tips.add(dot, f"{name}: {said}")
         axes.set_yticks(range(len(shown)), [cut(name) for name, _ in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)

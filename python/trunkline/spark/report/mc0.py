@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import amount, latency, moment, readable
+from trunkline._text import amount, identity, latency, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark._engine import F, made_once
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, OWN, Clock, Scope, Section, Tile, Total
 from trunkline.spark.topics import TOPIC_COLUMNS, count_topics, passing, timed
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _NOTES = (
     "MESSAGE is matched with a PUT by its position among the others: where messages were lost, the PUT may be a later one, "
     "and the latency too short."
 )
+
+_SOME = "Only some messages are selected: how often each was delivered cannot be determined from them."
 
 _REFUSAL_NOTES = (
     "ERRORs with the same text to the same peer: what it sent was invalid or not allowed, or it did not read what it had "
@@ -81,10 +83,10 @@ class TopicReport:
 
     @property
     def rate(self) -> float | None:
-        """Messages a second as they were put, from the first to the last; None if that is no time."""
+        """Messages a second as they were put, from the first to the last; None if that is no time, or none was."""
         passed_ns = self.last_received_at_ns - self.first_received_at_ns
         messages = self.puts if self.seen_by == "middleware" else self.puts + self.deliveries
-        return messages / passed_ns * 1e9 if passed_ns else None
+        return messages / passed_ns * 1e9 if messages and passed_ns else None
 
     @property
     def fan_out(self) -> float | None:
@@ -128,7 +130,7 @@ class RefusalReport:
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `Mc0Section.REFUSAL_COLUMNS`."""
-        peer = "(this connector)" if self.peer is None else readable(self.peer.decode(errors="backslashreplace"))
+        peer = "(this connector)" if self.peer is None else identity(self.peer)
         return (
             readable(self.text or "") or "(no text)",
             peer,
@@ -145,10 +147,12 @@ class Mc0Section(Section):
     Attributes:
         topics: The 200 topics with most messages, as each role saw them.
         topic_count: How many there are in all.
+        left_out: Whether there are others, which are trunkline's own.
         puts: What was put to all of them.
         deliveries: What was delivered of all of them.
         refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
         refused: How many ERRORs there are in all.
+        cuts: What of a selection may keep a message and not what belongs to it.
         errors: Messages that do not decode, by kind of error.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
@@ -157,13 +161,16 @@ class Mc0Section(Section):
     """
 
     protocol: ClassVar[str] = "mc0"
+    title: ClassVar[str] = "mc0"
 
     topics: tuple[TopicReport, ...] = ()
     topic_count: int = 0
+    left_out: bool = False
     puts: int = 0
     deliveries: int = 0
     refusals: tuple[RefusalReport, ...] = ()
     refused: int = 0
+    cuts: frozenset[str] = frozenset()
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
     first_ns: int = 0
@@ -196,26 +203,37 @@ class Mc0Section(Section):
         """Whether anybody spoke it."""
         return bool(self.topics or self.refusals or self.malformed)
 
+    @property
+    def _has_both(self) -> bool:
+        """Whether what is put is covered where what is delivered is: they share a topic, and nothing else that one selects by."""
+        return self.cuts <= {"topic"}
+
     def tiles(self) -> Sequence[Tile]:
         """Topics, what was put and delivered, and what was answered with an error."""
+        refused = (Tile("Refused", f"{self.refused:,}", not self.refused),)
+        both = (("Puts", self.puts), ("Deliveries", self.deliveries))
         return (
             Tile("Topics", f"{self.topic_count:,}"),
-            Tile("Puts", f"{self.puts:,}"),
-            Tile("Deliveries", f"{self.deliveries:,}"),
-            Tile("Refused", f"{self.refused:,}", not self.refused),
+            # Of one that is not selected there is no number to show.
+            *(Tile(title, f"{number:,}") for title, number in both if number or self._has_both),
+            # An ERROR says of no topic: that there is none among some messages says nothing.
+            *(() if self.cuts and not self.refused else refused),
         )
 
     def tables(self) -> str:
         """The topics, nothing where nothing passed through any."""
         if not self.topics:
             return ""
-        rows = [
-            line(topic.cells(), self.COLUMNS, {"seen by"}, mark=key(min(at, COLOURS)))
-            for at, topic in enumerate(self.topics)
-        ]
+        columns = tuple(name for name in self.COLUMNS if self._has_both or name != "fan-out")
+        rows = []
+        for at, topic in enumerate(self.topics):
+            cells = dict(zip(self.COLUMNS, topic.cells(), strict=True))
+            rows.append(line([cells[name] for name in columns], columns, {"seen by"}, mark=key(min(at, COLOURS))))
         more = self.topic_count - len(self.topics)
         notes = _NOTES + (f" {more:,} topics with fewer messages are not listed." if more else "")
-        return table("topics", "Topics", self.COLUMNS, {"topic", "seen by"}, rows, notes)
+        notes += f" Topics of the middleware itself, {OWN}*, are left out." if self.left_out else ""
+        notes = notes if self._has_both else f"{_SOME} {notes}"
+        return table("topics", "Topics", columns, {"topic", "seen by"}, rows, notes)
 
     def figures(self) -> Sequence[str]:
         """Rates and latencies."""
@@ -254,7 +272,7 @@ class Mc0Section(Section):
         return table("refusals", "Refused", self.REFUSAL_COLUMNS, {"error", "peer"}, rows, notes)
 
 
-def count(rows: DataFrame, total: Total, _scope: Scope) -> Mc0Section:
+def count(rows: DataFrame, total: Total, scope: Scope) -> Mc0Section:
     """Counts what these rows of a capture hold."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return Mc0Section()
@@ -263,26 +281,32 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> Mc0Section:
         return Mc0Section()
     said = ("verb", "topic", "headers", "text", "body_frames", "body_bytes", "error")
     kept = tuple(name for name in TOPIC_COLUMNS if name not in said)
-    decoded = made_once(decode_keeping(spoken, Decoder("mc0"), kept, (*kept, *said)))
-    passed = (
-        timed(passing(decoded)).withColumn("topic", F.left("topic", F.lit(NAME))).drop("capture_id", "seq").persist()
-    )
+    decoded = made_once(decode_keeping(scope.around(rows, "mc0"), Decoder("mc0"), kept, (*kept, *said)))
+    # What was delivered is held against what was put, selected or not.
+    topics = scope.selected(timed(passing(decoded)), spoken).withColumn("topic", F.left("topic", F.lit(NAME)))
+    every = topics.drop("capture_id", "seq").persist()
+    is_own = F.left("topic", F.lit(len(OWN))) == OWN
+    passed = every if scope.has_own else every.where(~is_own)
     try:
+        left_out = not scope.has_own and not every.where(is_own).isEmpty()
         found, (number, puts, deliveries) = _largest(passed)
         at = _place(found[:COLOURS])
         once = passed.where("is_put OR seen_by = 'connector'")
         rates, latencies = counting.rates(once, at, total.clock), counting.spread(passed, at)
     finally:
-        passed.unpersist()
-    refusals, refused = _refusals(decoded)
-    errors = counting.errors(decoded)
+        every.unpersist()
+    selected = scope.selected(decoded, spoken)
+    refusals, refused = _refusals(selected)
+    errors = counting.errors(selected)
     return Mc0Section(
         topics=found,
         topic_count=number,
+        left_out=left_out,
         puts=puts,
         deliveries=deliveries,
         refusals=refusals,
         refused=refused,
+        cuts=scope.cuts,
         errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,

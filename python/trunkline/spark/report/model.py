@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
+from trunkline.spark._engine import F
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from trunkline.capture import Selection
+    from trunkline.capture import Capture, Selection
 
 __all__ = [
     "BUCKETS",
     "COLOURS",
     "NAME",
     "OTHERS",
+    "OWN",
     "Clock",
     "Report",
     "Scope",
@@ -34,6 +37,12 @@ BUCKETS = 120
 # How many of what is plotted have a colour of their own; the one after these is for all others.
 COLOURS = 7
 
+# What of a selection may keep a message and not its answer.
+_CUTS = ("type", "service", "topic", "resource", "peer", "direction", "where")
+
+# What the names begin with of the topics and services that trunkline answers itself.
+OWN = "trunkline."
+
 # The index of all together that have none.
 OTHERS = -1
 
@@ -42,7 +51,7 @@ NAME = 200
 
 
 class Tile(NamedTuple):
-    """A number at the top of the page; `good` says whether it is what one wants, None that there is no better."""
+    """A number at the top of the page, or of a protocol's part of it; `good` says whether it is what one wants, None that there is no better."""
 
     title: str
     value: str
@@ -65,18 +74,55 @@ class Scope:
             messages of each row are.
         has_runs: Whether runs are covered from begin to end: of parts of runs no condition can be told.
         has_sequences: Whether each sender's sequence numbers are covered without holes: else what is missing cannot be told.
+        cuts: What of the selection may keep a message and not its answer.
+        ordinals: The runs of each sender that are selected, where runs are: their numbers in the capture.
+        has_own: Whether one of trunkline's own services or topics is selected by its name: else they are not the user's.
+        said: The selection in words; None where everything is selected.
+        whole: The rows to look for answers in where there may be some that are not selected; None where there are none.
     """
 
     keep: Callable[[DataFrame], DataFrame] | None = None
     has_runs: bool = True
     has_sequences: bool = True
+    cuts: frozenset[str] = frozenset()
+    ordinals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    has_own: bool = False
+    said: str | None = None
+    whole: DataFrame | None = None
 
     @classmethod
-    def of(cls, selection: Selection, keep: Callable[[DataFrame], DataFrame] | None) -> Scope:
-        """That of a selection."""
+    def of(
+        cls,
+        selection: Selection,
+        keep: Callable[[DataFrame], DataFrame] | None,
+        rows: DataFrame | None = None,
+        capture: Capture | None = None,
+    ) -> Scope:
+        """That of a selection of these rows of this capture."""
+        from trunkline.capture import selecting
+
         has_sequences = selection.type is None and selection.where is None
         has_runs = has_sequences and selection.since_ns is None and selection.until_ns is None
-        return cls(keep, has_runs, has_sequences)
+        cuts = frozenset(name for name in _CUTS if getattr(selection, name) is not None)
+        whole = _within(rows, selection) if cuts and rows is not None else None
+        ordinals = selecting.ordinals(capture, selection) if capture and selection.run is not None else {}
+        has_own = (selection.service or selection.topic or "").startswith(OWN)
+        return cls(keep, has_runs, has_sequences, cuts, ordinals, has_own, selecting.said(selection) or None, whole)
+
+    def around(self, rows: DataFrame, protocol: str) -> DataFrame:
+        """The rows of a protocol that are selected, with those that may be their answers, or what they answer."""
+        return (rows if self.whole is None else self.whole).where(F.col("protocol") == protocol)
+
+    def selected(self, found: DataFrame, rows: DataFrame, seq: str = "seq") -> DataFrame:
+        """Of what was found in `around`, what is of the rows that are selected, whose numbers are in the column `seq`."""
+        return found if self.whole is None else found.join(rows.select(F.col("seq").alias(seq)), [seq], "left_semi")
+
+
+def _within(rows: DataFrame, selection: Selection) -> DataFrame:
+    """The rows of the time that is selected."""
+    if selection.since_ns is not None:
+        rows = rows.where(F.col("received_at_ns") >= selection.since_ns)
+    return rows if selection.until_ns is None else rows.where(F.col("received_at_ns") < selection.until_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +157,11 @@ class Section(ABC):
 
     Attributes:
         protocol: The protocol.
+        title: What people call it.
     """
 
     protocol: ClassVar[str]
+    title: ClassVar[str]
 
     @property
     @abstractmethod
@@ -125,13 +173,9 @@ class Section(ABC):
     def spoken(self) -> bool:
         """Whether there is anything to say."""
 
-    def headline(self) -> Sequence[Tile]:
-        """The tiles that come first of all."""
-        return ()
-
     @abstractmethod
     def tiles(self) -> Sequence[Tile]:
-        """The other tiles."""
+        """Its tiles."""
 
     @abstractmethod
     def tables(self) -> str:
@@ -163,6 +207,8 @@ class Report:
             a `Mc0Section`, a `MtlSection`, a `CdtSection`.
         volumes: Bytes of all frames by protocol and bucket: the time between the first receipt and the last is divided
             into 120 of them. Empty where nothing but CDTP was spoken, whose section has them by sender.
+        messages: Rows by protocol, likewise.
+        selected: What was selected, in words; None where all was.
     """
 
     path: Path
@@ -172,6 +218,8 @@ class Report:
     last_received_at_ns: int | None
     sections: Mapping[str, Section]
     volumes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    messages: Mapping[str, int] = field(default_factory=dict)
+    selected: str | None = None
 
     @property
     def malformed(self) -> Mapping[str, int]:
@@ -186,9 +234,8 @@ class Report:
 
     @property
     def shown(self) -> list[Section]:
-        """The sections of what was spoken; the first one where nothing was."""
-        sections = list(self.sections.values())
-        return [section for section in sections if section.spoken] or sections[:1]
+        """The sections of what was spoken."""
+        return [section for section in self.sections.values() if section.spoken]
 
 
 def largest_first(counts: Mapping[str, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import amount, latency, moment, readable
+from trunkline._text import amount, identity, latency, moment, readable
 from trunkline.columns import Decoder
 from trunkline.spark._engine import F, Window, made_once
 from trunkline.spark.columns import decode_keeping
@@ -121,7 +121,7 @@ class RefusedLogin:
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `MtlSection.LOGIN_COLUMNS`."""
-        peer = "(this client)" if self.peer is None else readable(self.peer.decode(errors="backslashreplace"))
+        peer = "(this client)" if self.peer is None else identity(self.peer)
         return (peer, f"{self.refused:,}", moment(self.first_received_at_ns), moment(self.last_received_at_ns))
 
 
@@ -139,6 +139,7 @@ class MtlSection(Section):
         dead_lettered: Contents that are known to have become dead letters.
         logins: The 100 peers with most refused logins.
         logins_refused: How many steps of logins were refused in all.
+        is_cut: Whether only messages of some kinds are covered: that none refuses a login says nothing then.
         errors: Messages that do not decode, by kind of error.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
@@ -150,6 +151,7 @@ class MtlSection(Section):
     """
 
     protocol: ClassVar[str] = "mtl"
+    title: ClassVar[str] = "MTL"
 
     messages: int = 0
     resources: tuple[ResourceReport, ...] = ()
@@ -160,6 +162,7 @@ class MtlSection(Section):
     dead_lettered: int = 0
     logins: tuple[RefusedLogin, ...] = ()
     logins_refused: int = 0
+    is_cut: bool = False
     errors: Mapping[str, int] = field(default_factory=dict)
     bucket_ns: int = 1
     first_ns: int = 0
@@ -197,12 +200,13 @@ class MtlSection(Section):
 
     def tiles(self) -> Sequence[Tile]:
         """What came and went, what came again, and who was not let in."""
+        logins = (Tile("Logins refused", f"{self.logins_refused:,}", not self.logins_refused),)
         return (
             Tile("Contents", f"{self.received:,}"),
             Tile("Delivered", f"{self.sent:,}"),
             Tile("Redelivered", f"{self.redelivered:,}", not self.redelivered),
             Tile("Dead letters", f"{self.dead_lettered:,}", not self.dead_lettered),
-            Tile("Logins refused", f"{self.logins_refused:,}", not self.logins_refused),
+            *(() if self.is_cut and not self.logins_refused else logins),
         )
 
     def tables(self) -> str:
@@ -232,12 +236,8 @@ class MtlSection(Section):
         depths = over_time.levels(
             self.depths, clock, names, "contents", "Waiting contents over time, one line for each resource"
         )
-        ages = over_time.levels(
-            self.ages_s,
-            clock,
-            names,
-            "seconds",
-            "Age of the oldest waiting content over time, one line for each resource",
+        ages = over_time.ages(
+            self.ages_s, clock, names, "Age of the oldest waiting content over time, one line for each resource"
         )
         return (
             figure(
@@ -288,7 +288,7 @@ class MtlSection(Section):
         return table("logins", "Logins refused", self.LOGIN_COLUMNS, {"peer"}, rows, notes)
 
 
-def count(rows: DataFrame, total: Total, _scope: Scope) -> MtlSection:
+def count(rows: DataFrame, total: Total, scope: Scope) -> MtlSection:
     """Counts what these rows of a capture hold."""
     if "protocol" not in {name.lower() for name in rows.columns}:
         return MtlSection()
@@ -300,8 +300,9 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> MtlSection:
     kept = ("capture_id", "seq", "received_at_ns", "endpoint", "direction", "peer")
     said = ("name", "type", "status", "sequence", "resource", "multiple", "recycle", "body_bytes", "error")
     properties = ("property_redelivered", "properties")
-    decoded = made_once(decode_keeping(spoken, decoder, kept, (*kept, *said, *properties)))
-    contents = _contents(decoded).persist()
+    # A Confirm does not say what resource it is of: contents are paired before any are selected.
+    decoded = made_once(decode_keeping(scope.around(rows, "mtl"), decoder, kept, (*kept, *said, *properties)))
+    contents = scope.selected(_contents(decoded), spoken).persist()
     try:
         found, totals = _resources(contents)
         depths, ages = _over_time(contents, found[:COLOURS], total)
@@ -313,14 +314,15 @@ def count(rows: DataFrame, total: Total, _scope: Scope) -> MtlSection:
         rates = counting.rates(came, at, total.clock, "sent_at_ns")
     finally:
         contents.unpersist()
-    logins, refused = _logins(decoded)
-    errors = counting.errors(decoded)
+    logins, refused = _logins(scope.selected(_refused(decoded), spoken))
+    errors = counting.errors(scope.selected(decoded, spoken))
     return MtlSection(
         messages=messages,
         resources=found,
         **totals,
         logins=logins,
         logins_refused=refused,
+        is_cut=bool(scope.cuts),
         errors=errors,
         bucket_ns=total.bucket_ns,
         first_ns=total.clock.first_ns,
@@ -344,6 +346,7 @@ def _contents(decoded: DataFrame) -> DataFrame:
     return found.select(
         F.left(F.coalesce("resource", F.lit("")), F.lit(NAME)).alias("resource"),
         comes.alias("comes"),
+        "seq",
         "body_bytes",
         "redelivered",
         "fate",
@@ -443,14 +446,18 @@ def _cumulated(rows: Sequence[tuple[str, int, int]], places: Mapping[str, int]) 
     return sums
 
 
-def _logins(decoded: DataFrame) -> tuple[tuple[RefusedLogin, ...], int]:
-    """The peers with most steps of logins that were refused, and how many there are in all."""
+def _refused(decoded: DataFrame) -> DataFrame:
+    """The replies that refused steps of logins."""
     in_order = Window.partitionBy("capture_id", "endpoint", "peer").orderBy("seq")
     asked = F.last(F.lower("name"), ignorenulls=True).over(in_order)
     control = decoded.where(F.col("type").isin("command", "reply")).withColumn("asked", asked)
+    return control.where("type = 'reply' AND status = 401 AND asked = 'connection.authorize'")
+
+
+def _logins(refused: DataFrame) -> tuple[tuple[RefusedLogin, ...], int]:
+    """The peers with most steps of logins that were refused, and how many there are in all."""
     counted = (
-        control.where("type = 'reply' AND status = 401 AND asked = 'connection.authorize'")
-        .groupBy(F.substring("peer", 1, NAME).alias("peer"))
+        refused.groupBy(F.substring("peer", 1, NAME).alias("peer"))
         .agg(
             F.count("*").alias("refused"),
             F.min("received_at_ns").alias("first_received_at_ns"),

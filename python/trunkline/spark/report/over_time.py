@@ -13,12 +13,13 @@ from trunkline.spark.report.clock import time_axis
 from trunkline.spark.report.model import BUCKETS, COLOURS, OTHERS, Clock
 from trunkline.spark.report.plots import STYLE, Values, colour, counted, plot, svg
 
-__all__ = ["colour_of", "in_order", "levels", "rates", "totals", "volumes"]
+__all__ = ["ages", "colour_of", "in_order", "levels", "rates", "totals", "volumes"]
 
 # From so many times the smallest to the largest, small ones cannot be seen on a linear axis.
 _STEEP = 50
 
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+_TIMES = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
 Names = Mapping[int, str]
 Rows = Mapping[int, Mapping[int, float]]
@@ -30,10 +31,27 @@ def rates(rows: Rows, clock: Clock, names: Names, title: str, what: str = "messa
 
 
 def volumes(rows: Rows, clock: Clock, names: Names, title: str) -> str | None:
-    """Bytes a second over time, a line each, in the unit that fits the most there is."""
-    most = max((number for buckets in rows.values() for number in buckets.values()), default=0) / clock.bucket_ns * 1e9
-    unit, size = next(((unit, size) for unit, size in _UNITS if most >= size), _UNITS[-1])
+    """Bytes a second over time, a line each, in the unit that fits the most there is; the least, on a logarithmic axis."""
+    numbers = [number for buckets in rows.values() for number in buckets.values() if number]
+    is_steep = _is_steep([max(buckets.values(), default=0) for buckets in rows.values()])
+    unit, size = _fitting((min if is_steep else max)(numbers, default=0) / clock.bucket_ns * 1e9, _UNITS)
     return _lines(rows, clock, names, title, f"{unit}/s", size)
+
+
+def ages(rows: Mapping[int, Sequence[float]], clock: Clock, names: Names, title: str) -> str | None:
+    """Times in seconds at the end of each bucket, a line each, in the unit that fits the longest."""
+    unit, size = _fitting(max((age for line in rows.values() for age in line), default=0), _TIMES)
+    return levels({at: [age / size for age in line] for at, line in rows.items()}, clock, names, unit, title)
+
+
+def _fitting(number: float, units: Sequence[tuple[str, float]]) -> tuple[str, float]:
+    """The largest unit that a number has at least one of; else the smallest."""
+    return next(((unit, size) for unit, size in units if number >= size), units[-1])
+
+
+def _is_steep(peaks: Sequence[float]) -> bool:
+    """Whether the smallest line cannot be seen beside the largest on a linear axis."""
+    return max(peaks, default=0) > _STEEP * min(peaks, default=0)
 
 
 def _lines(rows: Rows, clock: Clock, names: Names, title: str, unit: str, size: float) -> str | None:
@@ -44,7 +62,7 @@ def _lines(rows: Rows, clock: Clock, names: Names, title: str, unit: str, size: 
         each = clock.bucket_ns / 1e9 * size
         lines = {at: [rows[at].get(bucket, 0) / each for bucket in range(BUCKETS)] for at in in_order(rows)}
         peaks = [max(line) for line in lines.values()]
-        is_steep = max(peaks) > _STEEP * min(peaks)
+        is_steep = _is_steep(peaks)
         for at, line in lines.items():
             # Nothing has no place on a logarithmic axis, and lines that fall to its foot hide the others.
             shown = [value or math.nan for value in line] if is_steep else line
