@@ -178,6 +178,9 @@ class Output:
             self.event("stats", stats=stats, **rates)
         else:
             words = [f"{counted(round(rates['messages_per_s']), 'message')}/s"]
+            # Of CDTP2 and of what is passed on, what comes in is not what goes to users.
+            if rates.get("received_per_s", rates["messages_per_s"]) != rates["messages_per_s"]:
+                words.append(f"{rates['received_per_s']:,.0f} received/s")
             words += [f"{amount(rates['bytes_per_s'])}/s"] if "bytes_per_s" in rates else []
             self.note("; ".join([_counters(stats), *words]))
 
