@@ -204,7 +204,8 @@ def test_connections_are_lines_beside_json_too_and_name_who_dialled(start, open_
     came, began, left = said
     address = re.fullmatch(rf"recorder: (tcp://127\.0\.0\.1:\d+) connected to {endpoint}", came["message"])[1]
     assert (came["kind"], came["endpoint"], came["address"]) == ("connected", endpoint, address)
-    assert (began["message"], began["kind"]) == ("recorder: Det: a run began", "began")
+    assert (began["message"], began["kind"], began["sender"]) == ("recorder: Det: a run began", "run_began", "Det")
+    assert "run" not in began
     assert left["message"] == f"recorder: {address} disconnected from {endpoint}"
     command.signal(signal.SIGINT)
     out, _ = command.end()

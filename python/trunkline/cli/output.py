@@ -311,7 +311,10 @@ def _counters(stats: object) -> str:
     """Counters in a line: those that count something, and the first one."""
     shown = []
     for name, value in plain(stats).items():
-        if name == "dropped" and value:
+        if name == "senders":
+            missed = sum(sender["missed"] for sender in value.values())
+            shown += [f"missing {missed:,}"] if missed else []
+        elif name == "dropped" and value:
             shown.append("dropped " + ", ".join(f"{count} {kind}" for kind, count in value.items()))
         elif isinstance(value, int) and (value or not shown):
             shown.append(f"{name} {value:,}")
