@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any, Literal, TextIO
 
 from trunkline._text import amount, counted, finite, readable
+from trunkline.cli.cells import cut, padded, wide
 from trunkline.cli.ending import PipeClosed
 from trunkline.cli.rates import Rates
 from trunkline.cli.supervisor import notify
@@ -112,10 +113,10 @@ class Output:
         """
         cells = [[f"{cell:,}" if isinstance(cell, int) else readable(str(cell)) for cell in row] for row in rows]
         are_numbers = [all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(columns))]
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        widths = [max(map(wide, column)) for column in zip(columns, *cells, strict=True)]
         for line in (columns, *cells):
             words = zip(line, widths, are_numbers, strict=True)
-            shown = [cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in words]
+            shown = [padded(cell, width, to_right=is_number) for cell, width, is_number in words]
             self._coloured(
                 shown, [_DIM if line is columns else _colour(*one) for one in zip(columns, line, strict=True)]
             )
@@ -128,7 +129,7 @@ class Output:
             return
         shown, at = "", 0
         room = shutil.get_terminal_size().columns
-        text = line if len(line) <= room else f"{line[: room - 1]}…"
+        text = cut(line, room)
         for cell, colour in zip(cells, colours, strict=True):
             part, gap = text[at : at + len(cell)], text[at + len(cell) : at + len(cell) + 2]
             shown += (f"{colour}{part}{_PLAIN}" if colour and part else part) + gap
@@ -138,7 +139,7 @@ class Output:
     def fitted(self, text: str) -> None:
         """Prints a line; of one that a terminal would break, as much as fits."""
         room = shutil.get_terminal_size().columns if on_terminal() else sys.maxsize
-        self.line(text if len(text) <= room else f"{text[: room - 1]}…")
+        self.line(cut(text, room))
 
     def raw(self, data: bytes) -> None:
         """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
