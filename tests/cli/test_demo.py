@@ -43,7 +43,7 @@ def test_a_signal_cuts_it_off_and_nothing_is_left(start, tmp_path, when, number)
     (tmp_path / "tmp").mkdir()
     command = start("demo", env={"TMPDIR": str(tmp_path / "tmp")})
     if when == "recording":
-        until(lambda: list((tmp_path / "tmp").glob("trunkline-demo-*/capture/*")))
+        until(lambda: list((tmp_path / "tmp").glob("*/trunkline-demo-*/capture")))
     else:
         command.told(when)
     left = descendants(command.process.pid)
