@@ -103,7 +103,8 @@ def subscribe(
                     printing.drain()
         except errors.TimeoutError:
             reason = "idle"
-        connector.close(drain_s=drain_seconds)
+        with running.draining(drain_seconds):
+            connector.close(drain_s=drain_seconds)
         output.stopped(reason, connector.stats, f"{counted(printing.printed, 'message')} printed")
 
 
