@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from trunkline._native import topic
-from trunkline._text import readable
+from trunkline._text import readable, readable_bytes
 from trunkline._threads import Thread, survivable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
@@ -88,11 +88,11 @@ class Notices:
     def dropped(self, dropped: Dropped, *, level: int = logging.WARNING) -> None:
         """Logs a drop, and what it was about, and hands it to the callback; one that raises is logged."""
         subject = topic(self._protocol, dropped.frames)
-        about = "" if subject is None else f", of {subject[:100]!r}"
+        about = "" if subject is None else f", of {readable_bytes(subject[:100])}"
         if dropped.peer is not None:
             # That of CDT is the subject it was sent to, which people know by its name.
             if self._protocol == "cdt":
-                about += f", to {dropped.peer[:100].decode(errors='replace')!r}"
+                about += f", to {readable_bytes(dropped.peer[:100])}"
             else:
                 about += f", from {dropped.peer[:32].hex()}"
         if dropped.endpoint is not None:
@@ -125,6 +125,9 @@ class Notices:
         if kind in ("connected", "disconnected"):
             self._connection(kind, *details)
             return
+        if kind in ("began", "ended"):
+            self._run(kind, *details)
+            return
         text = readable(": ".join(filter(None, details)))
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)
@@ -139,7 +142,13 @@ class Notices:
         ):
             self.log(logging.WARNING, kind, text)
         else:
-            self.log(logging.INFO, kind, f"{text} {kind}".strip(), fields={"kind": kind})
+            endpoint = details[0] if kind in ("found", "departed") and details else None
+            self.log(logging.INFO, kind, f"{text} {kind}".strip(), fields={"kind": kind, "endpoint": endpoint})
+
+    def _run(self, kind: str, sender: str, run: str) -> None:
+        """Tells of a run that a sender has begun or ended: "run ID", or "a run" without an id."""
+        fields = {"kind": f"run_{kind}", "sender": sender, "run": run.removeprefix("run ") if run != "a run" else None}
+        self.log(logging.INFO, kind, readable(f"{sender}: {run} {kind}"), fields=fields)
 
     def _connection(self, kind: str, endpoint: str, address: str = "") -> None:
         """Tells who has connected, or is gone: at an endpoint of ours who dialled it, else the endpoint."""

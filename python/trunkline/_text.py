@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-__all__ = ["amount", "counted", "finite", "identity", "latency", "moment", "readable", "short", "span"]
+__all__ = ["amount", "counted", "finite", "identity", "latency", "moment", "readable", "readable_bytes", "short", "span"]
 
 
 def amount(number: float) -> str:
@@ -116,3 +116,12 @@ def readable(name: str) -> str:
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode() for letter in name
     )
+
+
+def readable_bytes(name: bytes) -> str:
+    r"""The same of a name in bytes, whatever they are.
+
+    >>> readable_bytes(b"echo\n\xff")
+    'echo\\n\\xff'
+    """
+    return readable(name.decode(errors="backslashreplace"))

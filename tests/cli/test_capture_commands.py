@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import pytest
 
-from peers.commands import RECORDED
+from peers.commands import RECORDED, spec
 from peers.recorded import line, write
 from peers.waiting import until
 from trunkline import mtl
@@ -86,7 +86,7 @@ def test_info_for_people(run, recorded):
     out, _ = run("capture", "info", recorded)
     assert "messages  4 (4 cdtp)" in out
     assert "errors    1 (1 bad_header)" in out
-    assert "2023-11-14 22:13:20.000000 to 2023-11-14 22:13:20.003000, 0.003 s" in out
+    assert "2023-11-14 22:13:20.000000 to 2023-11-14 22:13:20.003000 UTC, 0.003 s" in out
 
 
 def test_cat_prints_rows(run, recorded):
@@ -217,6 +217,7 @@ def test_rows_of_which_a_condition_holds(run, recorded):
     assert json.loads(out)["rows"] == 2
     _, err = run("capture", "cat", recorded, "--where", "sender = 'D.one' and sequnce > 1", returncode=2)
     assert "--where: 1:22: no column 'sequnce', did you mean 'sequence'?" in " ".join(err.replace("│", " ").split())
+    assert "?." not in err
     _, err = run("capture", "replay", recorded, "--bind", "tcp://127.0.0.1:*", "--where", "type >", returncode=2)
     assert "the condition is incomplete" in " ".join(err.replace("│", " ").split())
 
@@ -318,3 +319,14 @@ def test_what_is_not_a_capture_is_told_before_anything_begins(run, tmp_path, com
     assert line.startswith("trunkline: error: other: is not a capture: it contains a.txt")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["a.txt"]
     assert not list(tmp_path.glob("out*"))
+
+
+def test_what_the_system_says_has_no_number_beside_it(run):
+    assert "os error" not in run("capture", "info", "nowhere", returncode=1)[1]
+
+
+def test_a_capture_without_runs_says_so(run, tmp_path):
+    write(tmp_path / "no-runs.jsonl", [spec("D")], step_ns=1)
+    run("capture", "import", "no-runs.jsonl", "--capture", "c")
+    assert run("capture", "runs", "c") == ("", "trunkline: no runs in c\n")
+    assert " UTC, 0.000 s" in run("capture", "info", "c")[0]

@@ -1,6 +1,7 @@
 """What commands show of messages."""
 
 import json
+import re
 import time
 import tracemalloc
 from datetime import UTC, datetime
@@ -9,10 +10,11 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from peers.commands import release, spec
 from trunkline import cdt, cdtp, dcp, mc0, msgpack, mtl
-from trunkline.cli.content import Content, Said, _Template, text_of
+from trunkline.cli.content import Content, Printer, Said, _Template, text_of
 from trunkline.cli.output import Output
 from trunkline.cli.streaming import Lines
 
@@ -175,3 +177,51 @@ def test_a_format_names_members_of_what_has_any():
     for bad in ("{tags.}", "{sender.a}", "{nothing.a}"):
         with pytest.raises(typer.BadParameter, match=r"tags\.NAME"):
             _Template(bad)
+
+
+def test_what_is_absent_is_no_number():
+    template = _Template("{sequence:05d};{tags.run:5.1f};")
+    assert template.fill(Said("", "a", {"sequence": 7, "tags": {"run": 2}}, {}, []), {}, None) == "00007;  2.0;"
+    assert template.fill(Said("", "a", {"sequence": None, "tags": {}}, {}, []), {}, None) == ";;"
+    with pytest.raises(typer.BadParameter, match=r"leave out !r"):
+        _Template("{sender!r}")
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Standard output is a terminal of 80 columns; gives what is printed."""
+    printed = []
+    monkeypatch.setattr("trunkline.cli.output.on_terminal", lambda: True)
+    monkeypatch.setattr("trunkline.cli.content.on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(Output, "line", lambda _, text: printed.append(text))
+    return printed
+
+
+@pytest.mark.parametrize("sender", ["Det", "Detector.with.a.long.name", "検出器.一号"])
+def test_a_payload_has_its_part_of_a_terminal(terminal, sender):
+    printer = Printer(Output(json=False), None, None, raw=False)
+    message = cdtp.Message(
+        sender, b"p" * 60, variant="B", type="DAT", sequence=4, tags={"run": 7, "channel": 12, "x": 1}
+    )
+    start = f"{1:>6} 11-25 03:16:15.000 in  "
+    printer.show(Said.of(message), {}, start)
+    (line,) = terminal
+    assert cell_len(line) == 80
+    head, payload = re.fullmatch(r"(.* DAT 4 )[^p]*(p+)…", line).groups()
+    assert len(payload) + 1 >= (80 - cell_len(head)) // 3
+    assert "……" not in line
+    printer.show(
+        Said.of(cdtp.Message("D", b"hi", variant="B", type="DAT", sequence=4, tags={"run": 7, "x": 1})), {}, start
+    )
+    assert terminal[1].endswith('D DAT 4 {"run": 7, "x": 1} hi')
+
+
+def test_tables_and_lines_count_cells(terminal):
+    output = Output(json=False)
+    output.table(("sender", "messages"), [("検出器.一号", 7), ("Det", 12)])
+    assert len({cell_len(line) for line in terminal}) == 1
+    assert {line.rpartition(" ")[2] for line in terminal} == {"messages", "7", "12"}
+    output.fitted("検" * 50)
+    assert terminal[-1] == "検" * 39 + " …"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 import zmq
 
 from peers.commands import Peer, besides_progress
+from peers.processes import Child
 
 HEAD = [b"", b"DGBX\x01"]
 
@@ -43,6 +46,21 @@ def ask(broker):
 
 def events(out):
     return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_reply_is_printed_as_it_is(broker, ask):
+    with Child(
+        [sys.executable, "-m", "trunkline", *ask, "a", "--raw"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as command:
+        broker.reply(broker.ask(), b"\x00\xff\n", b"more")
+        out, err = command.communicate(timeout=20)
+    assert out == b"\x00\xff\nmore"
+    # One reply makes no rate.
+    assert b"1 of 1 replied to; latency" in err
+
+
+def test_raw_and_json_exclude_each_other(run, ask):
+    assert "exclude each other" in run(*ask, "a", "--raw", "--json", returncode=2)[1]
 
 
 def test_prints_the_reply(start, broker, ask):
@@ -117,7 +135,7 @@ def test_one_at_a_time_unless_told_otherwise(start, broker, ask):
         broker.reply(asked, b"X", b"\xff\x00")
     out, err = command.end()
     assert out == "X 0xff00 (2 B)\n" * 3
-    assert besides_progress(err).startswith("trunkline: 3 of 3 replied to, ")
+    assert besides_progress(err).startswith("trunkline: 3 of 3 replied to; latency")
 
 
 def test_a_time_out_is_told_and_exits_with_1(start, broker, ask):

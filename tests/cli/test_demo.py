@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from peers.processes import descendants, is_gone
+from peers.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -36,12 +37,15 @@ def test_the_whole_of_it(run, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "tmp"]
 
 
-@pytest.mark.parametrize("when", ["sender processes", "recording:", "starting Spark"])
+@pytest.mark.parametrize("when", ["sender processes", "recording", "starting Spark"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_signal_cuts_it_off_and_nothing_is_left(start, tmp_path, when, number):
     (tmp_path / "tmp").mkdir()
     command = start("demo", env={"TMPDIR": str(tmp_path / "tmp")})
-    command.told(when)
+    if when == "recording":
+        until(lambda: list((tmp_path / "tmp").glob("*/trunkline-demo-*/capture")))
+    else:
+        command.told(when)
     left = descendants(command.process.pid)
     command.signal(number)
     out, _ = command.end(130)

@@ -171,3 +171,18 @@ def test_list_says_who_offers_what_and_ends(start, chirper, group):
 def test_a_group_in_which_nobody_offers_anything(run, group):
     out, err = run("chirp", "list", "--group", group, "--seconds", "0.1", returncode=1)
     assert (out, err) == ("", f"trunkline: no services found in group {group}\n")
+
+
+def test_what_is_announced_is_logged_if_that_is_wanted(start, chirper, group):
+    command = start("-v", "--log-format", "json", "chirp", "watch", "--group", group, "--name", "Det.One", "--json")
+    command.ready()
+    while chirper.hears(REQUEST).group != md5(group):
+        pass
+    chirper.send(pack(OFFER, "det.one", 4000, group=group))
+    command.event("offer")
+    told = json.loads(command.told(": offer"))
+    assert told["message"] == f"{group}: offer data of Det.One tcp://127.0.0.1:4000"
+    assert (told["level"], told["kind"], told["service"]) == ("DEBUG", "offer", "data")
+    assert told["endpoint"] == "tcp://127.0.0.1:4000"
+    command.signal(signal.SIGINT)
+    command.end()

@@ -147,7 +147,7 @@ def test_publish_has_so_many_in_flight(start, bus):
             bus.say(peer, ok(one.id))
     out, err = command.end()
     assert out == ""
-    assert besides_progress(err).startswith("trunkline: 30 messages published, ")
+    assert besides_progress(err).startswith("trunkline: 30 messages published")
     assert "30 confirmed, latency " in err
 
 

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 
 from peers.processes import Child
+from trunkline.cli.progress import Progress
 
 SCRIPT = """if True:
     import signal
@@ -78,3 +79,19 @@ def test_results_that_go_elsewhere_are_none_of_the_bars(tmp_path):
         lines = shown(out)
     assert (tmp_path / "out").read_text() == "a result\n"
     assert "a result" not in lines
+
+
+def test_without_a_terminal_only_what_takes_long_is_told_of(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr("trunkline.cli.progress.time.monotonic", lambda: clock[0])
+    with Progress("counting (tasks)", 40) as progress:
+        for clock[0] in range(40):
+            progress.at(clock[0])
+    assert capsys.readouterr().err.splitlines() == [
+        f"trunkline: counting (tasks): {done} of 40" for done in (5, 15, 25, 35)
+    ]
+    monkeypatch.setattr("trunkline.cli.telling._as_json", True)
+    with Progress("counting (tasks)", 40) as progress:
+        clock[0] += 6
+        progress.at(7)
+    assert json.loads(capsys.readouterr().err)["message"] == "counting (tasks): 7 of 40"

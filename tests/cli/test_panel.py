@@ -24,6 +24,7 @@ from trunkline._notices import Connections
 from trunkline.cdt import TargetStats
 from trunkline.cli.display import _Display
 from trunkline.cli.panel import _Panel, _sparkline
+from trunkline.cli.running import draining
 from trunkline.dcp import BrokerStats
 from trunkline.dcp.broker import ServiceStats
 
@@ -94,7 +95,7 @@ def test_a_recorder_on_a_terminal_shows_what_comes(terminal, push):
     until(lambda: "1 bad_header" in shown.text)
     assert f"recording to c from {push.endpoint}" in shown.text
     until(lambda: re.search(r"\d messages?/s .*2 in all", shown.text))
-    assert "accepted 1 · recorded 2" in shown.text
+    assert " free · accepted 1 · recorded 2" in shown.text
     assert "2 of 1,000" in shown.text
     shown.end()
     assert "stopped (signal): received 2" in shown.text
@@ -204,7 +205,8 @@ def test_connections_are_lines_beside_json_too_and_name_who_dialled(start, open_
     came, began, left = said
     address = re.fullmatch(rf"recorder: (tcp://127\.0\.0\.1:\d+) connected to {endpoint}", came["message"])[1]
     assert (came["kind"], came["endpoint"], came["address"]) == ("connected", endpoint, address)
-    assert (began["message"], began["kind"]) == ("recorder: Det: a run began", "began")
+    assert (began["message"], began["kind"], began["sender"]) == ("recorder: Det: a run began", "run_began", "Det")
+    assert "run" not in began
     assert left["message"] == f"recorder: {address} disconnected from {endpoint}"
     command.signal(signal.SIGINT)
     out, _ = command.end()
@@ -281,7 +283,7 @@ def test_records_are_told_from_the_messages_they_come_in(terminal, push):
     until(lambda: "connected" in shown.text)
     push.send(batch("Det", *([number, {}, [b"x"]] for number in range(1, 6))))
     until(lambda: re.search(r"\d wire messages?/s .*1 in all", shown.text))
-    assert "records 5 · accepted 1 · recorded 1" in shown.text
+    assert re.search(r"records 5 · [\d.]+ .B free · recorded 1", shown.text)
     assert re.search(r"sender +records +bytes +missed", shown.text)
     shown.end()
 
@@ -292,20 +294,27 @@ class Screen(io.StringIO):
     def __init__(self):
         super().__init__()
         self.lines = [""]
+        self.column = 0
         self.width = 80
 
     def write(self, text):
         for part in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
-            if part == "\n":
-                self.lines.append("")
+            if part in "\r\n":
+                self.column = 0
+                self.lines += [""] if part == "\n" else []
+            elif part == "\x1b[J":
+                assert self.column < self.width, "the cursor is in another row"
+                self.lines[-1] = self.lines[-1][: self.column]
             elif part == "\x1b[2K":
                 self._erase()
             elif part == "\x1b[1A":
                 assert self.lines[-1] == "", "a row is left that was not erased"
                 self.lines.pop()
                 self.lines = self.lines or [""]
-            elif not part.startswith(("\x1b", "\r")):
-                self.lines[-1] += part
+            elif not part.startswith("\x1b"):
+                line, end = self.lines[-1], self.column + len(part)
+                self.lines[-1] = line[: self.column] + part + line[end:]
+                self.column = end
         return len(text)
 
     def _erase(self):
@@ -331,6 +340,16 @@ def test_a_terminal_that_becomes_narrower_keeps_nothing_of_a_panel(monkeypatch):
     assert screen.lines == ["one", "two", "three", "narrow"]
     display.clear()
     assert screen.lines == ["one", "two", "three", ""]
+
+
+def test_what_a_terminal_echoes_goes_with_the_panel(monkeypatch):
+    screen = Screen()
+    monkeypatch.setenv("COLUMNS", "80")
+    display = _Display(screen, lambda: "\n".join(("x" * 10, "z" * 80)))
+    display.redraw()
+    screen.write("^C")
+    display.clear()
+    assert screen.lines == [""]
 
 
 def test_a_panel_has_no_more_lines_than_its_terminal(monkeypatch):
@@ -383,6 +402,20 @@ def test_counters_are_told_with_their_rates(start, push):
     words = start("cdtp", "record", "--capture", "d", "--connect", push.endpoint, "--stats-interval", "0.05")
     assert words.told("messages/s").endswith("; 0 messages/s; 0 B/s\n")
     words.signal(signal.SIGINT)
+
+
+def test_an_end_that_takes_long_says_what_it_is_at(monkeypatch):
+    screen = Screen()
+    screen.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", screen)
+    with draining(5.0):
+        pass
+    assert screen.lines == [""]
+    monkeypatch.setattr("trunkline.cli.running._SILENT_S", 0.0)
+    with draining(5.0):
+        until(lambda: screen.lines != [""])
+    told = "trunkline: finishing what has arrived, at most 5 s; Ctrl-C again ends at once"
+    assert screen.lines == [told, ""]
 
 
 def test_sparklines():

@@ -220,3 +220,10 @@ def test_it_says_what_it_has_counted(run, push):
     assert told.splitlines()[-1].endswith("; 2 messages printed")
     for command, words in (("receive", "printing this many messages"), ("record", "wire messages")):
         assert words in " ".join(run("cdtp", command, "--help", env={"COLUMNS": "200"})[0].split())
+
+
+def test_what_is_missing_is_told_to_people(run, push):
+    sent = [("D.one", 1), ("D.one", 4), ("D.two", 6), ("D.two", 11)]
+    feed = push, [release(name, 0, number, b"x") for name, number in sent]
+    _, err = run("cdtp", "receive", "--connect", push.endpoint, "--count", "4", feed=feed)
+    assert "; missing 6; 4 messages printed" in err.splitlines()[-1]

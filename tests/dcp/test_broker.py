@@ -294,7 +294,7 @@ def test_a_service_that_is_not_allowed_is_not_confirmed(dial, work, caplog):
         work(broker, b"W")
         assert is_silent(stranger)
         assert [service.service for service in broker.services()] == [b"echo"]
-    until(lambda: any("may not offer b'other'" in record.message for record in caplog.records))
+    until(lambda: any("may not offer other" in record.message for record in caplog.records))
 
 
 def test_the_log_says_what_a_drop_was_about(dial, caplog):
@@ -305,7 +305,8 @@ def test_the_log_says_what_a_drop_was_about(dial, caplog):
         client.send_multipart(reply(b"gone", b"x"))
         until(lambda: len(broker.stats.dropped) == 3)
         where = f"from 4301, at {broker.endpoints[0]}"
-    until(lambda: f"broker: queue_full, of {(b'nobody' + bytes(94))!r}, {where}" in caplog.messages)
+    service = "nobody" + r"\x00" * 94
+    until(lambda: f"broker: queue_full, of {service}, {where}" in caplog.messages)
     until(lambda: any(line.startswith("broker: bad_type") and line.endswith(f", {where}") for line in caplog.messages))
     until(lambda: "broker: unroutable, from 676f6e65" in caplog.messages)
 

@@ -11,6 +11,7 @@ from trunkline._arguments import need_callable, need_choice, need_flag, need_nam
 from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options
+from trunkline._text import readable
 from trunkline.chirp.datagram import Kind, Service, hash_name
 from trunkline.errors import ClosedError, LocalProtocolError
 
@@ -120,7 +121,8 @@ class _Beaconing(Role):
         return "chirp.beacon", self._options
 
     def _open(self) -> None:
-        notices = Notices("chirp", self.name or self.group, self._on_drop)
+        # Not of this role: what is called would keep it from being collected.
+        self._notices = notices = Notices("chirp", self.name or self.group, self._on_drop)
 
         def on_drop(_: str, *dropped: Any) -> None:
             # Anything may be on this port, so it is no warning (CHIRP-02).
@@ -166,6 +168,7 @@ class _Beaconing(Role):
             raise LocalProtocolError(message)
         self._beacon.check_open()
         self._beacon.offer(service, port)
+        self._log("offers", service, f"at port {port}")
 
     def request(self, service: Service) -> None:
         """Asks who offers a service; those who do answer within 200 ms (CHIRP-05).
@@ -178,6 +181,7 @@ class _Beaconing(Role):
         _need_service(service)
         self._beacon.check_open()
         self._beacon.request(service)
+        self._log("requests", service)
 
     def depart(self, service: Service) -> None:
         """Takes an offer back; without one does nothing.
@@ -188,15 +192,23 @@ class _Beaconing(Role):
         _need_service(service)
         self._beacon.check_open()
         self._beacon.depart(service)
+        self._log("departs", service)
 
     def stop(self) -> None:
         """Takes every offer back and lets iteration end by itself; does not wait, so a signal handler may call it."""
         self._beacon.close(0)
 
+    def _event(self, told: tuple[Kind, str, str | None, int, str | None]) -> Event:
+        kind, host, name, service, endpoint = told
+        event = Event(kind, host, name, Service(service), endpoint)
+        self._log(kind, event.service, f"of {name or host}", endpoint=endpoint, host=host)
+        return event
 
-def _event(told: tuple[Kind, str, str | None, int, str | None]) -> Event:
-    kind, host, name, service, endpoint = told
-    return Event(kind, host, name, Service(service), endpoint)
+    def _log(self, kind: str, service: Service, *details: str, **fields: str | None) -> None:
+        """Logs what is announced here and by others, which is much where many come and go."""
+        named = {"kind": kind, "service": service.name.lower(), **fields}
+        words = filter(None, (kind, named["service"], *details, fields.get("endpoint")))
+        self._notices.log(logging.DEBUG, kind, readable(" ".join(words)), fields=named)
 
 
 class Beacon(_Beaconing, BlockingRole):
@@ -234,7 +246,7 @@ class Beacon(_Beaconing, BlockingRole):
             TimeoutError: Nothing arrived in time.
             ClosedError: The beacon is closed.
         """
-        return _event(self._beacon.receive(timeout_s))
+        return self._event(self._beacon.receive(timeout_s))
 
     def __iter__(self) -> Iterator[Event]:
         """Every event until the beacon is closed."""
@@ -259,7 +271,7 @@ class AsyncBeacon(_Beaconing, AsyncStream[Event]):
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """See `Beacon.receive`."""
         beacon = self._beacon
-        return _event(await self._waits.taken(beacon.poll, timeout_s, "no news came"))
+        return self._event(await self._waits.taken(beacon.poll, timeout_s, "no news came"))
 
     async def close(self) -> None:
         """See `Beacon.close`."""

@@ -51,7 +51,7 @@ def info(directory: Directory, *, as_json: Json = False) -> None:
     output.line(f"messages  {found.messages:,}" + listed(found.protocols))
     output.line(f"bytes     {amount(found.bytes)}")
     if first is not None and last is not None:
-        output.line(f"received  {moment(first)} to {moment(last)}, {(last - first) / 1e9:.3f} s")
+        output.line(f"received  {moment(first)} to {moment(last)} UTC, {(last - first) / 1e9:.3f} s")
     output.line(f"errors    {sum(found.errors.values()):,}" + listed(found.errors))
 
 
@@ -72,6 +72,8 @@ def runs(directory: Directory, *, as_json: Json = False) -> None:
     opened = capture.open(directory)
     found = opened.runs()
     is_complete = opened.let_go == opened.unfollowed == 0
+    if not found:
+        output.note(f"no runs in {directory}")
     if output.json:
         for run in found:
             output.event("run", **{name: getattr(run, name) for name in run.__dataclass_fields__})
@@ -83,6 +85,8 @@ def runs(directory: Directory, *, as_json: Json = False) -> None:
             f"not all is here: {opened.let_go:,} times a sender made way for others, "
             f"{opened.unfollowed:,} messages had names too long"
         )
+    if not found:
+        return
     # What there is none of in any run has no column.
     shown = [name for name in _RUN_COLUMNS if name not in _RARE or any(getattr(run, _RARE[name]) for run in found)]
     output.table(shown, [[cells[name] for name in shown] for cells in map(_run_cells, found)])

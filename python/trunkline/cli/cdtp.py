@@ -374,6 +374,7 @@ def record(
         with watching(output, lambda: recorder.stats, doing=where, count=count, capture=capture):
             wait = functools.partial(recorder.wait, count=count)
             reason = running.recorded(wait, lambda: recorder.stats.received, pace)
-        recorder.close(drain_s=drain_seconds)
+        with running.draining(drain_seconds):
+            recorder.close(drain_s=drain_seconds)
         stats = recorder.stats
         output.stopped(reason, stats, f"{counted(stats.recorded, 'wire message')} recorded")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import shutil
 import string
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import typer
 
 from trunkline import errors
 from trunkline._text import amount, readable
+from trunkline.cli.cells import cut, wide
 from trunkline.cli.output import Output, on_terminal, plain
 
 if TYPE_CHECKING:
@@ -47,8 +49,12 @@ NAMES = frozenset((*_OF_ALL, *_OF_PROTOCOLS, *_OF_ROWS))
 # What has members of its own, as `{tags.run}`.
 _WITH_MEMBERS = ("tags", "config", "metadata", "properties", "body")
 
-# How much of what stands before a payload is shown on a terminal, where it would take its place.
-_DETAILS = 32
+
+# What stands for a field that a message has not.
+_ABSENT = "-"
+
+# Fewer cells of details are not shown beside a payload.
+_LEAST_OF_DETAILS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +83,12 @@ class Said:
     @property
     def line(self) -> str:
         """All but the payload, on a line."""
-        return self.line_of(None)
+        return " ".join(filter(None, (self.head, self.words)))
 
-    def line_of(self, most: int | None) -> str:
-        """The same with at most so many characters of details."""
-        words = self.words
-        if most is not None and len(words) > most:
-            words = f"{words[: most - 1]}…"
-        return " ".join(filter(None, (readable(self.subject), self.kind, words)))
+    @property
+    def head(self) -> str:
+        """Who or what it is about, and what it is for."""
+        return " ".join(filter(None, (readable(self.subject), self.kind)))
 
     @property
     def words(self) -> str:
@@ -271,14 +275,28 @@ class Printer:
             many = f"{sizes(said.payload)}: " if len(said.payload) > 1 else ""
             # Whoever says how much is shown is shown that much.
             is_fitted = self._given_limit is None
-            most = _DETAILS if is_fitted and on_terminal() and said.payload else None
-            line = f"{start}{said.line_of(most)} {many}{text_of(said.payload, self.limit)}".rstrip()
-            (self.output.fitted if is_fitted else self.output.line)(line)
+            payload = f"{many}{text_of(said.payload, self.limit)}"
+            words = said.words
+            if is_fitted and on_terminal() and payload:
+                words = _beside(words, payload, shutil.get_terminal_size().columns - wide(f"{start}{said.head} "))
+            line = start + " ".join(filter(None, (said.head, words, payload)))
+            (self.output.fitted if is_fitted else self.output.line)(line.rstrip())
 
     def payload(self, payload: Sequence[bytes]) -> dict[str, Any]:
         """A payload as JSON has it; what is cut shows by the sizes."""
         shown = payload if self.limit is None else [frame[: self.limit] for frame in payload]
         return {"payload_sizes": list(map(len, payload)), "payload": shown}
+
+
+def _beside(words: str, payload: str, room: int) -> str:
+    """As much of the details as leaves a payload what it needs, or a third of the room for both.
+
+    >>> _beside('{"run": 7}', "hello", 30), _beside('{"run": 7, "channel": 12}', "hello, world", 20)
+    ('{"run": 7}', '{"run": 7, …')
+    """
+    most = room - 1 - min(wide(payload), -(-room // 3))
+    # What is too short says nothing.
+    return cut(words, most) if most >= _LEAST_OF_DETAILS else ""
 
 
 class _Template:
@@ -295,21 +313,29 @@ class _Template:
             message = f"--format: {error}."
             raise typer.BadParameter(message) from None
         self._parts = [(_unescaped(literal), name, spec or "") for literal, name, spec, _ in parts]
-        for _, name, _ in self._parts:
+        for _, name, _, conversion in parts:
+            if conversion is not None:
+                message = (
+                    f"--format: {{{name}!{conversion}}}: values are text and numbers already; leave out !{conversion}."
+                )
+                raise typer.BadParameter(message)
             if name is not None and name not in NAMES and not _is_member(name):
                 members = ", ".join(f"{whole}.NAME" for whole in _WITH_MEMBERS)
                 message = f"--format: there is no {{{name}}}. There are {', '.join(sorted(NAMES))}, {members}."
                 raise typer.BadParameter(message)
 
     def fill(self, said: Said, row: Mapping[str, Any], limit: int | None) -> str:
-        """The line of a message, a hyphen where it has no such field."""
+        """The line of a message, a hyphen where it has no such field; nothing if that is to be written as a number."""
         line = ""
         for literal, name, spec in self._parts:
             line += literal
             if name is not None:
+                value = _value(name, said, row, limit)
                 try:
-                    line += format(_value(name, said, row, limit), spec)
+                    line += format(value, spec)
                 except ValueError as error:
+                    if value == _ABSENT:
+                        continue
                     message = f"--format: {{{name}:{spec}}}: {error}"
                     raise errors.LocalProtocolError(message) from None
         return line
@@ -344,7 +370,7 @@ def _value(name: str, said: Said, row: Mapping[str, Any], limit: int | None) -> 
 
 def _shown(value: Any) -> str | int:
     if value is None:
-        return "-"
+        return _ABSENT
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     shown = plain(value)

@@ -165,7 +165,9 @@ def services(
             message = f"{no_broker(connect)}: waited for {timeout:g} s"
             raise errors.TimeoutError(message) from None
     status = json.loads(reply.data[0])
-    output.listing("service", _SERVICE_COLUMNS, status["services"])
+    # A worker that leaves asks for a service of trunkline's own.
+    found = [service for service in status["services"] if not service["service"].startswith("trunkline.")]
+    output.listing("service", _SERVICE_COLUMNS, found)
     if not output.json:
         peers = counted(status["peers"], "peer")
         output.note(f"{peers}; {counted(status['received'], 'message')} received, {status['sent']:,} sent")

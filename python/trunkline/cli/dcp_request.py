@@ -19,7 +19,7 @@ from trunkline.cli.content import text_of
 from trunkline.cli.dcp_options import STATUS, Endpoints, no_broker
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
-from trunkline.cli.latency import Latency
+from trunkline.cli.latency import Latency, a_second
 from trunkline.cli.lines import parts
 from trunkline.cli.options import Json, example, span
 from trunkline.cli.output import Output
@@ -72,6 +72,9 @@ def request(
     in_flight: Annotated[
         int, typer.Option("--in-flight", min=1, metavar="N", help="How many requests may be in flight.")
     ] = 1,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the data of replies only, byte for byte, with nothing between them.")
+    ] = False,
     sockets: DialingSockets,
     capturing: Capturing,
     segments: Segments,
@@ -81,11 +84,14 @@ def request(
 
     An empty reply to a request with data counts as failed: that is how a worker answers when its handler raised.
     """
+    if raw and as_json:
+        message = "--raw and --json exclude each other."
+        raise typer.BadParameter(message)
     made, recorded = sockets.keywords(), capturing.keywords(segments)
     from trunkline import dcp
 
     output = Output(json=as_json)
-    asking = _Asking(service, data or [], timeout, retries)
+    asking = _Asking(service, data or [], timeout, retries, raw=raw)
     with (
         dcp.Client(connect=connect, **made, **recorded) as client,
         closing(functools.partial(client.close, drain_s=0.0)),
@@ -126,11 +132,12 @@ def _why(client: Client, service: str, connect: Sequence[str]) -> _Why | None:
 class _Asking:
     """The same request, many times."""
 
-    def __init__(self, service: str, data: Sequence[str], timeout_s: float, retries: int) -> None:
+    def __init__(self, service: str, data: Sequence[str], timeout_s: float, retries: int, *, raw: bool) -> None:
         self._service = os.fsencode(service)
         self._data = parts(data)
         self._timeout_s = timeout_s
         self._retries = retries
+        self._raw = raw
         self._flight: Flight[Reply] = Flight()
         self._latencies_ms: list[float] = []
         self._timeouts = 0
@@ -170,6 +177,8 @@ class _Asking:
             )
         elif is_empty:
             output.note(f"request {index}: the reply is empty: its handler failed, or returned nothing")
+        elif self._raw:
+            output.whole(b"".join(reply.data))
         else:
             output.line(" ".join(text_of([part.removesuffix(b"\n")], None) for part in reply.data))
 
@@ -180,5 +189,5 @@ class _Asking:
 
 
 def _summary(asked: _Asked) -> str:
-    text = f"{asked.replies:,} of {asked.requests:,} replied to, {asked.rate:,.0f} a second"
+    text = f"{asked.replies:,} of {asked.requests:,} replied to{a_second(asked.replies, asked.rate)}"
     return f"{text}; {asked.latency_ms}" if asked.replies else text

@@ -102,7 +102,8 @@ class _Display:
                 # What scrolls out of a terminal could not be taken off again.
                 lines = [*lines[: room - 1], "…"]
             erasing = self._erasing()
-            self._lines = "\n".join(lines)
+            # Where the cursor stands, a terminal echoes Ctrl-C: at the end of a full line it would begin another row.
+            self._lines = "\n".join(lines) + "\r"
             self._widths = [cell_len(Text.from_ansi(line).plain) for line in lines]
             self._put(erasing + self._lines)
 
@@ -114,11 +115,12 @@ class _Display:
 
     def _erasing(self) -> str:
         """What takes off the lines that are shown, from the last up: a terminal that has become narrower since has broken
-        them. One by one, as some terminals keep in their history what is cleared as a whole.
+        them. The last, in whose first row the cursor is, to its end; the others row by row, as some terminals keep in
+        their history what is cleared as a whole.
         """
         width = self._console.width
-        rows = sum(max(-(-wide // width), 1) for wide in self._widths)
-        return "\r\x1b[2K" + "\x1b[1A\x1b[2K" * (rows - 1) if rows else ""
+        above = sum(max(-(-wide // width), 1) for wide in self._widths[:-1])
+        return "\r\x1b[J" + "\x1b[1A\x1b[2K" * above if self._widths else ""
 
     def _put(self, text: str) -> None:
         try:

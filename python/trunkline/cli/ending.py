@@ -6,6 +6,7 @@ import atexit
 import errno
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -103,7 +104,8 @@ def _explain(error: BaseException) -> str:
         if extra is not None:
             return f"{package} is missing: {how_to_install(extra)}"
     if isinstance(error, TrunklineError | ImportError):
-        return str(error)
+        # The number that Rust adds to what the system says tells a user nothing.
+        return re.sub(r" \(os error \d+\)", "", str(error))
     if isinstance(error, OSError):
         # str() of an OSError starts with its number, which tells a user nothing.
         text = error.strerror or str(error)

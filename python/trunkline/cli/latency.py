@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Latency"]
+__all__ = ["Latency", "a_second"]
+
+# Of fewer, or of less time, a rate says nothing.
+_LEAST = 10
+_LEAST_S = 1.0
+
+
+def a_second(number: int, rate: float) -> str:
+    """How many of so many came a second, to stand after their number; nothing where that says nothing.
+
+    >>> a_second(5_000, 1_234.5), a_second(1, 154.0), a_second(500, 900.0)
+    (', 1,234 a second', '', '')
+    """
+    return f", {rate:,.0f} a second" if number >= _LEAST and number >= rate * _LEAST_S else ""
 
 
 @dataclass(frozen=True, slots=True)

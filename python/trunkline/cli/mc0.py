@@ -20,7 +20,7 @@ from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.family import Family
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
-from trunkline.cli.latency import Latency
+from trunkline.cli.latency import Latency, a_second
 from trunkline.cli.lines import given, lines, stands_for_stdin
 from trunkline.cli.options import DrainSeconds, Idle, Json, StatsInterval, dials, ending_after, example, span
 from trunkline.cli.output import Output, Reason
@@ -103,7 +103,8 @@ def subscribe(
                     printing.drain()
         except errors.TimeoutError:
             reason = "idle"
-        connector.close(drain_s=drain_seconds)
+        with running.draining(drain_seconds):
+            connector.close(drain_s=drain_seconds)
         output.stopped(reason, connector.stats, f"{counted(printing.printed, 'message')} printed")
 
 
@@ -286,7 +287,7 @@ class _Publishing:
 
 
 def _summary(published: _Published, *, confirmed: bool) -> str:
-    text = f"{counted(published.put, 'message')} published, {published.rate:,.0f} a second"
+    text = f"{counted(published.put, 'message')} published{a_second(published.put, published.rate)}"
     if not confirmed:
         return text
     text += f"; {published.confirmed:,} confirmed"

@@ -20,7 +20,7 @@ from trunkline._text import counted
 from trunkline.cli import running
 from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
-from trunkline.cli.latency import Latency
+from trunkline.cli.latency import Latency, a_second
 from trunkline.cli.lines import given, lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval, Secrets
 from trunkline.cli.options import Idle, Json, StatsInterval, dials, encodable, example, span
@@ -257,7 +257,7 @@ class _Sending:
 
 
 def _summary(sent: _Sent, *, is_confirmed: bool) -> str:
-    text = f"{counted(sent.sent, 'content')} sent, {sent.rate:,.0f} a second"
+    text = f"{counted(sent.sent, 'content')} sent{a_second(sent.sent, sent.rate)}"
     if not is_confirmed:
         return f"{text}; {sent.rejected:,} refused" if sent.rejected else text
     text += f"; {sent.confirmed:,} confirmed"

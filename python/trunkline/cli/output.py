@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any, Literal, TextIO
 
 from trunkline._text import amount, counted, finite, readable
+from trunkline.cli.cells import cut, padded, wide
 from trunkline.cli.ending import PipeClosed
 from trunkline.cli.rates import Rates
 from trunkline.cli.supervisor import notify
@@ -112,10 +113,10 @@ class Output:
         """
         cells = [[f"{cell:,}" if isinstance(cell, int) else readable(str(cell)) for cell in row] for row in rows]
         are_numbers = [all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(columns))]
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        widths = [max(map(wide, column)) for column in zip(columns, *cells, strict=True)]
         for line in (columns, *cells):
             words = zip(line, widths, are_numbers, strict=True)
-            shown = [cell.rjust(width) if is_number else cell.ljust(width) for cell, width, is_number in words]
+            shown = [padded(cell, width, to_right=is_number) for cell, width, is_number in words]
             self._coloured(
                 shown, [_DIM if line is columns else _colour(*one) for one in zip(columns, line, strict=True)]
             )
@@ -128,7 +129,7 @@ class Output:
             return
         shown, at = "", 0
         room = shutil.get_terminal_size().columns
-        text = line if len(line) <= room else f"{line[: room - 1]}…"
+        text = cut(line, room)
         for cell, colour in zip(cells, colours, strict=True):
             part, gap = text[at : at + len(cell)], text[at + len(cell) : at + len(cell) + 2]
             shown += (f"{colour}{part}{_PLAIN}" if colour and part else part) + gap
@@ -138,7 +139,7 @@ class Output:
     def fitted(self, text: str) -> None:
         """Prints a line; of one that a terminal would break, as much as fits."""
         room = shutil.get_terminal_size().columns if on_terminal() else sys.maxsize
-        self.line(text if len(text) <= room else f"{text[: room - 1]}…")
+        self.line(cut(text, room))
 
     def raw(self, data: bytes) -> None:
         """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
@@ -178,6 +179,9 @@ class Output:
             self.event("stats", stats=stats, **rates)
         else:
             words = [f"{counted(round(rates['messages_per_s']), 'message')}/s"]
+            # Of CDTP2 and of what is passed on, what comes in is not what goes to users.
+            if rates.get("received_per_s", rates["messages_per_s"]) != rates["messages_per_s"]:
+                words.append(f"{rates['received_per_s']:,.0f} received/s")
             words += [f"{amount(rates['bytes_per_s'])}/s"] if "bytes_per_s" in rates else []
             self.note("; ".join([_counters(stats), *words]))
 
@@ -308,7 +312,10 @@ def _counters(stats: object) -> str:
     """Counters in a line: those that count something, and the first one."""
     shown = []
     for name, value in plain(stats).items():
-        if name == "dropped" and value:
+        if name == "senders":
+            missed = sum(sender["missed"] for sender in value.values())
+            shown += [f"missing {missed:,}"] if missed else []
+        elif name == "dropped" and value:
             shown.append("dropped " + ", ".join(f"{count} {kind}" for kind, count in value.items()))
         elif isinstance(value, int) and (value or not shown):
             shown.append(f"{name} {value:,}")

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trunkline._text import amount, counted, readable, short
+from trunkline._text import amount, counted, readable
 from trunkline.cli.display import shown
 from trunkline.cli.output import Output, on_terminal
-from trunkline.cli.rates import passed
+from trunkline.cli.panel_tables import records_of, tables
+from trunkline.cli.rates import messages, passed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 __all__ = ["is_watched", "watching"]
 
 # How often it is drawn, and for how long rates are kept: a minute, two of them in a column.
 _DRAWN_S = 1.0
 _KEPT = 60
-
-# How many rows its tables have.
-_ROWS = 8
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -55,14 +51,15 @@ _COUNTERS = {
     "peers": "peers",
     "clients": "clients",
     "subscriptions": "subscriptions",
+    "services": "services",
     "sessions": "sessions",
     "leases": "leases",
     "memory_bytes": "memory",
     "stored_bytes": "JetStream",
 }
 
-# What tells how busy one of several is, whichever it has.
-_BUSY = ("messages", "requests", "puts", "in", "sent")
+# What a role has that counts its peers itself, or has no connections: CHIRP goes over UDP, and ignores what is its own.
+_WITHOUT_CONNECTIONS = ("peers", "clients", "ignored")
 
 # What nobody wants to see.
 _BAD = (
@@ -161,7 +158,7 @@ class _Panel:
         runs = getattr(stats, "runs", None)
         if runs:
             parts.append(Text(f"in a run: {_runs(runs)}", overflow="ellipsis", no_wrap=True))
-        parts += _tables(stats, self._before, passed_s)
+        parts += tables(stats, self._before, passed_s)
         if self._count:
             parts.append(_bar(getattr(stats, self._counted, 0), self._count))
         return Group(*parts)
@@ -170,12 +167,16 @@ class _Panel:
         """How much comes in now, and came in within the last minute; of what only sends, how much goes out."""
         from rich.text import Text
 
-        words, what = "", "message" if _records(stats) is None else "wire message"
+        words, records = "", records_of(stats)
         if self._before is not None and passed_s > 0:
             self._messages.append((passed(stats) - passed(self._before)) / passed_s)
             if hasattr(stats, "bytes"):
                 self._bytes.append((stats.bytes - self._before.bytes) / passed_s)
+            what = "message" if records is None else "wire message"
             words = f"  {counted(round(self._messages[-1]), what)}/s"
+            if records is not None:
+                rate = (messages(stats) - messages(self._before)) / passed_s
+                words += f"  {counted(round(rate), 'record')}/s"
             if self._bytes:
                 words += f"  {amount(self._bytes[-1])}/s"
         total = f"  {passed(stats):,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
@@ -188,20 +189,20 @@ class _Panel:
     def _counters(self, stats: Any) -> Iterator[str]:
         from trunkline._notices import connections
 
-        if not hasattr(stats, "peers") and not hasattr(stats, "clients"):
+        if not any(hasattr(stats, name) for name in _WITHOUT_CONNECTIONS):
             yield counted(connections.open, "connection") if connections.open > 0 else "not connected"
-        records = _records(stats)
+        records = records_of(stats)
         if records is not None:
             yield f"records {records:,}"
+        if self._capture is not None:
+            with suppress(OSError):
+                yield f"{amount(shutil.disk_usage(self._capture).free)} free"
         for name, words in _COUNTERS.items():
             value = getattr(stats, name, None)
-            if isinstance(value, int) and value:
+            # What is recorded tells the same unless something was malformed.
+            is_told = name == "accepted" and value == getattr(stats, "recorded", None)
+            if isinstance(value, int) and value and not is_told:
                 yield f"{words} {amount(value) if name.endswith('_bytes') else f'{value:,}'}"
-        if self._capture is not None:
-            try:
-                yield f"{amount(shutil.disk_usage(self._capture).free)} free"
-            except OSError:
-                return
 
 
 def _bad(stats: Any) -> Iterator[str]:
@@ -216,98 +217,12 @@ def _bad(stats: Any) -> Iterator[str]:
             yield f"{value:,} {name.replace('_', ' ')}"
 
 
-def _records(stats: Any) -> int | None:
-    """How many records the wire messages of CDTP hold; None where each is one."""
-    records = sum(sender.messages for sender in getattr(stats, "senders", {}).values())
-    return records if records > getattr(stats, "accepted", records) else None
-
-
 def _runs(runs: Mapping[str, str]) -> str:
     """Runs that are going on, each once, with who is in it."""
     senders: dict[str, list[str]] = {}
     for sender, run in runs.items():
         senders.setdefault(run, []).append(sender)
     return readable("; ".join(f"{run or 'without an id'} ({', '.join(of)})" for run, of in senders.items()))
-
-
-def _tables(stats: Any, before: Any, passed_s: float) -> Iterator[Table]:
-    """A table of each kind of things that are counted one by one: senders, services, topics, resources."""
-    for field in dataclasses.fields(stats):
-        rows = _rows(getattr(stats, field.name))
-        if rows:
-            known = {} if before is None else _rows(getattr(before, field.name))
-            if field.name == "senders" and _records(stats) is not None:
-                rows, known = _counting_records(rows), _counting_records(known)
-            yield _table(field.name, rows, known, passed_s)
-
-
-def _counting_records(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Senders, whose messages are records where not each came in a wire message of its own."""
-    return {
-        sender: {"records" if name == "messages" else name: value for name, value in counts.items()}
-        for sender, counts in rows.items()
-    }
-
-
-def _rows(value: Any) -> dict[str, dict[str, Any]]:
-    """What is counted of each, by its name."""
-    if isinstance(value, Mapping):
-        return {name: _fields(one) for name, one in value.items() if dataclasses.is_dataclass(one)}
-    if isinstance(value, Sequence) and value and dataclasses.is_dataclass(value[0]):
-        return dict(map(_named, map(_fields, value)))
-    return {}
-
-
-def _fields(one: Any) -> dict[str, Any]:
-    return {field.name.rstrip("_"): getattr(one, field.name) for field in dataclasses.fields(one)}
-
-
-def _named(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What is counted of one, whose name is all of it that is text."""
-    names = filter(None, map(_name, fields.values()))
-    return " ".join(names), {name: value for name, value in fields.items() if _name(value) is None}
-
-
-def _name(value: Any) -> str | None:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return value if isinstance(value, str) else None
-
-
-def _columns(rows: dict[str, dict[str, Any]]) -> list[str]:
-    """The counters there is room for, in their order: those that have counted anything go first."""
-    names = [name for name in next(iter(rows.values())) if name != "peers"]
-    counting = [name for name in names if any(row[name] for row in rows.values())]
-    chosen = [*counting, *(name for name in names if name not in counting)][:6]
-    return [name for name in names if name in chosen]
-
-
-def _table(title: str, rows: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]], passed_s: float) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    columns = _columns(rows)
-    main = next((name for name in _BUSY if name in columns), columns[0])
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(title.removesuffix("s"), no_wrap=True, overflow="ellipsis", max_width=28)
-    for name in (*columns, "/s"):
-        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
-
-    def rate(name: str) -> float:
-        earlier = before.get(name, {}).get(main, 0) or 0
-        return ((rows[name][main] or 0) - earlier) / passed_s if before and passed_s > 0 else 0.0
-
-    busiest = sorted(rows, key=lambda name: (-rate(name), -(rows[name][main] or 0), name))
-    for name in busiest[:_ROWS]:
-        cells = []
-        for column in columns:
-            value = rows[name][column] or 0
-            text = amount(value) if column.endswith("bytes") else f"{value:,}"
-            cells.append(Text(text, style="red" if value and column in ("missed", "rejected", "expired") else ""))
-        table.add_row(Text(readable(name) or "(empty name)"), *cells, short(rate(name)))
-    if len(rows) > _ROWS:
-        table.add_row(Text(f"and {len(rows) - _ROWS:,} more", style="dim"))
-    return table
 
 
 def _bar(done: int, total: int) -> RenderableType:

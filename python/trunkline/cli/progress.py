@@ -7,10 +7,13 @@ import time
 from typing import Any, Self
 
 from trunkline.cli.output import on_terminal
+from trunkline.cli.telling import tell
 
 __all__ = ["Progress"]
 
-_LINE_EVERY_S = 2.0
+# Who reads lines is told of what takes long, and not all the time.
+_FIRST_LINE_S = 5.0
+_LINE_EVERY_S = 10.0
 
 
 class Progress:
@@ -25,7 +28,7 @@ class Progress:
         self._doing = doing
         self._total = total
         self._bar: Any = None
-        self._next_line = time.monotonic() + _LINE_EVERY_S
+        self._next_line = time.monotonic() + _FIRST_LINE_S
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -53,5 +56,4 @@ class Progress:
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_EVERY_S
             of = "" if self._total is None else f" of {self._total:,}"
-            sys.stderr.write(f"trunkline: {self._doing}: {done:,}{of}\n")
-            sys.stderr.flush()
+            tell(f"{self._doing}: {done:,}{of}")

@@ -5,12 +5,24 @@ from __future__ import annotations
 import time
 from typing import Any
 
-__all__ = ["Rates", "passed"]
+__all__ = ["Rates", "messages", "passed"]
 
 
 def passed(stats: Any) -> int:
-    """How many messages a role has taken in; one that takes none, how many it has sent."""
-    number: int = stats.received if hasattr(stats, "received") else stats.sent
+    """How many messages a role has taken in, but for its own; one that takes none, how many it has sent."""
+    number: int = stats.received - getattr(stats, "ignored", 0) if hasattr(stats, "received") else stats.sent
+    return number
+
+
+def messages(stats: Any) -> int:
+    """The same in messages for the user, where a role tells them from those on the wire: CDTP2 has many records in one."""
+    if hasattr(stats, "messages"):
+        number: int = stats.messages
+    elif hasattr(stats, "senders"):
+        # There are no more than 1000 senders whose records are counted.
+        number = max(stats.accepted, sum(sender.messages for sender in stats.senders.values()))
+    else:
+        number = passed(stats)
     return number
 
 
@@ -19,15 +31,17 @@ class Rates:
 
     def __init__(self) -> None:
         self._looked = time.monotonic()
-        self._messages = self._bytes = 0
+        self._messages = self._received = self._bytes = 0
 
     def look(self, stats: Any) -> dict[str, float]:
-        """The rates of what there are counters of: messages, and mostly their bytes."""
+        """The rates of what there are counters of: messages, mostly those on the wire, and mostly their bytes."""
         now = time.monotonic()
         passed_s = max(now - self._looked, 1e-9)
-        messages, size = passed(stats), getattr(stats, "bytes", None)
-        rates = {"messages_per_s": round((messages - self._messages) / passed_s, 1)}
+        number, received, size = messages(stats), getattr(stats, "received", None), getattr(stats, "bytes", None)
+        rates = {"messages_per_s": round((number - self._messages) / passed_s, 1)}
+        if received is not None:
+            rates["received_per_s"] = round((received - self._received) / passed_s, 1)
         if size is not None:
             rates["bytes_per_s"] = round((size - self._bytes) / passed_s, 1)
-        self._looked, self._messages, self._bytes = now, messages, size or 0
+        self._looked, self._messages, self._received, self._bytes = now, number, received or 0, size or 0
         return rates

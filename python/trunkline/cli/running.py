@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +16,12 @@ from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
 from trunkline.cli.signals import Stopping
+from trunkline.cli.telling import tell
 
-__all__ = ["Reloading", "Service", "began", "recorded", "run"]
+__all__ = ["Reloading", "Service", "began", "draining", "recorded", "run"]
+
+# How long the end of a role may take before a terminal says what it is at.
+_SILENT_S = 0.5
 
 
 class Service(Protocol):
@@ -54,8 +61,27 @@ def run(
     with watching(output, lambda: role.stats, doing=where, capture=capture):
         while not pace.stopped and not _is_over(role, pace.wait_s()):
             pace.look_up()
-    role.close(drain_s=drain_s)
+    with draining(drain_s):
+        role.close(drain_s=drain_s)
     output.stopped("signal", role.stats)
+
+
+@contextmanager
+def draining(drain_s: float) -> Iterator[None]:
+    """Says on a terminal what takes so long, if the end of a role inside does."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    text = f"finishing what has arrived, at most {drain_s:g} s; Ctrl-C again ends at once"
+    timer = threading.Timer(_SILENT_S, tell, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        # What it says stands before the last line.
+        timer.join()
 
 
 def began(begin: Callable[[], object], close: Callable[[], object], pace: Pace) -> bool:

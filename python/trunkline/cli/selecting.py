@@ -103,7 +103,7 @@ class Selecting:
             return Selection(**given)  # type: ignore[arg-type]
         except LocalProtocolError as error:
             option = "--" if str(error).startswith("where:") else ""
-            message = f"{option}{error}."
+            message = f"{option}{error}{'' if str(error).endswith('?') else '.'}"
             raise typer.BadParameter(message) from None
 
 

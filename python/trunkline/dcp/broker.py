@@ -21,7 +21,7 @@ from trunkline._arguments import (
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
-from trunkline._text import counted
+from trunkline._text import counted, readable_bytes
 from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
@@ -195,19 +195,26 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
         of = "" if service == _LEAVING else f" of {_shown(service)}"
-        notices.log(level, kind, f"worker {worker.hex()}{of} is gone, {counted(lost, 'request')} lost")
+        text = f"worker {worker.hex()}{of} is gone, {counted(lost, 'request')} lost"
+        notices.log(level, kind, text, fields=_fields(kind, worker, service))
     elif kind == "registered":
         worker, service = details
         does = "is leaving" if service == _LEAVING else f"offers {_shown(service)}"
-        notices.log(logging.INFO, kind, f"worker {worker.hex()} {does}")
+        notices.log(logging.INFO, kind, f"worker {worker.hex()} {does}", fields=_fields(kind, worker, service))
     elif kind == "refused":
-        notices.log(logging.WARNING, kind, f"worker {details[0].hex()} may not offer {_shown(details[1])}")
+        worker, service = details
+        text = f"worker {worker.hex()} may not offer {_shown(service)}"
+        notices.log(logging.WARNING, kind, text, fields=_fields(kind, worker, service))
     else:
         notices.tell(kind, *details)
 
 
+def _fields(kind: str, worker: bytes, service: bytes) -> dict[str, object]:
+    return {"kind": kind, "worker": worker.hex(), "service": _shown(service)}
+
+
 def _shown(service: bytes) -> str:
-    return repr(service[:200])
+    return readable_bytes(service[:200])
 
 
 class Broker(Brokering, BlockingService):

@@ -18,6 +18,7 @@ from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._pool import Pool
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
+from trunkline._text import readable_bytes
 from trunkline._threads import survivable
 from trunkline.errors import ClosedError, LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
@@ -93,7 +94,7 @@ class Working(Role):
         self._heartbeat_interval_s = heartbeat_interval_s
         self._liveness = liveness
         self._options = options
-        self._who = f"worker of {service[:200]!r}"
+        self._who = f"worker of {readable_bytes(service[:200])}"
         self._on_drop = on_drop
         self._made()
 

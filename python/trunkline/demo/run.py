@@ -173,7 +173,8 @@ def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
         output.event("report", path=str(page), seconds=round(took_s, 1))
         return
     output.line("")
-    output.line(found.section(CdtpSection).table())
+    for row in found.section(CdtpSection).table().splitlines():
+        output.fitted(row)
     output.line("")
     output.line(f"All {found.rows:,} messages sent were found, in {took_s:.0f} s.")
     output.line(f"Plots: {page}")
