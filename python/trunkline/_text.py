@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-__all__ = ["amount", "counted", "finite", "identity", "latency", "moment", "readable", "readable_bytes", "short", "span"]
+__all__ = [
+    "amount",
+    "counted",
+    "finite",
+    "identity",
+    "latency",
+    "moment",
+    "readable",
+    "readable_bytes",
+    "short",
+    "span",
+]
 
 
 def amount(number: float) -> str:

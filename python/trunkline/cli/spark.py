@@ -135,7 +135,9 @@ def report(
         spark_session("trunkline spark report") as session,
         watched(session, "counting (tasks)"),
     ):
-        scope = Scope() if selection is None else Scope.of(selection, keep_records if records else None)
-        made = make(keep(_rows(session, capture)), checked(part), str(capture), scope)
+        rows, scope = _rows(session, capture), Scope()
+        if selection is not None:
+            scope = Scope.of(selection, keep_records if records else None, rows, room.open(capture))
+        made = make(keep(rows), checked(part), str(capture), scope)
     output.result("report", str(out), path=str(out))
     tell_unmatched(output, capture, selection, made.rows)
