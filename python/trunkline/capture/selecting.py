@@ -225,8 +225,11 @@ def of_records(selection: Selection) -> Selection | None:
 def said(selection: Selection) -> str:
     """What a selection says, to read.
 
+    ```pycon
     >>> said(Selection(sender="Det.A", run=2, since_ns=1_795_251_125_874_512_487))
     'sender Det.A · run 2 · since 2026-11-21 08:52:05.874 UTC'
+
+    ```
     """
     criteria: dict[str, Any] = asdict(selection)
     words = {"since_ns": "since", "until_ns": "until"}

@@ -29,8 +29,8 @@ _MOST_OUTPUT_BYTES = 64 << 20
 # What is given to the connection at one time: many small messages, or a few large ones.
 _BATCH_BYTES = 256 << 10
 
-# What is taken from it at one time: each of these messages may be a request whose answer is as large as a message may be.
-_PORTION_BYTES = 16 << 10
+# What is taken from it at one time: each message may be a request to a target, whose answer is as large as a message may be.
+_PORTION_BYTES = {"cdt.target": 16 << 10, "cdt.source": 1 << 20}
 
 _NONE = Messages([])
 
@@ -279,7 +279,7 @@ class Pump:
         """What is taken of what came in; nothing while too much waits to be sent."""
         if not self._inbox or not self._is_begun or self.is_held_up:
             return _NONE
-        portion = self._inbox[0].take(_PORTION_BYTES)
+        portion = self._inbox[0].take(_PORTION_BYTES[self._kind])
         if not self._inbox[0]:
             self._inbox.popleft()
         return portion

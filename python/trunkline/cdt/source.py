@@ -199,7 +199,7 @@ class Pulling(Part):
         self._last_call += 1
         return self._last_call
 
-    async def _call(self, verb: str, **given: Any) -> tuple[str, Any]:
+    async def _call(self, verb: str, given: dict[str, Any]) -> tuple[str, Any]:
         pump = self._pump
         if pump.is_held_up:
             timeout_s, began = given.get("timeout_s"), pump.loop.time()
@@ -207,8 +207,8 @@ class Pulling(Part):
                 return "timed_out", None
             if timeout_s is not None:
                 given["timeout_s"] = max(timeout_s - (pump.loop.time() - began), _LEAST_S)
-        call = self._number()
-        pump.ask(verb, call=call, **given)
+        given["call"] = call = self._number()
+        pump.ask(verb, **given)
         future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
         self._calls[call] = verb, future
         try:
@@ -252,8 +252,11 @@ class Pulling(Part):
         self, app_version_name: str, endpoint_id: str, config_id: str | None, timeout_s: float | None, retries: int
     ) -> None:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        need_text("config_id", config_id, may_be_none=True)
-        need_number("retries", retries, most=_MOST_RETRIES)
+        # There are many pulls, and most say nothing of these.
+        if config_id is not None:
+            need_text("config_id", config_id, may_be_none=True)
+        if type(retries) is not int or retries:
+            need_number("retries", retries, most=_MOST_RETRIES)
         self._need_time(timeout_s)
 
     async def _pull(
@@ -270,15 +273,15 @@ class Pulling(Part):
         if key in self._cached and not self._pump.closed:
             self._cached.move_to_end(key)
             return self._cached[key]
-        how, response = await self._call(
-            "pull",
-            app_version_name=app_version_name,
-            endpoint_id=endpoint_id,
-            config_id=config_id or None,
-            endpoint_message_id=endpoint_message_id,
-            timeout_s=timeout_s,
-            retries=retries,
-        )
+        given = {
+            "app_version_name": app_version_name,
+            "endpoint_id": endpoint_id,
+            "config_id": config_id or None,
+            "endpoint_message_id": endpoint_message_id,
+            "timeout_s": timeout_s,
+            "retries": retries,
+        }
+        how, response = await self._call("pull", given)
         if how != "answered":
             raise self._failed(how, timeout_s)
         answer: ConfigResponse = _good(response)
@@ -331,16 +334,16 @@ class Pulling(Part):
         if confirm == "applied":
             self._applying.setdefault(key, False)
         try:
-            how, what = await self._call(
-                "push",
-                app_version_name=app_version_name,
-                endpoint_id=endpoint_id,
-                content=content,
-                content_type=content_type,
-                config_id=config_id or None,
-                confirm=confirm,
-                timeout_s=timeout_s,
-            )
+            given = {
+                "app_version_name": app_version_name,
+                "endpoint_id": endpoint_id,
+                "content": content,
+                "content_type": content_type,
+                "config_id": config_id or None,
+                "confirm": confirm,
+                "timeout_s": timeout_s,
+            }
+            how, what = await self._call("push", given)
         finally:
             is_stored = self._applying.pop(key, False)
         if how == "answered":
@@ -362,7 +365,7 @@ class Pulling(Part):
     async def _report(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
         given = {"app_version_name": app_version_name, "endpoint_id": endpoint_id, "config_id": config_id}
-        how, _ = await self._call("report", **given)
+        how, _ = await self._call("report", given)
         if how != "sent":
             raise self._failed(how, None)
 
