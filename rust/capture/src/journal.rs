@@ -310,7 +310,7 @@ mod tests {
         for rows in [vec![row], vec![bare], vec![row, bare, row], vec![bare; 3]] {
             let mut columns = Columns::default();
             for row in &rows {
-                columns.push(row, row.frames.iter().map(|frame| frame.len() as u64).sum());
+                columns.push(row, trunkline_wire::nbytes(row.frames));
             }
             let batch = columns.finish().unwrap();
             let encoded: Vec<u8> = encode(&batch.columns).unwrap().iter().flat_map(|part| part.to_vec()).collect();

@@ -156,7 +156,7 @@ impl Writer {
     /// Adds a message, and tells the number of its row. Never waits; see [`has_room`](Self::has_room).
     #[inline]
     pub fn append<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>) -> u64 {
-        let n_bytes = row.frames.iter().map(|frame| frame.as_ref().len() as u64).sum();
+        let n_bytes = trunkline_wire::nbytes(row.frames);
         if self.columns.rows() == 0 {
             self.first_at = Instant::now();
         } else if self.columns.frame_bytes() + n_bytes > self.batch_bytes {

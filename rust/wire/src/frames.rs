@@ -65,6 +65,12 @@ pub const MAX_FRAMES: usize = 10_000;
 /// What a frame costs besides its bytes, wherever it waits: empty frames are not free.
 pub const FRAME_COST: usize = 64;
 
+/// The bytes of these frames.
+#[inline]
+pub fn nbytes(frames: &[impl AsRef<[u8]>]) -> u64 {
+    frames.iter().map(|frame| frame.as_ref().len() as u64).sum()
+}
+
 /// What keeping these frames costs, in bytes. Every queue, outbox and batch counts with this.
 #[inline]
 pub fn cost(frames: &[impl AsRef<[u8]>]) -> usize {

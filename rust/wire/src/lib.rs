@@ -32,7 +32,7 @@ pub mod zap;
 pub use calling::{CallId, Calling};
 pub use dropped::{DropCounts, DropReason, Dropped, Place};
 pub use error::{DecodeError, DropKind, ErrorKind, Fault};
-pub use frames::{FRAME_COST, Frames, MAX_FRAMES, Parcel, cost};
+pub use frames::{FRAME_COST, Frames, MAX_FRAMES, Parcel, cost, nbytes};
 pub use lifecycle::Lifecycle;
 pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, Remote,

@@ -82,7 +82,8 @@ impl Inflow {
                     continue;
                 }
                 let whole = Bytes::from(std::mem::take(&mut self.begun));
-                hand_over(&whole, Some(&whole), &mut take);
+                let delivery = if let First::Message(delivery, _) = first(&whole) { Some(delivery) } else { None };
+                take(delivery, &whole, Some(&whole));
                 continue;
             }
             match first(sent) {
@@ -91,10 +92,13 @@ impl Inflow {
                     self.begin(whole);
                     return;
                 }
-                First::Message(_, length) | First::Line(length) => {
-                    let (whole, rest) = sent.split_at(length);
-                    hand_over(whole, None, &mut take);
-                    sent = rest;
+                First::Message(delivery, length) => {
+                    take(Some(delivery), &sent[..length], None);
+                    sent = &sent[length..];
+                }
+                First::Line(length) => {
+                    take(None, &sent[..length], None);
+                    sent = &sent[length..];
                 }
             }
         }
@@ -122,13 +126,6 @@ impl Inflow {
         let is_end =
             |at: &usize| at.checked_sub(1).map_or_else(|| self.begun.last(), |before| sent.get(before)) == Some(&b'\r');
         memchr::memchr_iter(b'\n', sent).find(is_end).map_or(sent.len(), |at| at + 1)
-    }
-}
-
-fn hand_over(whole: &[u8], kept: Option<&Bytes>, take: &mut impl FnMut(Option<Delivery<'_>>, &[u8], Option<&Bytes>)) {
-    match first(whole) {
-        First::Message(delivery, _) => take(Some(delivery), whole, kept),
-        First::Line(_) | First::Part(_) => take(None, whole, kept),
     }
 }
 

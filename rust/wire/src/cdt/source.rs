@@ -594,7 +594,7 @@ impl Machine for Source {
     /// See [`Part::kind`] for what its peer and its frames are.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Hearing>) -> Verdict {
         self.stats.received += 1;
-        self.stats.bytes += incoming.frames.iter().skip(1).map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(incoming.frames.get(1..).unwrap_or_default());
         let verdict = match Part::kind(&incoming) {
             Ok(kind) if kind.has_status() => self.on_reply(now, kind, incoming),
             Ok(kind) if kind.is_event() => self.on_event(now, kind, incoming),

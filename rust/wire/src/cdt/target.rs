@@ -510,7 +510,7 @@ impl Machine for Target {
     /// See [`Part::kind`] for what its peer and its frames are.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Listening>) -> Verdict {
         self.stats.received += 1;
-        self.stats.bytes += incoming.frames.iter().skip(1).map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(incoming.frames.get(1..).unwrap_or_default());
         let verdict = match Part::kind(&incoming) {
             Ok(kind) if ASKED.contains(&kind) => self.on_request(now, kind, incoming),
             Ok(kind) if kind.is_event() => self.on_event(now, kind, incoming),

@@ -413,7 +413,7 @@ impl Machine for Receiver {
 
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Data>) -> Verdict {
         let Incoming { socket, frames, .. } = incoming;
-        let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
+        let bytes = crate::nbytes(&frames);
         self.stats.received += 1;
         self.stats.bytes += bytes;
         self.quiet = now + QUIET;

@@ -453,7 +453,7 @@ impl Machine for Sender {
             return None;
         }
         let Queued { frames, messages } = self.queue.pop_front()?;
-        let bytes = frames.iter().map(|frame| frame.len() as u64).sum();
+        let bytes = crate::nbytes(&frames);
         self.in_flight.push_back(InFlight { messages, cost: cost(&frames), bytes });
         self.next_send += 1;
         Some(Output::Send {

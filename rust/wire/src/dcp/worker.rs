@@ -443,7 +443,7 @@ impl Machine for Worker {
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Back>) -> Verdict {
         let frames = incoming.frames;
         self.stats.received += 1;
-        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(&frames);
         self.unanswered = None;
         self.dialling.reset();
         match decode(&frames, Settings { role: Some(Role::Worker), compat_dagbox: false }) {

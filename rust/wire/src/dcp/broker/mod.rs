@@ -369,7 +369,7 @@ impl Machine for Broker {
         let Incoming { frames, peer, .. } = incoming;
         let peer = peer.unwrap_or_default();
         self.stats.received += 1;
-        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(&frames);
         let worker = self.board.worker(&peer);
         if let Some(worker) = worker {
             self.board.hear(now, worker);

@@ -281,7 +281,7 @@ impl Machine for Connector {
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Bus>) -> Verdict {
         let frames = incoming.frames;
         self.stats.received += 1;
-        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(&frames);
         self.heard = self.heard.map(|_| now);
         if std::mem::take(&mut self.is_lost) {
             self.events.push_back(ConnectorEvent::Found);

@@ -224,7 +224,7 @@ impl Middleware {
         }
         let found = self.topics.get_mut(found);
         found.puts += 1;
-        found.bytes += frames[layout.positional()].iter().map(|frame| frame.len() as u64).sum::<u64>();
+        found.bytes += crate::nbytes(&frames[layout.positional()]);
         found.messages += found.subscribers.len() as u64;
         for subscriber in &found.subscribers {
             self.peers.send(*subscriber, &letter);
@@ -385,7 +385,7 @@ impl Machine for Middleware {
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Front>) -> Verdict {
         let Incoming { peer: Some(address), user_id: user, frames, .. } = incoming else { return Verdict::default() };
         self.stats.received += 1;
-        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(&frames);
         let is_delimited = frames.first().is_some_and(Bytes::is_empty);
         let mut peer = self.peers.heard(now, &address, is_delimited);
         if let Some(other) = peer.filter(|peer| self.peers.get(*peer).user != user) {

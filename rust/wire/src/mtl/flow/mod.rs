@@ -480,7 +480,7 @@ impl Machine for Flow {
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<FlowSocket>) -> Verdict {
         let Incoming { socket, frames, .. } = incoming;
         self.stats.received += 1;
-        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(&frames);
         if socket != self.socket() {
             return Verdict::default();
         }

@@ -508,7 +508,7 @@ impl Machine for Server {
         let Incoming { socket, peer: Some(peer), user_id, host, frames } = incoming else { return Verdict::default() };
         self.now = now;
         self.stats.received += 1;
-        self.stats.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.stats.bytes += crate::nbytes(&frames);
         let is_data = self.is_data(socket, &frames);
         let mut label = plain_label(is_data);
         let taken = if is_data {
