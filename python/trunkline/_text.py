@@ -6,17 +6,24 @@ import math
 from datetime import UTC, datetime
 
 __all__ = [
+    "OWN",
     "amount",
     "counted",
     "finite",
-    "identity",
     "latency",
     "moment",
     "readable",
     "readable_bytes",
     "short",
     "span",
+    "text_or_digits",
 ]
+
+# How names of services and topics begin that are trunkline's own.
+OWN = "trunkline."
+
+# What makes lines of a text.
+_LINES = str.maketrans("", "", "\t\n\r")
 
 
 def amount(number: float) -> str:
@@ -94,15 +101,18 @@ def span(nanoseconds: int) -> str:
     return f"{seconds:.1f} s"
 
 
-def identity(routing_id: bytes) -> str:
-    r"""A routing id as it is selected by: text, or 0x and hexadecimal digits.
+def text_or_digits(data: bytes, *, has_lines: bool = False) -> str:
+    r"""Bytes as printable text, which may have lines and tabs, or as 0x and hexadecimal digits. Text never begins with 0x.
 
-    >>> identity(b"worker"), identity(b"\0k\x8b")
-    ('worker', '0x006b8b')
+    >>> text_or_digits(b"worker"), text_or_digits(b"\0k\x8b"), text_or_digits(b"0x1")
+    ('worker', '0x006b8b', '0x307831')
     """
-    text = routing_id.decode(errors="replace")
-    is_text = text.isprintable() and "\ufffd" not in text and not text.startswith("0x")
-    return text if is_text else f"0x{routing_id.hex()}"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    is_text = (text.translate(_LINES) if has_lines else text).isprintable() and not text.startswith("0x")
+    return text if is_text else f"0x{data.hex()}"
 
 
 def latency(nanoseconds: float) -> str:

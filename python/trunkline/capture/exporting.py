@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 from trunkline import columns
 from trunkline._native.capture import mark_variants
-from trunkline._text import finite
+from trunkline._text import finite, text_or_digits
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError
 
@@ -202,7 +202,8 @@ class _JsonLines(_Writer):
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             # What is JSON already is written as it is.
             as_json = _or_null if name in self._json else _json
-            cells.append([f"{_json(name)}: {as_json(value)}" for value in _values(column)])
+            key = _json(name)
+            cells.append([f"{key}: {as_json(value)}" for value in _values(column)])
         self._writer.writelines(f"{{{', '.join(row)}}}\n" for row in zip(*cells, strict=True))
 
 
@@ -285,17 +286,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-# What lines of a text are made of besides.
-_LINES = str.maketrans("", "", "\t\n\r")
-
-
 def said(value: Any) -> str:
-    """What JSON has no word for: bytes as text, or as hexadecimal digits after ``0x``, with which no text begins."""
-    if not isinstance(value, bytes):
-        return str(value)
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    is_plain = text.translate(_LINES).isprintable() and not text.startswith("0x")
-    return text if is_plain else f"0x{value.hex()}"
+    """What JSON has no word for: bytes as text with lines, or as digits."""
+    return text_or_digits(value, has_lines=True) if isinstance(value, bytes) else str(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline import _native as _codec
 from trunkline._frames import of_row
-from trunkline._text import identity, moment, readable
+from trunkline._text import moment, readable, text_or_digits
 from trunkline.columns import protocols
 from trunkline.errors import DecodeError, LocalProtocolError
 
@@ -237,7 +237,11 @@ def said(selection: Selection) -> str:
     for name, value in criteria.items():
         if value is not None:
             text = (
-                f"{moment(value)} UTC" if name in words else identity(value) if name == "peer" else readable(str(value))
+                f"{moment(value)} UTC"
+                if name in words
+                else text_or_digits(value)
+                if name == "peer"
+                else readable(str(value))
             )
             parts.append(f"{words.get(name, name)} {text}")
     return " · ".join(parts)

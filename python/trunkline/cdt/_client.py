@@ -158,7 +158,7 @@ class Guarded(Client):
         await self._flush_pending()
 
     async def _process_connect_init(self) -> None:
-        self._set_limits()
+        self._set_timeout()
         try:
             await super()._process_connect_init()
         except (OSError, nats.errors.Error):
@@ -188,8 +188,9 @@ class Guarded(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as nats-py has it
         most = info.get("max_payload", self._max_payload)
         if type(most) is not int or most < 0:
-            message = f"it does not speak NATS: max_payload is {most!r}"
-            raise nats.errors.Error(message)
+            # What it becomes is the same as for anything else that is not NATS, when a connection begins and later.
+            message = f"max_payload is {most!r}"
+            raise ValueError(message)
         await super()._process_info(info, initial_connection)
         if not initial_connection and most != self._max_payload:
             self._max_payload = most
@@ -226,7 +227,7 @@ class Guarded(Client):
         if session is not None:
             await session.close()
 
-    def _set_limits(self) -> None:
+    def _set_timeout(self) -> None:
         """Has the system end a connection whose server reads nothing of what is sent."""
         option = getattr(socket, "TCP_USER_TIMEOUT", None)
         if self.writer is not None and option is not None:
@@ -273,7 +274,7 @@ class Guarded(Client):
     async def room(self) -> None:
         """Waits until there is room, or no connection any more."""
         await asyncio.sleep(0)
-        while self.writer is None and self.is_full and self.is_connected:  # noqa: ASYNC110 - as it says
+        while self.writer is None and self.is_full:  # noqa: ASYNC110 - as it says
             # A WebSocket has nothing that could be waited for.
             await asyncio.sleep(_LOOK_S)
         with suppress(OSError):

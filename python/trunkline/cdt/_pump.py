@@ -246,7 +246,7 @@ class Pump:
         try:
             self._tell_time(driver)
             is_over = self._exchange(driver)
-            while self._inbox and self._is_begun and not self.is_held_up:
+            while self._may_take:
                 is_over = self._exchange(driver)
             if self._is_due:
                 # What it was asked for on the way need not wait for the next round of the loop.
@@ -275,9 +275,14 @@ class Pump:
             self._tell(events)
         return is_over
 
+    @property
+    def _may_take(self) -> bool:
+        """Whether something came in that is taken: nothing is while too much waits to be sent."""
+        return bool(self._inbox) and self._is_begun and not self.is_held_up
+
     def _portion(self) -> Messages:
-        """What is taken of what came in; nothing while too much waits to be sent."""
-        if not self._inbox or not self._is_begun or self.is_held_up:
+        """What is taken of what came in."""
+        if not self._may_take:
             return _NONE
         portion = self._inbox[0].take(_PORTION_BYTES[self._kind])
         if not self._inbox[0]:

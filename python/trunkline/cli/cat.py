@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from trunkline import errors
 from trunkline._frames import of_row
 from trunkline._native import decode as decode_frames
+from trunkline._text import text_or_digits
 from trunkline.cli.content import Printer, Said, received
 from trunkline.cli.output import on_terminal
-from trunkline.cli.selecting import shown_id
 
 if TYPE_CHECKING:
     from trunkline.capture import AnyMessage, Selection
@@ -85,7 +85,7 @@ class Cat:
             messages = [{**one.fields, **self._printer.payload(one.payload)} for one in said]
             self._printer.output.event("row", **row, messages=messages)
             return
-        peer = None if row["peer"] is None else shown_id(row["peer"])
+        peer = None if row["peer"] is None else text_or_digits(row["peer"])
         fields = {**row, "error": error, "peer": peer}
         at = moment(row["received_at_ns"])
         # On a terminal, where there is little room, without the year and to the millisecond.

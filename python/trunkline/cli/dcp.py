@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trunkline import errors
-from trunkline._text import counted
+from trunkline._text import OWN, counted
 from trunkline.cli import dcp_request, dcp_worker, running
 from trunkline.cli.dcp_options import STATUS, Endpoints, HeartbeatInterval, Liveness, need_heartbeat, no_broker
 from trunkline.cli.family import Family
@@ -166,7 +166,7 @@ def services(
             raise errors.TimeoutError(message) from None
     status = json.loads(reply.data[0])
     # A worker that leaves asks for a service of trunkline's own.
-    found = [service for service in status["services"] if not service["service"].startswith("trunkline.")]
+    found = [service for service in status["services"] if not service["service"].startswith(OWN)]
     output.listing("service", _SERVICE_COLUMNS, found)
     if not output.json:
         peers = counted(status["peers"], "peer")

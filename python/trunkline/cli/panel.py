@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from trunkline._text import amount, counted, readable
 from trunkline.cli.display import shown
 from trunkline.cli.output import Output, on_terminal
-from trunkline.cli.panel_tables import records_of, tables
-from trunkline.cli.rates import messages, passed
+from trunkline.cli.panel_tables import tables
+from trunkline.cli.rates import messages, passed, records_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

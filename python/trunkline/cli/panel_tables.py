@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trunkline._text import amount, readable, short
+from trunkline._text import OWN, amount, readable, short
+from trunkline.cli.rates import records_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
-__all__ = ["records_of", "tables"]
+__all__ = ["tables"]
 
 # How many rows and counters a table has at most.
 _ROWS = 8
@@ -30,15 +31,6 @@ _BUSY = ("messages", "requests", "puts", "in", "sent")
 
 # What nobody wants to see.
 _BAD = ("missed", "rejected", "expired")
-
-# How names begin that are trunkline's own: nobody has asked for these services and topics.
-_OURS = "trunkline."
-
-
-def records_of(stats: Any) -> int | None:
-    """How many records the wire messages of CDTP hold; None where each is one."""
-    records = sum(sender.messages for sender in getattr(stats, "senders", {}).values())
-    return records if records > getattr(stats, "accepted", records) else None
 
 
 def tables(stats: Any, before: Any, passed_s: float) -> Iterator[_Counted]:
@@ -67,7 +59,7 @@ def _rows(value: Any) -> dict[str, dict[str, Any]]:
         rows = {name: _fields(one) for name, one in value.items() if dataclasses.is_dataclass(one)}
     elif isinstance(value, Sequence) and value and dataclasses.is_dataclass(value[0]):
         rows = dict(map(_named, map(_fields, value)))
-    return {name: counts for name, counts in rows.items() if not name.startswith(_OURS)}
+    return {name: counts for name, counts in rows.items() if not name.startswith(OWN)}
 
 
 def _fields(one: Any) -> dict[str, Any]:

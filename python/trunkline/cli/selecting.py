@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trunkline.cli.options import encodable
-from trunkline.cli.output import Output, text_of_bytes
+from trunkline.cli.output import Output
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from trunkline.capture import Selection
 
-__all__ = ["Selecting", "shown_id", "tell_unmatched"]
+__all__ = ["Selecting", "tell_unmatched"]
 
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -121,12 +121,6 @@ def _routing_id(given: str) -> bytes:
     except ValueError:
         message = f"--peer takes text, or 0x and hexadecimal digits, not {given!r}."
         raise typer.BadParameter(message) from None
-
-
-def shown_id(routing_id: bytes) -> str:
-    """A routing id as --peer takes it."""
-    text = text_of_bytes(routing_id)
-    return text if isinstance(text, str) and not text.startswith("0x") else f"0x{routing_id.hex()}"
 
 
 def _moment(option: str, given: str) -> int:

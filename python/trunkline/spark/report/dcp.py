@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import latency, readable
+from trunkline._text import OWN, latency, readable
 from trunkline.columns import Decoder
 from trunkline.spark._engine import F
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, OWN, Clock, Scope, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
 from trunkline.spark.requests import pair_requests
 
 if TYPE_CHECKING:

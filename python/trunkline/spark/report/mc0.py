@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import amount, identity, latency, moment, readable
+from trunkline._text import OWN, amount, latency, moment, readable, text_or_digits
 from trunkline.columns import Decoder
 from trunkline.spark._engine import F, made_once
 from trunkline.spark.columns import decode_keeping
 from trunkline.spark.report import counting
 from trunkline.spark.report.html import figure, key, legend, line, table
-from trunkline.spark.report.model import COLOURS, NAME, OTHERS, OWN, Clock, Scope, Section, Tile, Total
+from trunkline.spark.report.model import COLOURS, NAME, OTHERS, Clock, Scope, Section, Tile, Total
 from trunkline.spark.topics import TOPIC_COLUMNS, count_topics, passing, timed
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class RefusalReport:
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `Mc0Section.REFUSAL_COLUMNS`."""
-        peer = "(this connector)" if self.peer is None else identity(self.peer)
+        peer = "(this connector)" if self.peer is None else text_or_digits(self.peer)
         return (
             readable(self.text or "") or "(no text)",
             peer,

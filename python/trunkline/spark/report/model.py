@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
+from trunkline._text import OWN
 from trunkline.spark._engine import F
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ __all__ = [
     "COLOURS",
     "NAME",
     "OTHERS",
-    "OWN",
     "Clock",
     "Report",
     "Scope",
@@ -39,9 +39,6 @@ COLOURS = 7
 
 # What of a selection may keep a message and not its answer.
 _CUTS = ("type", "service", "topic", "resource", "peer", "direction", "where")
-
-# What the names begin with of the topics and services that trunkline answers itself.
-OWN = "trunkline."
 
 # The index of all together that have none.
 OTHERS = -1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from trunkline._text import amount, identity, latency, moment, readable
+from trunkline._text import amount, latency, moment, readable, text_or_digits
 from trunkline.columns import Decoder
 from trunkline.spark._engine import F, Window, made_once
 from trunkline.spark.columns import decode_keeping
@@ -121,7 +121,7 @@ class RefusedLogin:
 
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it, in the order of `MtlSection.LOGIN_COLUMNS`."""
-        peer = "(this client)" if self.peer is None else identity(self.peer)
+        peer = "(this client)" if self.peer is None else text_or_digits(self.peer)
         return (peer, f"{self.refused:,}", moment(self.first_received_at_ns), moment(self.last_received_at_ns))
 
 
